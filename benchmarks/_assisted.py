@@ -1,7 +1,7 @@
-"""Coverage of a judge's interval that a check of all answers narrows, cell by cell, beside the one without the check.
+"""Coverage of a judge's interval assisted by a check of all answers, cell by cell, beside the interval without it.
 
-A cell is a service whose truth is known: answers of some merit, a judge that sees it and is asked about a sample, a
-check that sees it through noise and is asked about all of them; at times either has nothing to say.
+A cell is a service whose true mean is known. Answers have a latent quality; a judge scores a sample of them exactly, a
+check scores all of them with noise. In some cells either has no score for some answers.
 """
 
 from __future__ import annotations
@@ -17,80 +17,84 @@ import numpy as np
 
 from ragpulse_evaluators.statistics import assisted_mean, hajek
 
-__all__ = ["NOISES", "Case", "cases", "coverage"]
-
 NOISES = {0.2: "about 0.8", 1.0: "about 0.6", 3.0: "about 0.3"}
-"""How much noise the check sees through, and how far judge and check then correlate."""
+"""Noise of the check → the correlation of judge and check."""
 _MANY = 400_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """A thousand answers (or so), how well they do, how the judge is asked and how much the check sees."""
+    """A number of answers, their pass rate, the judge's sample and the noise of the check."""
 
     total: int
     rate: float
-    chances: tuple[float, float]
-    """Where the check doubts, and elsewhere."""
+    probabilities: tuple[float, float]
+    """Of a judge's verdict: where the check scores low, and elsewhere."""
     noise: float
     kind: str
-    """yes or no; graded; checks missing (of a third of those that fail); verdicts missing (of hard ones)."""
+    """yes or no; graded; checks missing (of a third of the failing answers); verdicts missing (of hard answers)."""
 
     @property
-    def told(self) -> str:
-        """What it is, for whoever reads the figures."""
-        chances = f"{self.chances[0]:g}/{self.chances[1]:g}"
-        return f"{self.total} answers, rate {self.rate:g}, judged {chances}, noise {self.noise:g}, {self.kind}"
+    def label(self) -> str:
+        """The case in words."""
+        judged = f"{self.probabilities[0]:g}/{self.probabilities[1]:g}"
+        return f"{self.total} answers, rate {self.rate:g}, judged {judged}, noise {self.noise:g}, {self.kind}"
 
     @cached_property
     def truth(self) -> float:
-        """The mean over what the judge can score, of many more answers."""
+        """The mean over many more answers that the judge can score."""
         y, _, _, scorable = self.answers(np.random.default_rng(1), _MANY)
         return float(y[scorable].mean())
 
-    def answers(self, chance: Any, count: int) -> tuple[Any, Any, Any, Any]:
-        """Verdicts, checks, whether the check scored, whether the judge could."""
-        merit = chance.normal(size=count)
+    def answers(self, rng: Any, count: int) -> tuple[Any, Any, Any, Any]:
+        """Verdicts, checks, whether the check has a score, whether the judge can score."""
+        quality = rng.normal(size=count)
         limit = NormalDist().inv_cdf(1.0 - self.rate)
-        y = (merit > limit).astype(float)
+        y = (quality > limit).astype(float)
         if self.kind == "graded":
-            y = np.clip(np.round(4.0 * (0.5 + 0.6 * (merit - limit))) / 4.0, 0.0, 1.0)
-        check = 1.0 / (1.0 + np.exp(-1.5 * (merit - limit) - self.noise * chance.normal(size=count)))
+            y = np.clip(np.round(4.0 * (0.5 + 0.6 * (quality - limit))) / 4.0, 0.0, 1.0)
+        check = 1.0 / (1.0 + np.exp(-1.5 * (quality - limit) - self.noise * rng.normal(size=count)))
         checked, scorable = np.full(count, True), np.full(count, True)
         if self.kind == "checks missing":
-            checked = (y > 0.5) | (chance.random(count) > 1 / 3)
+            checked = (y > 0.5) | (rng.random(count) > 1 / 3)
         if self.kind == "verdicts missing":
-            scorable = (check > 0.5) | (chance.random(count) > 0.4)
+            scorable = (check > 0.5) | (rng.random(count) > 0.4)
         return y, check, checked, scorable
 
-    def draw(self, chance: Any) -> tuple[bool, bool, float, float]:
-        """Whether the assisted and the plain interval hold the truth, and how wide they are."""
-        y, check, checked, scorable = self.answers(chance, self.total)
-        pi = np.where(checked & (check < 0.5), *self.chances)
-        drawn = chance.random(self.total) < pi
-        judged = drawn & scorable
-        values = [value if there else None for value, there in zip(y.tolist(), judged, strict=True)]
-        checks = [value if there else None for value, there in zip(check.tolist(), checked, strict=True)]
-        found = [
-            assisted_mean(values, checks, pi.tolist(), drawn=drawn.tolist()),
-            hajek(y[judged].tolist(), pi[judged].tolist()),
-        ]
-        ends = [(0.0, 1.0) if one is None else (one.lo or 0.0, one.hi if one.hi is not None else 1.0) for one in found]
-        held = [lo - 1e-12 <= self.truth <= hi + 1e-12 for lo, hi in ends]
-        widths = [hi - lo for lo, hi in ends]
-        return held[0], held[1], widths[0], widths[1]
+    def sample(self, rng: Any) -> tuple[bool, bool, float, float]:
+        """Whether the assisted and the plain interval hold the truth, and their widths."""
+        y, check, checked, scorable = self.answers(rng, self.total)
+        pi = np.where(checked & (check < 0.5), *self.probabilities)
+        sampled = rng.random(self.total) < pi
+        judged = sampled & scorable
+        values = [value if present else None for value, present in zip(y.tolist(), judged, strict=True)]
+        checks = [value if present else None for value, present in zip(check.tolist(), checked, strict=True)]
+        assisted = assisted_mean(values, checks, pi.tolist(), drawn=sampled.tolist())
+        plain = hajek(y[judged].tolist(), pi[judged].tolist())
+        (lo, hi), (plain_lo, plain_hi) = _ends(assisted), _ends(plain)
+        return self._covered(lo, hi), self._covered(plain_lo, plain_hi), hi - lo, plain_hi - plain_lo
+
+    def _covered(self, lo: float, hi: float) -> bool:
+        return lo - 1e-12 <= self.truth <= hi + 1e-12
+
+
+def _ends(interval: Any) -> tuple[float, float]:
+    """The limits; the whole scale where there is no interval."""
+    if interval is None:
+        return 0.0, 1.0
+    return interval.lo or 0.0, interval.hi if interval.hi is not None else 1.0
 
 
 def cases() -> Iterator[Case]:
-    """Rates 0.6 to 0.95, 60 to 600 judged, doubtful answers asked about as often as others or six times as often."""
-    chances = ((0.1, 0.1), (0.3, 0.3), (0.5, 0.08))
-    for total, rate, asked, noise in product((600, 2000), (0.6, 0.8, 0.9, 0.95), chances, NOISES):
-        yield Case(total, rate, asked, noise, "yes or no")
+    """Rates 0.6 to 0.95, 60 to 600 judged, low-scored answers judged as often as others or six times as often."""
+    probabilities = ((0.1, 0.1), (0.3, 0.3), (0.5, 0.08))
+    for total, rate, judged, noise in product((600, 2000), (0.6, 0.8, 0.9, 0.95), probabilities, NOISES):
+        yield Case(total, rate, judged, noise, "yes or no")
     kinds = ("graded", "checks missing", "verdicts missing")
-    for rate, asked, noise, kind in product((0.6, 0.8, 0.9), chances, NOISES, kinds):
-        yield Case(1000, rate, asked, noise, kind)
+    for rate, judged, noise, kind in product((0.6, 0.8, 0.9), probabilities, NOISES, kinds):
+        yield Case(1000, rate, judged, noise, kind)
 
 
-def coverage(chance: Any, case: Case, seeds: int) -> float:
-    """The share of draws whose assisted interval holds the truth."""
-    return float(np.mean([case.draw(chance)[0] for _ in range(seeds)]))
+def coverage(rng: Any, case: Case, seeds: int) -> float:
+    """The share of samples whose assisted interval holds the truth."""
+    return float(np.mean([case.sample(rng)[0] for _ in range(seeds)]))

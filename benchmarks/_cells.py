@@ -1,7 +1,7 @@
-"""Coverage of the interval, cell by cell: two strata drawn with unequal chances, or all alike; yes-or-no and graded.
+"""Coverage of the interval, cell by cell: two strata with unequal probabilities, or equal ones; yes-or-no and graded.
 
-A cell is a traffic whose truth is known. Every cell is drawn some hundred times; those that covered least are drawn
-again, many more times, so that the figure told is none that was picked for being low (or lucky).
+A cell is traffic whose true mean is known. Every cell is sampled some hundred times. The cells with the lowest coverage
+are sampled again, many more times, so that the reported minimum is not an extreme of noise.
 """
 
 from __future__ import annotations
@@ -15,31 +15,30 @@ import numpy as np
 
 from ragpulse_evaluators.statistics import Moments
 
-__all__ = ["Cell", "Told", "cells", "coverage", "equal_cells", "graded_cells", "worst"]
-
 _STEPS = np.linspace(0.0, 1.0, 21)
-_REDRAWN = 20
+_RESAMPLED = 20
 _PASSING = ((0.5, 0.5), (0.9, 0.9), (0.95, 0.95), (0.98, 0.98), (0.6, 0.95), (0.3, 0.98), (0.98, 0.6), (0.5, 0.99),
             (0.99, 0.99))  # fmt: skip
-_CHANCES = ((1.0, 0.05), (0.5, 0.02), (1.0, 0.2), (1.0, 0.02))
+_PROBABILITIES = ((1.0, 0.05), (0.5, 0.02), (1.0, 0.2), (1.0, 0.02))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Requests of which a share lies in the first stratum; each stratum has its chance and its scores' shares."""
+    """Requests of two strata, each with an inclusion probability and a distribution of scores."""
 
     total: int
     share: float
-    chances: tuple[float, float]
+    """The share of the first stratum."""
+    probabilities: tuple[float, float]
     laws: tuple[Any, Any]
     """Per stratum the probability of each of `values`."""
     values: Any
-    told: str
+    label: str
 
     @property
     def scored(self) -> float:
-        """How many are scored in the mean."""
-        return self.total * (self.share * self.chances[0] + (1 - self.share) * self.chances[1])
+        """The expected number of scored requests."""
+        return self.total * (self.share * self.probabilities[0] + (1 - self.share) * self.probabilities[1])
 
     @property
     def truth(self) -> float:
@@ -48,46 +47,46 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the cells of one kind showed."""
+class Coverage:
+    """The coverage of the cells of one kind."""
 
     worst: float
     mean: float
     count: int
-    where: str
+    worst_label: str
 
 
 def cells() -> Iterator[Cell]:
-    """Yes-or-no scores: rates 0.3 to 0.99, strata alike or apart either way, weights up to 50 apart."""
+    """Yes-or-no scores: rates 0.3 to 0.99, equal or different by stratum, weights that differ up to 50 times."""
     sizes = product((200, 500, 1000, 3000, 10_000), (0.02, 0.05, 0.1, 0.3), (1.0, 0.5), (0.02, 0.05, 0.1, 0.2))
     for (total, share, first, second), passing in product(sizes, _PASSING):
         yield _yes_or_no(total, share, (first, second), passing)
-    for rate, apart, chances, scored in product((0.5, 0.8, 0.9, 0.95, 0.98), (0.0, 0.3), _CHANCES, (20, 50, 145, 500)):
-        total = round(scored / (0.1 * chances[0] + 0.9 * chances[1]))
-        yield _yes_or_no(total, 0.1, chances, (max(0.1, rate - apart), rate))
+    for rate, gap, pis, scored in product((0.5, 0.8, 0.9, 0.95, 0.98), (0.0, 0.3), _PROBABILITIES, (20, 50, 145, 500)):
+        total = round(scored / (0.1 * pis[0] + 0.9 * pis[1]))
+        yield _yes_or_no(total, 0.1, pis, (max(0.1, rate - gap), rate))
 
 
-def _yes_or_no(total: int, share: float, chances: tuple[float, float], passing: tuple[float, float]) -> Cell:
+def _yes_or_no(total: int, share: float, pis: tuple[float, float], passing: tuple[float, float]) -> Cell:
     laws = tuple(np.array([1.0 - rate, rate]) for rate in passing)
-    told = f"{total} requests, {share:g} at pi {chances[0]:g}/{chances[1]:g}, passing {passing[0]:g}/{passing[1]:g}"
-    return Cell(total, share, chances, (laws[0], laws[1]), np.array([0.0, 1.0]), told)
+    label = f"{total} requests, {share:g} at pi {pis[0]:g}/{pis[1]:g}, passing {passing[0]:g}/{passing[1]:g}"
+    return Cell(total, share, pis, (laws[0], laws[1]), np.array([0.0, 1.0]), label)
 
 
 def graded_cells() -> Iterator[Cell]:
-    """Scores by twentieths: spread evenly, humped, skewed towards either end, few low ones, nearly yes or no."""
+    """Scores by twentieths: uniform, humped, skewed towards either end, few low ones, nearly yes or no."""
     laws = _laws()
     kinds = [(name, name) for name in laws]
     kinds += [("half fail", "tenth fails"), ("half fail", "few fail"), ("even", "high"), ("even", "tenth fails")]
     kinds += [("few fail", "half fail"), ("tenth scores", "tenth fails"), ("hard zeros", "even")]
     sizes = list(product((500, 1000, 3000), (0.02, 0.1, 0.3), (1.0, 0.5), (0.02, 0.05, 0.1, 0.2)))
-    sizes += [(round(n / (0.1 * a + 0.9 * b)), 0.1, a, b) for (a, b), n in product(_CHANCES, (50, 145, 500))]
-    for (total, share, first, second), (one, other) in product(sizes, kinds):
-        told = f"{total} requests, {share:g} at pi {first:g}/{second:g}, {one} / {other}"
-        yield Cell(total, share, (first, second), (laws[one], laws[other]), _STEPS, told)
+    sizes += [(round(n / (0.1 * a + 0.9 * b)), 0.1, a, b) for (a, b), n in product(_PROBABILITIES, (50, 145, 500))]
+    for (total, share, first, second), (law, rest) in product(sizes, kinds):
+        label = f"{total} requests, {share:g} at pi {first:g}/{second:g}, {law} / {rest}"
+        yield Cell(total, share, (first, second), (laws[law], laws[rest]), _STEPS, label)
 
 
 def equal_cells() -> Iterator[Cell]:
-    """Graded scores all drawn with one chance, near either end of the scale and in the middle."""
+    """Graded scores of equal probability, near either end of the scale and in the middle."""
     laws = _laws()
     laws |= {f"{name}, upside down": law[::-1].copy() for name, law in laws.items()}
     for n, (name, law) in product((10, 15, 20, 30, 40, 50, 70, 100, 145, 300, 1000), laws.items()):
@@ -96,14 +95,16 @@ def equal_cells() -> Iterator[Cell]:
 
 def _laws() -> dict[str, Any]:
     def failing(share: float) -> Any:
+        """A perfect score, but for a share that is spread evenly."""
         law = np.full(21, share / 21)
         law[-1] += 1.0 - share
         return law
 
     def points(**shares: float) -> Any:
+        """A few scores in percent, each with its share."""
         law = np.zeros(21)
-        for at, share in shares.items():
-            law[int(at[1:]) // 5] = share
+        for percent, share in shares.items():
+            law[int(percent[1:]) // 5] = share
         return law
 
     centres = np.linspace(0.5 / 21, 1 - 0.5 / 21, 21)
@@ -120,38 +121,55 @@ def _laws() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def worst(chance: Any, found: Sequence[Any], seeds: int, *, covered: Callable[[Any, Any, int], float]) -> Told:
-    """Draw every cell with `covered`, then those that covered least again."""
-    first = [covered(chance, cell, max(40, seeds // 20)) for cell in found]
-    least = sorted(range(len(found)), key=first.__getitem__)[:_REDRAWN]
-    share, where = min((covered(chance, found[at], seeds), found[at].told) for at in least)
-    return Told(share, float(np.mean(first)), len(found), where)
+def coverage_of(rng: Any, group: Sequence[Any], seeds: int, *, measure: Callable[[Any, Any, int], float]) -> Coverage:
+    """Measure every cell of a group in few samples, then the cells with the lowest coverage in many."""
+    first = [measure(rng, cell, max(40, seeds // 20)) for cell in group]
+    lowest = sorted(range(len(group)), key=first.__getitem__)[:_RESAMPLED]
+    share, label = min((measure(rng, group[index], seeds), group[index].label) for index in lowest)
+    return Coverage(share, float(np.mean(first)), len(group), label)
 
 
-def coverage(chance: Any, cell: Cell, seeds: int) -> float:
-    """The share of draws whose interval holds the truth; draws in which nothing was scored show no interval."""
-    first = chance.binomial(cell.total, cell.share, size=seeds)
-    drawn = [chance.binomial(size, pi) for size, pi in zip((first, cell.total - first), cell.chances, strict=True)]
-    counts = np.concatenate([chance.multinomial(n, law) for n, law in zip(drawn, cell.laws, strict=True)], axis=1)
-    different, times = np.unique(counts[counts.sum(axis=1) > 0], axis=0, return_counts=True)
-    held = [moments.estimate() for moments in _moments(different, cell)]
-    hits = [(one.lo or 0.0) - 1e-12 <= cell.truth <= (one.hi or 0.0) + 1e-12 for one in held]
+def coverage(rng: Any, cell: Cell, seeds: int) -> float:
+    """The share of samples whose interval holds the truth; samples without scores have no interval."""
+    first = rng.binomial(cell.total, cell.share, size=seeds)
+    strata = zip((first, cell.total - first), cell.probabilities, strict=True)
+    scored = [rng.binomial(size, pi) for size, pi in strata]
+    counts = np.concatenate([rng.multinomial(n, law) for n, law in zip(scored, cell.laws, strict=True)], axis=1)
+    distinct, times = np.unique(counts[counts.sum(axis=1) > 0], axis=0, return_counts=True)
+    intervals = [moments.estimate() for moments in _moments(distinct, cell)]
+    hits = [(interval.lo or 0.0) - 1e-12 <= cell.truth <= (interval.hi or 0.0) + 1e-12 for interval in intervals]
     return float(np.average(hits, weights=times))
 
 
 def _moments(counts: Any, cell: Cell) -> Iterator[Moments]:
-    """The sums a store adds up, of each row of counts (a column a value, stratum after stratum): each answer alone."""
+    """The sums of each row of counts (a column a value, stratum after stratum), each answer a cluster of its own."""
     y = np.tile(cell.values, 2)
-    w = np.repeat([1.0 / pi for pi in cell.chances], len(cell.values))
+    w = np.repeat([1.0 / pi for pi in cell.probabilities], len(cell.values))
     sums = [counts @ column for column in (w, w * y, w * y * y, w * w, w * w * y, w * w * y * y)]
-    there, n = counts > 0, counts.sum(axis=1)
-    least, most = np.where(there, y, 9.0).min(axis=1), np.where(there, y, -9.0).max(axis=1)
-    heaviest = np.where(there, w, 0.0).max(axis=1)
-    between = (counts * ((y > 0) & (y < 1))).sum(axis=1)
+    present, n = counts > 0, counts.sum(axis=1)
+    lowest, highest = np.where(present, y, 9.0).min(axis=1), np.where(present, y, -9.0).max(axis=1)
+    heaviest = np.where(present, w, 0.0).max(axis=1)
+    fractional = (counts * ((y > 0) & (y < 1))).sum(axis=1)
     whole, wy, wyy, ww, wwy, wwyy = sums
     for row in zip(
-        n, n, whole, wy, wyy, ww, ww, wwy, wwyy, wyy, whole, heaviest, heaviest, least, most, between, strict=True
+        n,
+        n,
+        whole,
+        wy,
+        wyy,
+        ww,
+        ww,
+        wwy,
+        wwyy,
+        wyy,
+        whole,
+        heaviest,
+        heaviest,
+        lowest,
+        highest,
+        fractional,
+        strict=True,
     ):
-        found = Moments.of([float(figure) for figure in row])
-        assert found is not None
-        yield found
+        moments = Moments.of([float(figure) for figure in row])
+        assert moments is not None
+        yield moments

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible judge in a process of its own, for benchmarks: says YES after a given think time.
+"""An OpenAI-compatible judge in a process of its own, for benchmarks: answers YES after a delay.
 
 python benchmarks/_judge.py SECONDS     (prints its port)
 """
@@ -20,7 +20,7 @@ REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %
 
 
 class JudgeServer:
-    """The process; `base` is what a judge's name begins with."""
+    """The process; `base` is the base URL of the judge."""
 
     def __init__(self, think_s: float = 0.0) -> None:
         self.think_s = think_s
@@ -42,45 +42,45 @@ class JudgeServer:
 
 
 async def bare_questions(base: str, prompts: Sequence[str], concurrency: int) -> None:
-    """Put the questions and nothing else: the floor of everything that asks a judge."""
-    left = iter(prompts)
+    """Send the prompts and nothing else: the floor of every evaluation with a judge."""
+    pending = iter(prompts)
 
     async def client(judge: HTTPJudge) -> None:
-        for prompt in left:
+        for prompt in pending:
             await judge.ask([{"role": "user", "content": prompt}])
 
     async with HTTPJudge(base, "tiny") as judge:
         await asyncio.gather(*(client(judge) for _ in range(concurrency)))
 
 
-class _Answering(asyncio.Protocol):
-    """Waits for a whole request, thinks, replies; requests on one connection come one after another."""
+class _Reply(asyncio.Protocol):
+    """Reads a whole request, waits, replies; the requests of a connection do not overlap."""
 
     def __init__(self, think_s: float) -> None:
-        self._think_s, self._seen, self._wanted = think_s, bytearray(), 0
+        self._think_s, self._received, self._length = think_s, bytearray(), 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way back."""
+        """Remember the connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         """Reply once the body is complete."""
-        self._seen += data
-        if not self._wanted:
-            end = self._seen.find(b"\r\n\r\n")
+        self._received += data
+        if not self._length:
+            end = self._received.find(b"\r\n\r\n")
             if end < 0:
                 return
-            length = bytes(self._seen[:end]).lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-            self._wanted = end + 4 + int(length)
-        if len(self._seen) >= self._wanted:
-            self._seen.clear()
-            self._wanted = 0
+            length = bytes(self._received[:end]).lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+            self._length = end + 4 + int(length)
+        if len(self._received) >= self._length:
+            self._received.clear()
+            self._length = 0
             asyncio.get_running_loop().call_later(self._think_s, self._transport.write, REPLY)
 
 
 async def _serve(think_s: float) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _Answering(think_s), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: _Reply(think_s), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -40,21 +40,21 @@ def body(spans: int = 512, *, seed: int = 0, start_ns: int = START_NS, dialect: 
 
 
 def huge_trace(spans: int, *, seed: int, start_ns: int) -> bytes:
-    """Return a protobuf request of one trace: model calls inside one another, all with usage and no response ids."""
+    """Return a protobuf request of one trace: nested model calls, all with usage and no response ids."""
     rng, request = random.Random(seed), ExportTraceServiceRequest()
-    made, trace_id, parent = request.resource_spans.add().scope_spans.add().spans, rng.randbytes(16), b""
+    out, trace_id, parent = request.resource_spans.add().scope_spans.add().spans, rng.randbytes(16), b""
     for _ in range(spans):
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1}
-        parent = _span(made, trace_id, parent, "chat", start_ns, rng, attributes).span_id
+        parent = _span(out, trace_id, parent, "chat", start_ns, rng, attributes).span_id
     return request.SerializeToString()
 
 
-class Request:
-    """One question and what happened: what every dialect writes down in its own words."""
+class Turn:
+    """The values of one trace, which each dialect writes in its own attributes."""
 
     def __init__(self, rng: random.Random) -> None:
         self.query, self.answer = text(rng, 80), text(rng, 800)
-        self.documents = [
+        self.documents: list[dict[str, Any]] = [
             {"id": f"doc-{rng.randrange(10**6)}", "score": rng.random(), "content": text(rng, 500)}
             for _ in range(rng.randrange(3, 8))
         ]
@@ -64,102 +64,102 @@ class Request:
         self.output, self.first_chunk_s = rng.randrange(90, 300), rng.random()
 
 
-def _own(asked: Request) -> list[Attributes]:
+def _own(turn: Turn) -> list[Attributes]:
     """Our SDK: OpenTelemetry GenAI and OpenInference names side by side."""
-    documents = json.dumps(asked.documents, separators=(",", ":"))
+    documents = json.dumps(turn.documents, separators=(",", ":"))
     return [
         {
             "ragpulse.span.kind": "rag", "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "answer",
-            "openinference.span.kind": "CHAIN", "input.value": asked.query, "input.mime_type": "text/plain",
-            "output.value": asked.answer, "output.mime_type": "text/plain", "session.id": asked.session,
-            "user.id": asked.user, "gen_ai.prompt.name": "qa", "gen_ai.prompt.version": "v7",
+            "openinference.span.kind": "CHAIN", "input.value": turn.query, "input.mime_type": "text/plain",
+            "output.value": turn.answer, "output.mime_type": "text/plain", "session.id": turn.session,
+            "user.id": turn.user, "gen_ai.prompt.name": "qa", "gen_ai.prompt.version": "v7",
         },
         {
             "ragpulse.span.kind": "retriever", "gen_ai.operation.name": "retrieval",
-            "openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.query.text": asked.query,
-            "gen_ai.retrieval.top_k": 5, "input.value": asked.query, "gen_ai.retrieval.documents": documents,
+            "openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.query.text": turn.query,
+            "gen_ai.retrieval.top_k": 5, "input.value": turn.query, "gen_ai.retrieval.documents": documents,
         },
         {
             "ragpulse.span.kind": "embedding", "gen_ai.operation.name": "embeddings",
             "gen_ai.provider.name": "openai", "openinference.span.kind": "EMBEDDING",
-            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": asked.embedded,
+            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": turn.embedded,
         },
         {
             "ragpulse.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
             "openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-5-mini",
-            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": asked.response_id,
-            "gen_ai.usage.input_tokens": asked.input, "gen_ai.usage.output_tokens": asked.output,
+            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": turn.response_id,
+            "gen_ai.usage.input_tokens": turn.input, "gen_ai.usage.output_tokens": turn.output,
             "gen_ai.usage.cache_read.input_tokens": 128,
-            "gen_ai.response.time_to_first_chunk": asked.first_chunk_s, "input.value": asked.query,
-            "output.value": asked.answer,
+            "gen_ai.response.time_to_first_chunk": turn.first_chunk_s, "input.value": turn.query,
+            "output.value": turn.answer,
         },
     ]  # fmt: skip
 
 
-def _openinference(asked: Request) -> list[Attributes]:
+def _openinference(turn: Turn) -> list[Attributes]:
     """Phoenix's instrumentors: flattened documents and messages."""
     documents = {
-        f"retrieval.documents.{at}.document.{name}": value
-        for at, document in enumerate(asked.documents)
+        f"retrieval.documents.{index}.document.{name}": value
+        for index, document in enumerate(turn.documents)
         for name, value in document.items()
     }
-    prompt = "\n".join(document["content"] for document in asked.documents)
+    prompt = "\n".join(document["content"] for document in turn.documents)
     return [
         {
-            "openinference.span.kind": "CHAIN", "input.value": asked.query, "input.mime_type": "text/plain",
-            "output.value": asked.answer, "output.mime_type": "text/plain", "session.id": asked.session,
-            "user.id": asked.user,
+            "openinference.span.kind": "CHAIN", "input.value": turn.query, "input.mime_type": "text/plain",
+            "output.value": turn.answer, "output.mime_type": "text/plain", "session.id": turn.session,
+            "user.id": turn.user,
         },
-        {"openinference.span.kind": "RETRIEVER", "input.value": asked.query, **documents},
+        {"openinference.span.kind": "RETRIEVER", "input.value": turn.query, **documents},
         {
             "openinference.span.kind": "EMBEDDING", "embedding.model_name": "text-embedding-3-small",
-            "embedding.embeddings.0.embedding.text": asked.query, "llm.token_count.prompt": asked.embedded,
+            "embedding.embeddings.0.embedding.text": turn.query, "llm.token_count.prompt": turn.embedded,
         },
         {
             "openinference.span.kind": "LLM", "llm.model_name": "gpt-5-mini", "llm.provider": "openai",
             "llm.input_messages.0.message.role": "system",
             "llm.input_messages.0.message.content": f"Answer from these documents.\n{prompt}",
-            "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": asked.query,
+            "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": turn.query,
             "llm.output_messages.0.message.role": "assistant",
-            "llm.output_messages.0.message.content": asked.answer,
-            "llm.token_count.prompt": asked.input, "llm.token_count.completion": asked.output,
-            "llm.token_count.prompt_details.cache_read": 128, "output.value": asked.answer,
+            "llm.output_messages.0.message.content": turn.answer,
+            "llm.token_count.prompt": turn.input, "llm.token_count.completion": turn.output,
+            "llm.token_count.prompt_details.cache_read": 128, "output.value": turn.answer,
         },
     ]  # fmt: skip
 
 
-def _genai(asked: Request) -> list[Attributes]:
+def _genai(turn: Turn) -> list[Attributes]:
     """OpenTelemetry GenAI: messages and documents as JSON text."""
-    prompt = "\n".join(document["content"] for document in asked.documents)
+    prompt = "\n".join(document["content"] for document in turn.documents)
     messages = [
         {"role": "system", "parts": [{"type": "text", "content": f"Answer from these documents.\n{prompt}"}]},
-        {"role": "user", "parts": [{"type": "text", "content": asked.query}]},
+        {"role": "user", "parts": [{"type": "text", "content": turn.query}]},
     ]
-    answer = [{"role": "assistant", "parts": [{"type": "text", "content": asked.answer}], "finish_reason": "stop"}]
+    answer = [{"role": "assistant", "parts": [{"type": "text", "content": turn.answer}], "finish_reason": "stop"}]
     return [
         {
             "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "answer",
-            "gen_ai.conversation.id": asked.session,
+            "gen_ai.conversation.id": turn.session,
             "gen_ai.input.messages": json.dumps(messages[1:]), "gen_ai.output.messages": json.dumps(answer),
         },
         {
-            "gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": asked.query,
-            "gen_ai.retrieval.documents": json.dumps(asked.documents), "gen_ai.data_source.id": "kb",
+            "gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": turn.query,
+            "gen_ai.retrieval.documents": json.dumps(turn.documents), "gen_ai.data_source.id": "kb",
         },
         {
             "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "openai",
-            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": asked.embedded,
+            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": turn.embedded,
         },
         {
             "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5-mini",
-            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": asked.response_id,
-            "gen_ai.usage.input_tokens": asked.input, "gen_ai.usage.output_tokens": asked.output,
+            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": turn.response_id,
+            "gen_ai.usage.input_tokens": turn.input, "gen_ai.usage.output_tokens": turn.output,
             "gen_ai.input.messages": json.dumps(messages), "gen_ai.output.messages": json.dumps(answer),
         },
     ]  # fmt: skip
 
 
-DIALECTS: dict[str, Callable[[Request], list[Attributes]]] = {
+DIALECTS: dict[str, Callable[[Turn], list[Attributes]]] = {
     "own": _own,
     "openinference": _openinference,
     "genai": _genai,
@@ -167,10 +167,10 @@ DIALECTS: dict[str, Callable[[Request], list[Attributes]]] = {
 _NAMES = ("answer", "retrieval kb", "embeddings small", "chat gpt-5-mini")
 
 
-def _trace(spans: Any, rng: random.Random, start_ns: int, dialect: Callable[[Request], list[Attributes]]) -> None:
+def _trace(spans: Any, rng: random.Random, start_ns: int, dialect: Callable[[Turn], list[Attributes]]) -> None:
     trace_id, root = rng.randbytes(16), b""
     unusual = rng.random() < UNUSUAL
-    for name, attributes in zip(_NAMES, dialect(Request(rng)), strict=True):
+    for name, attributes in zip(_NAMES, dialect(Turn(rng)), strict=True):
         span = _span(spans, trace_id, root, name, start_ns, rng, attributes)
         root = root or span.span_id
         if unusual:
@@ -178,15 +178,15 @@ def _trace(spans: Any, rng: random.Random, start_ns: int, dialect: Callable[[Req
 
 
 def _span(
-    spans: Any, trace_id: bytes, parent: bytes, name: str, at: int, rng: random.Random, attributes: Attributes
+    spans: Any, trace_id: bytes, parent: bytes, name: str, start_ns: int, rng: random.Random, attributes: Attributes
 ) -> Any:
     span = spans.add(
         trace_id=trace_id,
         span_id=rng.randbytes(8),
         parent_span_id=parent,
         name=name,
-        start_time_unix_nano=at,
-        end_time_unix_nano=at + rng.randrange(10**6, 10**9),
+        start_time_unix_nano=start_ns,
+        end_time_unix_nano=start_ns + rng.randrange(10**6, 10**9),
     )
     _set(span.attributes, attributes)
     return span
@@ -215,7 +215,7 @@ def _set(pairs: Any, attributes: Attributes) -> None:
 
 @cache
 def _vocabulary() -> tuple[list[str], list[float]]:
-    """Return words and how often each is drawn, summed up."""
+    """Return words and their cumulative weights."""
     rng = random.Random(8_000)
     syllables = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "in", "on")]
     words = list(dict.fromkeys("".join(rng.choices(syllables, k=rng.randrange(1, 5))) for _ in range(4 * WORDS)))[
@@ -231,7 +231,7 @@ def _vocabulary() -> tuple[list[str], list[float]]:
 def text(rng: random.Random, length: int) -> str:
     """Return a text of so many characters."""
     words, weights = _vocabulary()
-    found = ""
-    while len(found) < length:
-        found += " ".join(rng.choices(words, cum_weights=weights, k=length // 5)) + ". "
-    return found[:length]
+    result = ""
+    while len(result) < length:
+        result += " ".join(rng.choices(words, cum_weights=weights, k=length // 5)) + ". "
+    return result[:length]

@@ -1,4 +1,4 @@
-"""Simulated figures, each with the bounds that it must keep to, and the command that prints them."""
+"""Simulated figures with their bounds, and the command that prints them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Promise:
-    """One figure and what it must keep to."""
+    """One figure and its bounds."""
 
-    what: str
+    name: str
     value: float
     low: float = -math.inf
     high: float = math.inf
     note: str = ""
 
     @property
-    def kept(self) -> bool:
+    def holds(self) -> bool:
         """Whether the figure lies in its bounds."""
         return self.low <= self.value <= self.high
 
@@ -28,25 +28,25 @@ class Promise:
         bounds = f"{'' if self.low == -math.inf else f'>= {self.low:.4g} '}" + (
             "" if self.high == math.inf else f"<= {self.high:.4g}"
         )
-        return f"{'ok ' if self.kept else 'BAD'} {self.what:76s} {self.value:9.4f}   {bounds:22s} {self.note}"
+        return f"{'ok ' if self.holds else 'BAD'} {self.name:76s} {self.value:9.4f}   {bounds:22s} {self.note}"
 
 
 Simulate = Callable[[], list[Promise]]
 
 
 def run(description: str | None, simulations: Mapping[str, tuple[Simulate, Simulate]]) -> int:
-    """Run each simulation in its short or its whole form, print each figure, return 1 if a promise is broken."""
+    """Run each simulation in its short or its full form, print each figure, return 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", choices=simulations)
     options = parser.parse_args()
     broken = 0
-    for name, (short, whole) in simulations.items():
+    for name, (short, full) in simulations.items():
         if options.only in (None, name):
             started = time.perf_counter()
-            promises = short() if options.short else whole()
+            promises = short() if options.short else full()
             print(f"\n{name}: {time.perf_counter() - started:.1f} s")
             print("\n".join(map(str, promises)), flush=True)
-            broken += sum(not promise.kept for promise in promises)
+            broken += sum(not promise.holds for promise in promises)
     print(f"\n{broken} promises broken")
     return int(broken > 0)

@@ -1,4 +1,4 @@
-"""What running judged evaluators costs beside the judge: overhead a case, a loopback judge, full concurrency.
+"""Cost of judged evaluators beside the judge itself: overhead a case, a loopback judge, full concurrency.
 
     python benchmarks/evaluators.py
 
@@ -20,7 +20,7 @@ from ragpulse_evaluators import Case, HTTPJudge, JudgeCall, evaluate, get_evalua
 
 
 class SleepingJudge:
-    """A judge that takes its time and nothing else."""
+    """A judge that replies after a delay and uses no CPU."""
 
     def __init__(self, latency_s: float, reply: str = "YES") -> None:
         self.id = "sleeping"
@@ -30,7 +30,7 @@ class SleepingJudge:
     async def ask(
         self, messages: Sequence[Any], *, n: int = 1, schema: Any = None, logprobs: bool = False
     ) -> list[JudgeCall]:
-        """The reply, later."""
+        """Reply after the delay."""
         if self._latency:
             await asyncio.sleep(self._latency)
         return [JudgeCall(prompt=messages[-1]["content"], completion=self._reply, model=self.id)] * n
@@ -42,29 +42,30 @@ def cases(count: int) -> list[Case]:
 
 
 async def timed(work: Callable[[], Awaitable[Any]], repeats: int = 3) -> float:
-    best = float("inf")
+    """Wall seconds, the best of the repeats."""
+    seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        begun = time.perf_counter()
         await work()
-        best = min(best, time.perf_counter() - began)
-    return best
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
 
 
-def line(what: str, value: float, unit: str, floor: float, goal: str, met: bool) -> None:
+def report(label: str, value: float, unit: str, floor: float, goal: str, met: bool) -> None:
     verdict = "ok" if met else "MISSED"
-    print(f"{what:<46} {value:7.3f} {unit:<3} floor {floor:7.3f} x{value / floor:6.2f}  goal {goal:<8} {verdict}")
+    print(f"{label:<46} {value:7.3f} {unit:<3} floor {floor:7.3f} x{value / floor:6.2f}  goal {goal:<8} {verdict}")
 
 
 async def overhead(count: int) -> None:
     """Floor: the judge's own work, a call object a case."""
-    given = [case.model_copy(update={"reference": "At nine.", "second_response": "At eight."}) for case in cases(count)]
+    full = [case.model_copy(update={"reference": "At nine.", "second_response": "At eight."}) for case in cases(count)]
     for name, reply in (("faithfulness", "YES"), ("correctness", "4\nFine."), ("pairwise", "1\nBetter.")):
         judge = SleepingJudge(0.0, reply)
         evaluator = get_evaluator(name, judge=judge)
-        spent = await timed(partial(evaluate, given, [evaluator], concurrency=1))
+        seconds = await timed(partial(evaluate, full, [evaluator], concurrency=1))
         floor = await timed(partial(_bare, judge, count))
-        per_case, bare = 1000 * spent / count, 1000 * floor / count
-        line(f"overhead a case, {name}", per_case, "ms", bare, "<= 1 ms", per_case <= 1.0)
+        per_case, bare = 1000 * seconds / count, 1000 * floor / count
+        report(f"overhead a case, {name}", per_case, "ms", bare, "<= 1 ms", per_case <= 1.0)
 
 
 async def _bare(judge: SleepingJudge, count: int) -> None:
@@ -74,25 +75,24 @@ async def _bare(judge: SleepingJudge, count: int) -> None:
 
 async def loopback(count: int, concurrency: int) -> None:
     """Floor: bare questions of the same size by the same HTTP client, without evaluators."""
-    made = cases(count)
+    inputs = cases(count)
     with JudgeServer() as server:
         async with HTTPJudge(server.base, "tiny") as judge:
             evaluator = get_evaluator("faithfulness", judge=judge)
-            spent = await timed(lambda: evaluate(made, [evaluator], concurrency=concurrency))
-        prompt = (await get_evaluator("faithfulness", judge=SleepingJudge(0))(made[0])).calls[0].prompt
+            seconds = await timed(lambda: evaluate(inputs, [evaluator], concurrency=concurrency))
+        prompt = (await get_evaluator("faithfulness", judge=SleepingJudge(0))(inputs[0])).calls[0].prompt
         floor = await timed(lambda: bare_questions(server.base, [prompt] * count, concurrency))
-    line(
-        f"{count} cases, loopback judge, concurrency {concurrency}", spent, "s", floor, "<= 1 s", spent <= count / 1000
-    )
+    label = f"{count} cases, loopback judge, concurrency {concurrency}"
+    report(label, seconds, "s", floor, "<= 1 s", seconds <= count / 1000)
 
 
-async def waiting(count: int, concurrency: int, latency_s: float) -> None:
+async def full_concurrency(count: int, concurrency: int, latency_s: float) -> None:
     """Floor: latency times cases over concurrency."""
     evaluator = get_evaluator("faithfulness", judge=SleepingJudge(latency_s))
-    spent = await timed(lambda: evaluate(cases(count), [evaluator], concurrency=concurrency), repeats=1)
+    seconds = await timed(lambda: evaluate(cases(count), [evaluator], concurrency=concurrency), repeats=1)
     floor = latency_s * count / concurrency
-    what = f"{count} cases, {1000 * latency_s:.0f} ms judge, concurrency {concurrency}"
-    line(what, spent, "s", floor, "<= x1.10", spent <= 1.10 * floor)
+    label = f"{count} cases, {1000 * latency_s:.0f} ms judge, concurrency {concurrency}"
+    report(label, seconds, "s", floor, "<= x1.10", seconds <= 1.10 * floor)
 
 
 async def main() -> None:
@@ -101,8 +101,8 @@ async def main() -> None:
     scale = 10 if parser.parse_args().short else 1
     await overhead(2000 // scale)
     await loopback(1000 // scale, 64)
-    await waiting(640 // scale, 16, 0.1)
-    await waiting(640 // scale, 64, 0.2)
+    await full_concurrency(640 // scale, 16, 0.1)
+    await full_concurrency(640 // scale, 64, 0.2)
 
 
 if __name__ == "__main__":

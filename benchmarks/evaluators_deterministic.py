@@ -2,9 +2,9 @@
 
     python benchmarks/evaluators_deterministic.py [--cases 2000] [--short]
 
-Each row is one evaluator through its whole call (fields checked, scored, result made) and, where a library does the
-work, that library alone on the same texts in the same run; `ratio` is library time over our time (1.0: no overhead).
-The last column says whether 5,000 cases a second are reached, or that the library alone is hardly faster than that.
+Each row is one evaluator with its whole call (fields checked, scored, result built). Where a library does the work, the
+row has that library alone on the same texts in the same run; `ratio` is library time over our time (1.0: no overhead).
+The last column shows whether 5,000 cases a second are reached, or that the library alone is hardly faster.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ NAMES = (
 )
 
 
-def sentence(chooser: random.Random) -> str:
-    return " ".join(chooser.choices(TEXT.split(), k=20))
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(TEXT.split(), k=20))
 
 
 def cases(count: int, name: str) -> list[Case]:
-    chooser = random.Random(7)
+    rng = random.Random(7)
     json_like = "json" in name or name == "format_adherence"
-    made = []
+    result = []
     for number in range(count):
-        text, reference = sentence(chooser), sentence(chooser)
+        text, reference = sentence(rng), sentence(rng)
         if json_like:
             text = reference = f'{{"answer": "{text}", "n": {number}}}'
-        ids = chooser.sample(range(100), 10)
-        made.append(
+        ids = rng.sample(range(100), 10)
+        result.append(
             Case(
                 response=text,
                 reference=reference,
@@ -81,12 +81,12 @@ def cases(count: int, name: str) -> list[Case]:
                 metadata={"logprobs": [-0.1, -0.5, -1.0]},
             )
         )
-    return made
+    return result
 
 
-def library_alone(name: str, seen: Sequence[Case]) -> Callable[[], object] | None:
+def library_alone(name: str, inputs: Sequence[Case]) -> Callable[[], object] | None:
     """The same work by the library itself."""
-    pairs = [(case.response or "", str(case.reference)) for case in seen]
+    pairs = [(case.response or "", str(case.reference)) for case in inputs]
     if name == "bleu":
         from sacrebleu.metrics.bleu import BLEU
 
@@ -108,14 +108,14 @@ def library_alone(name: str, seen: Sequence[Case]) -> Callable[[], object] | Non
 
         from ragpulse_evaluators.text.overlap import NoSynonyms
 
-        stemmer, none = PorterStemmer(), NoSynonyms()
+        stemmer, wordnet = PorterStemmer(), NoSynonyms()
         split = [(a.split(), b.split()) for a, b in pairs]
-        return lambda: [single_meteor_score(b, a, stemmer=stemmer, wordnet=none) for a, b in split]
+        return lambda: [single_meteor_score(b, a, stemmer=stemmer, wordnet=wordnet) for a, b in split]
     if name == "ndcg":
         import pytrec_eval
 
         def evaluate_all() -> None:
-            for case in seen:
+            for case in inputs:
                 grades = {key: int(grade) for key, grade in (case.relevant_ids or {}).items()}
                 run = {key: float(-rank) for rank, key in enumerate(case.retrieved_ids or ())}
                 pytrec_eval.RelevanceEvaluator({"q": grades}, {"ndcg_cut_10"}).evaluate({"q": run})
@@ -124,22 +124,22 @@ def library_alone(name: str, seen: Sequence[Case]) -> Callable[[], object] | Non
     return None
 
 
-async def score(name: str, seen: Sequence[Case]) -> None:
+async def score(name: str, inputs: Sequence[Case]) -> None:
     evaluator = get_evaluator(name, **PARAMS.get(name, {}))
-    for case in seen:
+    for case in inputs:
         result = await evaluator(case)
         if result.status != "ok":
             raise SystemExit(f"{name}: {result.status}: {result.explanation}")
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """CPU seconds, the best of three runs: other work on the machine hardly counts."""
-    taken = []
+    """CPU seconds, the best of three runs, so that other work on the machine hardly counts."""
+    times = []
     for _ in range(3):
-        began = time.process_time()
+        begun = time.process_time()
         work()
-        taken.append(time.process_time() - began)
-    return min(taken)
+        times.append(time.process_time() - begun)
+    return min(times)
 
 
 def main() -> None:
@@ -150,15 +150,15 @@ def main() -> None:
     count = 300 if options.short else options.cases
     print(f"{'evaluator':18}{'cases/s':>10}{'library/s':>11}{'ratio':>7}  floor {FLOOR:,.0f}/s")
     for name in NAMES:
-        seen = cases(count, name)
-        asyncio.run(score(name, seen[:5]))
-        ours = count / seconds(lambda name=name, seen=seen: asyncio.run(score(name, seen)))  # type: ignore[misc]
-        alone = library_alone(name, seen)
+        inputs = cases(count, name)
+        asyncio.run(score(name, inputs[:5]))
+        ours = count / seconds(lambda name=name, inputs=inputs: asyncio.run(score(name, inputs)))  # type: ignore[misc]
+        alone = library_alone(name, inputs)
         library = count / seconds(alone) if alone else None
         limited = library is not None and library < 1.25 * FLOOR
         verdict = "reached" if ours >= FLOOR else "limited by the library" if limited else "MISSED"
-        shown = f"{library:>11,.0f}{ours / library:>7.2f}" if library else f"{'–':>11}{'–':>7}"
-        print(f"{name:18}{ours:>10,.0f}{shown}  {verdict}", flush=True)
+        cells = f"{library:>11,.0f}{ours / library:>7.2f}" if library else f"{'–':>11}{'–':>7}"
+        print(f"{name:18}{ours:>10,.0f}{cells}  {verdict}", flush=True)
 
 
 if __name__ == "__main__":

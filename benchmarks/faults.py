@@ -1,15 +1,15 @@
-"""What goes wrong with a process and its files: nothing that was acknowledged is lost.
+"""Faults of the process and its files: nothing that was acknowledged is lost.
 
 - kill -9 at fifty random moments, checkpoints included. One file grows through all rounds. In every third round the
-  process is first asked to end, so that the blow falls while it drains, checkpoints and closes.
-- Size retention that runs every second: it goes below the limit once, never below 90 % of it, and states each deletion.
-- One trace of 20,000 model calls inside one another: ordinary bodies are accepted meanwhile, and it stops in time.
+  process gets SIGTERM first, so that the kill interrupts its draining, checkpoint and close.
+- Size retention that runs every second: it goes below the limit once, never below 90 % of it, and audits each deletion.
+- One trace of 20,000 nested model calls: other bodies are accepted meanwhile, and the process stops in time.
 - Sixty bodies of 58 KB that inflate to 58 MB and are refused: memory grows by at most 100 MB.
 - A clock that is a year ahead, then right after a restart: every trace is decided.
-- The database file removed, and replaced, while bodies arrive: none is acknowledged that is not in the file.
-- A log damaged at its head and in its middle: every body that is not there is in the log that was kept aside.
+- The database file removed, and replaced, while bodies arrive: every acknowledged body is in the file.
+- A log damaged at its head and in its middle: every missing body is in the copy of the damaged log.
 
-Exits 1 for a body that is lost, doubled or there in part. `--short`: eight rounds of kill -9.
+Exits 1 if a body is lost, doubled or incomplete. `--short`: eight rounds of kill -9.
 """
 
 from __future__ import annotations
@@ -18,33 +18,30 @@ import gzip
 import json
 import os
 import random
-import signal
 import sys
 import tempfile
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from _payload import body, huge_trace
-from _served import Server
+from _served import Server, get_json, post_traces, sql
 
 SPANS = 256
 SENDERS = 4
 BASE_S = int(time.time()) - 86_400
 """Body number n starts n seconds later, so that its spans are found by their time."""
-
-
 LIMIT_GB = 0.015
-PRUNE_OFTEN = "import ragpulse_collector.app.background as duties\nduties.PRUNE_EVERY_S = 1.0\n"
+PRUNE_OFTEN = "import ragpulse_collector.app.background as background\nbackground.PRUNE_EVERY_S = 1.0\n"
 PRUNED_S = 12.0
 FILE_BODIES = 20
 HUGE_SPANS = 20_000
 HUGE_NUMBER = 50_000
-"""The huge trace starts so many seconds after the first body, and is counted apart."""
+"""The first huge trace starts so many seconds after the first body, and is counted apart."""
 ACKS_BESIDE = 40
 STOP_WITHIN_S = 10.0
 BAD_BODIES = 60
@@ -53,213 +50,205 @@ CLOCK_AHEAD = """from ragpulse_collector.store.rows import utc_now
 def ahead():
     from datetime import UTC, datetime, timedelta
     return datetime.now(UTC).replace(tzinfo=None) + timedelta(days=365)
-utc_now.__code__ = ahead.__code__  # others have imported the function by now
+utc_now.__code__ = ahead.__code__  # other modules have imported the function by now
 """
 DECIDED_WITHIN_S = 60.0
+INGEST = ("--roles", "ingest")
+SPAN_COUNT = "select count(*) from raw.spans"
 
 
 def main() -> int:
-    """Run all scenarios; return 1 where one of them lost something."""
+    """Run all scenarios; return 1 if one of them failed."""
     rounds = 8 if "--short" in sys.argv else 50
-    others = (retention, one_huge_trace, bad_bodies, clock_ahead, missing_file, damaged_log)
-    wrong = [kills(rounds), *(scenario() for scenario in others)]
-    return int(any(wrong))
+    scenarios = (
+        partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, clock_ahead, missing_file,
+        partial(damaged_log, 0.0), partial(damaged_log, 0.5),
+    )  # fmt: skip
+    failed = []
+    for scenario in scenarios:
+        with tempfile.TemporaryDirectory() as temporary:
+            failed.append(scenario(Path(temporary) / "ragpulse.duckdb", Bodies()))
+    return int(any(failed))
 
 
-def kills(rounds: int) -> bool:
-    """Run the rounds; print restarts, bodies and what was wrong."""
-    chance, bodies, restarts = random.Random(4), Bodies(), []
-    with tempfile.TemporaryDirectory() as place:
-        db = Path(place) / "ragpulse.duckdb"
-        server = Server(db, "--roles", "ingest")
-        for number in range(rounds):
-            bodies.send_until(server, acks=chance.randrange(1, 40), linger_s=chance.random() * 0.1)
-            if number % 3 == 2:
-                os.kill(server.pid, signal.SIGTERM)
-                time.sleep(chance.random() * 0.5)
-            server.kill()
-            bodies.land()
-            server = Server(db, "--roles", "ingest")
-            restarts.append(server.first_200_s)
-            bodies.check(server)
-        size = db.stat().st_size / 2**20
-        server.stop()
+def kills(db: Path, bodies: Bodies, *, rounds: int) -> bool:
+    """Kill the process in each round; print restarts and bodies."""
+    rng, restarts = random.Random(4), []
+    server = Server(db, *INGEST)
+    for number in range(rounds):
+        bodies.send_until(server, acks=rng.randrange(1, 40), linger_s=rng.random() * 0.1)
+        if number % 3 == 2:
+            server.terminate()
+            time.sleep(rng.random() * 0.5)
+        server.kill()
+        bodies.end_senders()
+        server = Server(db, *INGEST)
+        restarts.append(server.first_200_s)
+        bodies.check(server)
+    size = db.stat().st_size / 2**20
+    server.stop()
     print(f"{rounds} x kill -9: {len(bodies.acknowledged)} bodies of {SPANS} spans acknowledged, "
-          f"{bodies.more} stored beside them without an answer, file {size:.0f} MB")  # fmt: skip
-    print(f"  lost {bodies.lost}, doubled {bodies.doubled}, in part {bodies.partial}; "
-          f"restart median {median(restarts):.2f} s, worst {max(restarts):.2f} s")  # fmt: skip
-    return bool(bodies.lost or bodies.doubled or bodies.partial)
+          f"{bodies.unanswered} stored without an answer, file {size:.0f} MB")  # fmt: skip
+    print(f"  {bodies}; restart median {median(restarts):.2f} s, worst {max(restarts):.2f} s")
+    return bodies.wrong
 
 
-def retention() -> bool:
-    """Store twice the size limit, let retention run every second, and see what is left after each deletion."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, bodies = Path(place), Bodies()
-        (folder / "sitecustomize.py").write_text(PRUNE_OFTEN)
-        often = {"PYTHONPATH": os.pathsep.join([place, os.environ.get("PYTHONPATH", "")])}
-        config = folder / "ragpulse.toml"
-        config.write_text(f"[collector]\nretention_days = 36500\nretention_gb = {LIMIT_GB}\n")
-        server = Server(folder / "ragpulse.duckdb", "--config", str(config), environ=often)
-        bodies.send_until(server, acks=200, linger_s=0)
-        bodies.land()
-        before = _one(server, "select count(*) from raw.spans")
-        time.sleep(PRUNED_S)
-        settled = _one(server, "select count(*) from raw.spans")
-        time.sleep(PRUNED_S / 2)
-        left = _one(server, "select count(*) from raw.spans")
-        audit = _ask(server, "select detail from raw.audit where action = 'prune' order by created_at")
-        server.stop()
-        size = (folder / "ragpulse.duckdb").stat().st_size
-    details = [json.loads(detail) for (detail,) in audit]
-    removed = sum(detail["spans"] for detail in details)
-    # A step's share of the spans is its share of the bytes: what the last one left is known from what it found.
-    last = details[-1] if details else {"used_bytes": 0, "max_bytes": 1, "spans": 0}
-    live = last["used_bytes"] * left / max(left + last["spans"], 1)
-    print(f"size retention every second, limit {LIMIT_GB * 1000:.0f} MB: {before:.0f} spans became {left:.0f}")
-    print(f"  in {len(details)} steps, {live / 10**6:.1f} MB live ({live / last['max_bytes']:.0%}), "
+def retention(db: Path, bodies: Bodies) -> bool:
+    """Store twice the size limit, let retention run every second, and check the size after each deletion."""
+    config = f"[collector]\nretention_days = 36500\nretention_gb = {LIMIT_GB}\n"
+    server = Server(db, *_config(db, config), environ=_patched(db, PRUNE_OFTEN))
+    bodies.send_until(server, acks=200, linger_s=0)
+    bodies.end_senders()
+    before = sql(server, SPAN_COUNT)[0][0]
+    time.sleep(PRUNED_S)
+    settled = sql(server, SPAN_COUNT)[0][0]
+    time.sleep(PRUNED_S / 2)
+    after = sql(server, SPAN_COUNT)[0][0]
+    audit = sql(server, "select detail from raw.audit where action = 'prune' order by created_at")
+    server.stop()
+    size = db.stat().st_size
+    steps = [json.loads(detail) for (detail,) in audit]
+    # A step's share of the spans is its share of the bytes: this gives the live bytes after the last step.
+    last = steps[-1] if steps else {"used_bytes": 0, "max_bytes": 1, "spans": 0}
+    live = last["used_bytes"] * after / max(after + last["spans"], 1)
+    print(f"size retention every second, limit {LIMIT_GB * 1000:.0f} MB: {before:.0f} spans became {after:.0f}")
+    print(f"  in {len(steps)} steps, {live / 10**6:.1f} MB live ({live / last['max_bytes']:.0%}), "
           f"file {size / 10**6:.0f} MB")  # fmt: skip
-    stated = {detail["reason"] for detail in details} == {"size"} and removed >= before - left
-    return not (0.9 <= live / last["max_bytes"] <= 1.0 and left == settled and stated)
+    audited = {step["reason"] for step in steps} == {"size"} and sum(step["spans"] for step in steps) >= before - after
+    return not (0.9 <= live / last["max_bytes"] <= 1.0 and after == settled and audited)
 
 
-def one_huge_trace() -> bool:
-    """Send ordinary bodies without and beside a huge trace until that is decided, then stop the process beside more."""
-    with tempfile.TemporaryDirectory() as place:
-        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
-        server = Server(db)
-        alone_s = [bodies.seconds_for(server, acks=ACKS_BESIDE) for _ in range(3)][-1]
-        size = _post_huge(server, 0)
-        beside_s = [bodies.seconds_for(server, acks=ACKS_BESIDE)]
-        while not _status_of(server)["not_deduplicated"]:
-            beside_s.append(bodies.seconds_for(server, acks=ACKS_BESIDE))
-        for number in range(1, 4):
-            _post_huge(server, number)
-        stop_s = server.stop()
-        server = Server(db, "--roles", "ingest")
-        bodies.check(server, before=HUGE_NUMBER)
-        huge = _one(server, f"select count(*) from raw.spans where epoch(start_time) >= {BASE_S + HUGE_NUMBER}")
-        server.stop()
+def one_huge_trace(db: Path, bodies: Bodies) -> bool:
+    """Send ordinary bodies alone, then beside a huge trace until that is decided; stop the process beside more."""
+    server = Server(db)
+    alone_s = [bodies.seconds_for(server, acks=ACKS_BESIDE) for _ in range(3)][-1]
+    size = _post_huge(server, 0)
+    beside_s = [bodies.seconds_for(server, acks=ACKS_BESIDE)]
+    while not get_json(server, "/api/v1/status")["not_deduplicated"]:
+        beside_s.append(bodies.seconds_for(server, acks=ACKS_BESIDE))
+    for number in range(1, 4):
+        _post_huge(server, number)
+    stop_s = server.stop()
+    server = Server(db, *INGEST)
+    bodies.check(server, before=HUGE_NUMBER)
+    huge = sql(server, f"{SPAN_COUNT} where epoch(start_time) >= {BASE_S + HUGE_NUMBER}")[0][0]
+    server.stop()
     print(f"one trace of {HUGE_SPANS} calls, {size / 1000:.0f} KB; {ACKS_BESIDE} bodies take {alone_s:.2f} s alone,")
     print(f"  at most {max(beside_s):.2f} s beside it; stop beside three more {stop_s:.1f} s;")
-    print(f"  lost {bodies.lost}, in part {bodies.partial}, {huge:.0f} spans of huge traces stored")
+    print(f"  {bodies}, {huge:.0f} spans of huge traces stored")
     return bool(bodies.lost or bodies.partial or huge != 4 * HUGE_SPANS or stop_s > STOP_WITHIN_S)
 
 
 def _post_huge(server: Server, number: int) -> int:
-    number += HUGE_NUMBER  # also as a seed: an ordinary body's would make the same ids
-    made = gzip.compress(huge_trace(HUGE_SPANS, seed=number, start_ns=(BASE_S + number) * 10**9), 1)
-    assert _post(server, made) == 200
-    return len(made)
+    number += HUGE_NUMBER  # also the seed: an ordinary body's number would give the same ids
+    content = gzip.compress(huge_trace(HUGE_SPANS, seed=number, start_ns=(BASE_S + number) * 10**9), 1)
+    assert _post_status(server, content) == 200
+    return len(content)
 
 
-def bad_bodies() -> bool:
+def bad_bodies(db: Path, bodies: Bodies) -> bool:
     """Send bodies that inflate to zeros between ordinary ones, and compare the process's memory."""
-    with tempfile.TemporaryDirectory() as place:
-        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
-        server = Server(db, "--roles", "ingest")
-        bad = gzip.compress(bytes(58_000_000), 9)
-        bodies.seconds_for(server, acks=FILE_BODIES)
-        before = server.memory_mb("VmRSS")
-        answers = [_post(server, bad) for _ in range(BAD_BODIES)]
-        after = server.memory_mb("VmRSS")
-        bodies.seconds_for(server, acks=FILE_BODIES)
-        bodies.check(server)
-        server.stop()
-    refused = sum(answer in (400, 413, 503) for answer in answers)
+    server = Server(db, *INGEST)
+    bad = gzip.compress(bytes(58_000_000), 9)
+    bodies.seconds_for(server, acks=FILE_BODIES)
+    before = server.memory_mb("VmRSS")
+    refused = sum(_post_status(server, bad) in (400, 413, 503) for _ in range(BAD_BODIES))
+    after = server.memory_mb("VmRSS")
+    bodies.seconds_for(server, acks=FILE_BODIES)
+    bodies.check(server)
+    server.stop()
     print(f"{BAD_BODIES} bodies of {len(bad) / 1000:.0f} KB, each 58 MB inflated: {refused} refused, "
-          f"memory {before:.0f} MB before, {after:.0f} MB after; lost {bodies.lost}")  # fmt: skip
+          f"memory {before:.0f} MB before, {after:.0f} MB after; {bodies}")  # fmt: skip
     return bool(bodies.lost or refused != BAD_BODIES or after - before > BAD_MB)
 
 
-def clock_ahead() -> bool:
-    """Run with a clock that is a year ahead, start again with the right one; see what is decided."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, bodies = Path(place), Bodies()
-        (folder / "sitecustomize.py").write_text(CLOCK_AHEAD)
-        ahead = {"PYTHONPATH": os.pathsep.join([place, os.environ.get("PYTHONPATH", "")])}
-        config = folder / "ragpulse.toml"
-        config.write_text("[collector]\nretention_days = 36500\n")
-        server = Server(folder / "ragpulse.duckdb", "--config", str(config), environ=ahead)
-        bodies.seconds_for(server, acks=FILE_BODIES)
-        _until_decided(server)
-        future = _one(server, "select count(*) from raw.spans where received_at > now()::TIMESTAMP + interval 300 days")
-        bodies.seconds_for(server, acks=FILE_BODIES)
-        server.stop()
-        server = Server(folder / "ragpulse.duckdb", "--config", str(config))
-        bodies.seconds_for(server, acks=FILE_BODIES)
-        took_s = _until_decided(server)
-        bodies.check(server)
-        undecided = _one(server, "select count(distinct trace_id) from raw.spans where trace_id not in "
-                                 "(select trace_id from raw.trace_facts where latest)")  # fmt: skip
-        server.stop()
+def clock_ahead(db: Path, bodies: Bodies) -> bool:
+    """Run with a clock that is a year ahead, start again with the right one; check what is decided."""
+    arguments = _config(db, "[collector]\nretention_days = 36500\n")
+    server = Server(db, *arguments, environ=_patched(db, CLOCK_AHEAD))
+    bodies.seconds_for(server, acks=FILE_BODIES)
+    _wait_until_decided(server)
+    future = sql(server, f"{SPAN_COUNT} where received_at > now()::TIMESTAMP + interval 300 days")[0][0]
+    bodies.seconds_for(server, acks=FILE_BODIES)
+    server.stop()
+    server = Server(db, *arguments)
+    bodies.seconds_for(server, acks=FILE_BODIES)
+    decided_s = _wait_until_decided(server)
+    bodies.check(server)
+    undecided = sql(server, "select count(distinct trace_id) from raw.spans where trace_id not in "
+                            "(select trace_id from raw.trace_facts where latest)")[0][0]  # fmt: skip
+    server.stop()
     print(f"clock a year ahead ({future:.0f} spans received then), restart with the right one: all decided after "
-          f"{took_s:.0f} s, {undecided:.0f} traces undecided; lost {bodies.lost}")  # fmt: skip
+          f"{decided_s:.0f} s, {undecided:.0f} traces undecided; {bodies}")  # fmt: skip
     return bool(bodies.lost or undecided or not future)
 
 
-def _until_decided(server: Server) -> float:
-    """Wait until no trace is undecided, but not for ever; return the seconds."""
+def _config(db: Path, toml: str) -> tuple[str, str]:
+    file = db.with_name("ragpulse.toml")
+    file.write_text(toml)
+    return "--config", str(file)
+
+
+def _patched(db: Path, code: str) -> dict[str, str]:
+    """The variables of a process that runs this code when it starts."""
+    db.with_name("sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(db.parent), os.environ.get("PYTHONPATH", "")])}
+
+
+def _wait_until_decided(server: Server) -> float:
+    """Wait until no trace is undecided or the time is over; return the seconds."""
     begun = time.perf_counter()
-    while _status_of(server)["undecided"]["traces"] and time.perf_counter() - begun < DECIDED_WITHIN_S:
+    while get_json(server, "/api/v1/status")["undecided"]["traces"] and time.perf_counter() - begun < DECIDED_WITHIN_S:
         time.sleep(0.1)
     return time.perf_counter() - begun
 
 
-def missing_file() -> bool:
-    """Take the file away under traffic and put it back; then replace it; everything acknowledged is in it."""
-    with tempfile.TemporaryDirectory() as place:
-        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
-        server = Server(db, "--roles", "ingest")
-        bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
-        away = db.rename(db.with_name("away"))
-        time.sleep(0.5)
-        taken, ready = len(bodies.acknowledged), _status(server, "/readyz")
-        time.sleep(1.0)
-        more = len(bodies.acknowledged) - taken
-        away.rename(db)
-        bodies.land()
-        bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
-        db.rename(away)
-        db.write_bytes(b"another file")
-        bodies.land()
-        server.kill()
-        away.replace(db)
-        server = Server(db, "--roles", "ingest")
-        bodies.check(server)
-        server.stop()
-    print(f"file removed, back, replaced, kill -9: {len(bodies.acknowledged)} bodies acknowledged, {more} of them")
-    print(f"  without the file, readyz {ready} meanwhile; "
-          f"lost {bodies.lost}, doubled {bodies.doubled}, in part {bodies.partial}")  # fmt: skip
-    return bool(bodies.lost or bodies.doubled or bodies.partial or more) or ready != 503
+def missing_file(db: Path, bodies: Bodies) -> bool:
+    """Move the file away under traffic and put it back; then replace it; every acknowledged body is in it."""
+    server = Server(db, *INGEST)
+    bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
+    away = db.rename(db.with_name("away"))
+    time.sleep(0.5)
+    count, ready = len(bodies.acknowledged), _ready_status(server)
+    time.sleep(1.0)
+    without_file = len(bodies.acknowledged) - count
+    away.rename(db)
+    bodies.end_senders()
+    bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
+    db.rename(away)
+    db.write_bytes(b"another file")
+    bodies.end_senders()
+    server.kill()
+    away.replace(db)
+    server = Server(db, *INGEST)
+    bodies.check(server)
+    server.stop()
+    print(f"file removed, back, replaced, kill -9: {len(bodies.acknowledged)} bodies acknowledged, {without_file} of")
+    print(f"  them without the file, readyz {ready} meanwhile; {bodies}")
+    return bodies.wrong or without_file > 0 or ready != 503
 
 
-def damaged_log() -> bool:
-    """Damage the log of a killed process; it starts, and what is missing is in the log that it keeps aside."""
-    return any([_damaged(0.0), _damaged(0.5)])
-
-
-def _damaged(at: float) -> bool:
-    with tempfile.TemporaryDirectory() as place:
-        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
-        Server(db, "--roles", "ingest").stop()
-        server = Server(db, "--roles", "ingest")
-        bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
-        server.kill()
-        bodies.land()
-        log = db.with_name(db.name + ".wal")
-        damaged = bytearray(log.read_bytes())
-        start = int(len(damaged) * at)
-        damaged[start : start + 8] = bytes(byte ^ 0xFF for byte in damaged[start : start + 8])
-        log.write_bytes(damaged)
-        server = Server(db, "--roles", "ingest")
-        bodies.check(server)
-        kept = [file for file in Path(place).glob("*.damaged-*") if file.read_bytes() == damaged]
-        told = sum("bytes cannot be read" in line for line in db.with_suffix(".log").read_text().splitlines())
-        server.stop()
-    print(f"log of {len(damaged) / 2**20:.0f} MB damaged at {at:.0%}: starts in {server.first_200_s:.2f} s, "
+def damaged_log(share: float, db: Path, bodies: Bodies) -> bool:
+    """Damage the log of a killed process at a share of its length; missing bodies are in the log set aside."""
+    Server(db, *INGEST).stop()
+    server = Server(db, *INGEST)
+    bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
+    server.kill()
+    bodies.end_senders()
+    log = db.with_name(db.name + ".wal")
+    damaged = bytearray(log.read_bytes())
+    start = int(len(damaged) * share)
+    damaged[start : start + 8] = bytes(byte ^ 0xFF for byte in damaged[start : start + 8])
+    log.write_bytes(damaged)
+    server = Server(db, *INGEST)
+    bodies.check(server)
+    copies = [file for file in db.parent.glob("*.damaged-*") if file.read_bytes() == damaged]
+    logged = sum("bytes cannot be read" in line for line in db.with_suffix(".log").read_text().splitlines())
+    server.stop()
+    print(f"log of {len(damaged) / 2**20:.0f} MB damaged at {share:.0%}: starts in {server.first_200_s:.2f} s, "
           f"{len(bodies.acknowledged) - bodies.lost} of {len(bodies.acknowledged)} bodies stored,")  # fmt: skip
-    print(f"  in part {bodies.partial}, doubled {bodies.doubled}; whole log kept: {len(kept) == 1}, told: {told == 1}")
-    return bool(bodies.partial or bodies.doubled or len(kept) != 1 or told != 1)
+    print(f"  {bodies}; whole log copied: {len(copies) == 1}, logged: {logged == 1}")
+    return bool(bodies.partial or bodies.doubled or len(copies) != 1 or logged != 1)
 
 
 class Bodies:
@@ -267,23 +256,31 @@ class Bodies:
 
     def __init__(self) -> None:
         self.acknowledged: set[int] = set()
-        self.lost = self.doubled = self.partial = self.more = 0
+        self.lost = self.doubled = self.partial = self.unanswered = 0
         self._next, self._lock, self._threads = 0, threading.Condition(), list[threading.Thread]()
         self._stop = False
 
+    @property
+    def wrong(self) -> bool:
+        """Whether a body is lost, doubled or incomplete."""
+        return bool(self.lost or self.doubled or self.partial)
+
+    def __str__(self) -> str:
+        return f"lost {self.lost}, doubled {self.doubled}, incomplete {self.partial}"
+
     def send_until(self, server: Server, *, acks: int, linger_s: float) -> None:
-        """Return after so many more acknowledgements and a while, with requests under way."""
+        """Return after so many more acknowledgements and a pause, while the senders continue."""
         self._stop = False
-        wanted = len(self.acknowledged) + acks
+        goal = len(self.acknowledged) + acks
         self._threads = [threading.Thread(target=self._send, args=(server,)) for _ in range(SENDERS)]
         for thread in self._threads:
             thread.start()
         with self._lock:
-            self._lock.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=120)
+            self._lock.wait_for(lambda: len(self.acknowledged) >= goal, timeout=120)
         time.sleep(linger_s)
 
-    def land(self) -> None:
-        """Wait until every sender has met the closed door."""
+    def end_senders(self) -> None:
+        """Stop sending; return once no request is under way."""
         self._stop = True
         for thread in self._threads:
             thread.join()
@@ -292,73 +289,48 @@ class Bodies:
         """Send until so many more are acknowledged and all requests have ended; return how long that took."""
         begun = time.perf_counter()
         self.send_until(server, acks=acks, linger_s=0)
-        self.land()
+        self.end_senders()
         return time.perf_counter() - begun
 
     def check(self, server: Server, *, before: int = 10**9) -> None:
-        """Compare all bodies with the store; what has the number `before` or a higher one is none of them."""
-        stored = {number: (spans, distinct) for number, spans, distinct in _stored(server) if number < before}
+        """Compare all bodies with the store; rows whose number is `before` or higher are of no body."""
+        rows = sql(
+            server,
+            f"select epoch(date_trunc('second', start_time))::BIGINT - {BASE_S}, count(*),"
+            " count(distinct (trace_id, span_id)) from raw.spans group by 1",
+        )
+        stored = {number: (spans, distinct) for number, spans, distinct in rows if number < before}
         self.lost += len(self.acknowledged - set(stored))
         self.doubled += sum(spans > distinct for spans, distinct in stored.values())
         self.partial += sum(distinct != SPANS for _, distinct in stored.values())
-        self.more = len(set(stored) - self.acknowledged)
+        self.unanswered = len(set(stored) - self.acknowledged)
 
     def _send(self, server: Server) -> None:
         with closing(server.connection()) as connection:
             while not self._stop:
                 with self._lock:
                     number, self._next = self._next, self._next + 1
-                made = gzip.compress(body(SPANS, seed=number, start_ns=(BASE_S + number) * 10**9), 1)
-                headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+                content = gzip.compress(body(SPANS, seed=number, start_ns=(BASE_S + number) * 10**9), 1)
                 try:
-                    connection.request("POST", "/v1/traces", made, headers)
-                    response = connection.getresponse()
-                    response.read()
+                    status = post_traces(connection, content).status
                 except (OSError, HTTPException):
                     return
-                if response.status == 503:
+                if status == 503:
                     time.sleep(0.05)
-                if response.status == 200:
+                if status == 200:
                     with self._lock:
                         self.acknowledged.add(number)
                         self._lock.notify_all()
 
 
-def _stored(server: Server) -> list[Any]:
-    query = (
-        f"select epoch(date_trunc('second', start_time))::BIGINT - {BASE_S}, count(*),"
-        " count(distinct (trace_id, span_id)) from raw.spans group by 1"
-    )
-    return _ask(server, query)
-
-
-def _one(server: Server, query: str) -> float:
-    return float(_ask(server, query)[0][0])
-
-
-def _ask(server: Server, query: str) -> list[Any]:
+def _post_status(server: Server, content: bytes) -> int:
     with closing(server.connection()) as connection:
-        connection.request("POST", "/api/v1/sql", json.dumps({"query": query}), {"Content-Type": "application/json"})
-        rows: list[Any] = json.loads(connection.getresponse().read())["rows"]
-    return rows
+        return post_traces(connection, content).status
 
 
-def _post(server: Server, made: bytes) -> int:
-    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+def _ready_status(server: Server) -> int:
     with closing(server.connection()) as connection:
-        connection.request("POST", "/v1/traces", made, headers)
-        return connection.getresponse().status
-
-
-def _status_of(server: Server) -> Any:
-    with closing(server.connection()) as connection:
-        connection.request("GET", "/api/v1/status")
-        return json.loads(connection.getresponse().read())
-
-
-def _status(server: Server, path: str) -> int:
-    with closing(server.connection()) as connection:
-        connection.request("GET", path)
+        connection.request("GET", "/readyz")
         return connection.getresponse().status
 
 

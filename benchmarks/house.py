@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 FIRST_BUILD = "838e9e2"
 TREES = ("sdk", "collector", "evaluators", "dashboards")
 OURS = ("ragpulse", "ragpulse_collector", "ragpulse_evaluators", "ragpulse_dashboards")
-WAYS = {
+PATHS = {
     "body": "modules that a span's body passes, from socket to a row of the trace list",
     "rule": "modules that a rule passes beyond those of a body, from TOML to a stored score",
     "parameter": "modules that a query parameter passes, from URL to SQL",
@@ -49,16 +49,16 @@ class Module:
 
 def modules(root: Path) -> list[Module]:
     """Read every product module of a checkout."""
-    found = []
+    result = []
     for tree in TREES:
         for path in sorted((root / tree).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
-            found.append(Module(path.relative_to(root / tree), text, ast.parse(text)))
-    return found
+            result.append(Module(path.relative_to(root / tree), text, ast.parse(text)))
+    return result
 
 
 def documentation(tree: ast.Module) -> set[tuple[int, int]]:
-    """Return where the strings begin that are statements of their own: docstrings."""
+    """Return the positions of docstrings: strings that are statements."""
     return {
         (node.value.lineno, node.value.col_offset)
         for node in ast.walk(tree)
@@ -68,9 +68,9 @@ def documentation(tree: ast.Module) -> set[tuple[int, int]]:
 
 def tokens(module: Module) -> int:
     """Count names, operators and literals; comments, docstrings, blank lines and indentation do not count."""
-    left_out = documentation(module.tree)
-    found = tokenize.generate_tokens(io.StringIO(module.text).readline)
-    return sum(token.type in _COUNTED and token.start not in left_out for token in found)
+    docstrings = documentation(module.tree)
+    stream = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    return sum(token.type in _COUNTED and token.start not in docstrings for token in stream)
 
 
 def statements(module: Module) -> int:
@@ -80,11 +80,11 @@ def statements(module: Module) -> int:
 
 def names_raw_tables(module: Module) -> bool:
     """Whether a string of the module, other than a docstring, names a table `raw.*`."""
-    left_out = documentation(module.tree)
+    docstrings = documentation(module.tree)
     return any(
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and (node.lineno, node.col_offset) not in left_out
+        and (node.lineno, node.col_offset) not in docstrings
         and _RAW.search(node.value)
         for node in ast.walk(module.tree)
     )
@@ -93,9 +93,9 @@ def names_raw_tables(module: Module) -> bool:
 def private_imports(module: Module) -> list[str]:
     """List imports of private names from packages that are neither ours nor the standard library's.
 
-    Private attributes of objects are not found: for those, read the subclasses of foreign classes.
+    It cannot detect private attributes of objects: for those, read the subclasses of foreign classes.
     """
-    found = []
+    private = []
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -103,8 +103,8 @@ def private_imports(module: Module) -> list[str]:
             names = [alias.name for alias in node.names]
         else:
             continue
-        found += [name for name in names if _is_private(name)]
-    return found
+        private += [name for name in names if _is_private(name)]
+    return private
 
 
 def _is_private(name: str) -> bool:
@@ -122,43 +122,45 @@ def functions(module: Module) -> list[tuple[int, str]]:
     ]
 
 
-def passed(root: Path) -> dict[str, list[str]] | None:
-    """Return which modules the three ways enter (`_passed.py`); None where this checkout does not run here."""
+def modules_passed(root: Path) -> dict[str, list[str]] | None:
+    """Return the modules that the three paths pass (`_modules.py`); None if the checkout does not run here."""
     path = os.pathsep.join([*(str(root / tree) for tree in TREES), str(Path(__file__).parent)])
-    command = [sys.executable, "-c", "import _passed; _passed.main()"]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    return None if done.returncode else json.loads(done.stdout)
+    command = [sys.executable, "-c", "import _modules; _modules.main()"]
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    return None if run.returncode else json.loads(run.stdout)
 
 
 def measured(root: Path) -> dict[str, Any]:
     """Return every measure of a checkout."""
-    found = modules(root)
-    folders = Counter(str(module.path.parent) for module in found)
+    product = modules(root)
+    folders = Counter(str(module.path.parent) for module in product)
     outside = [
         module
-        for module in found
+        for module in product
         if "ragpulse_collector/store" not in module.path.as_posix() and names_raw_tables(module)
     ]
-    ways = passed(root)
+    paths = modules_passed(root)
     return {
-        "tokens": sum(map(tokens, found)),
-        "statements": sum(map(statements, found)),
-        "modules": len(found),
+        "tokens": sum(map(tokens, product)),
+        "statements": sum(map(statements, product)),
+        "modules": len(product),
         "largest folder": max(folders.values()),
         "largest folders": folders.most_common(5),
         "raw": len(outside),
         "raw modules": [str(module.path) for module in outside],
-        "private": sum(len(private_imports(module)) for module in found),
-        "private names": sorted({name for module in found for name in private_imports(module)}),
-        "longest functions": sorted((one for module in found for one in functions(module)), reverse=True)[:5],
-        "longest modules": sorted(((len(one.text.splitlines()), str(one.path)) for one in found), reverse=True)[:5],
-        **{way: len(ways[way]) if ways else None for way in WAYS},
-        "ways": ways,
+        "private": sum(len(private_imports(module)) for module in product),
+        "private names": sorted({name for module in product for name in private_imports(module)}),
+        "longest functions": sorted((each for module in product for each in functions(module)), reverse=True)[:5],
+        "longest modules": sorted(((len(each.text.splitlines()), str(each.path)) for each in product), reverse=True)[
+            :5
+        ],
+        **{name: len(paths[name]) if paths else None for name in PATHS},
+        "paths": paths,
     }
 
 
 def first_build() -> dict[str, Any]:
-    """Measure the first build's commit; returns the known figures where git does not have it."""
+    """Measure the first build's commit; returns the known figures if git does not have it."""
     archive = subprocess.run(["git", "archive", FIRST_BUILD, *TREES], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         return KNOWN_FIRST
@@ -168,22 +170,22 @@ def first_build() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table, then what stands behind its figures."""
+    """Print the table, then the details of its figures."""
     now, first = measured(ROOT), first_build()
     labels = {"tokens": "tokens of product code", "statements": "statements", "modules": "modules",
               "largest folder": "modules in the largest folder", "raw": "modules outside store/ that name raw.* tables",
-              "private": "imports of private names of other packages", **WAYS}  # fmt: skip
+              "private": "imports of private names of other packages", **PATHS}  # fmt: skip
     print(f"{'measure':82} {'first':>9} {'now':>9}  {'ratio':>6}  goal")
     for name, label in labels.items():
         before, after = first.get(name), now[name]
         ratio = f"{after / before:.2f}" if before and after is not None else ""
         print(f"{label:82} {_shown(before):>9} {_shown(after):>9}  {ratio:>6}  {GOALS[name]}")
     for title in ("largest folders", "longest functions", "longest modules"):
-        print(f"\n{title}: " + ", ".join(f"{one} {other}" for one, other in now[title]))
+        print(f"\n{title}: " + ", ".join(f"{key} {value}" for key, value in now[title]))
     for title in ("raw modules", "private names"):
         print(f"\n{title}: {', '.join(now[title]) or 'none'}")
-    for way, label in WAYS.items():
-        print(f"\n{label}:\n  {', '.join(now['ways'][way]) if now['ways'] else 'this checkout does not run here'}")
+    for name, label in PATHS.items():
+        print(f"\n{label}:\n  {', '.join(now['paths'][name]) if now['paths'] else 'this checkout does not run here'}")
 
 
 def _shown(value: int | None) -> str:

@@ -1,72 +1,43 @@
 """The lake under load: ingesting processes over PostgreSQL and S3, and the one leased process that decides.
 
-Runs one and two ingesting processes behind a round-robin client; beside them, in the same run and over the same bodies,
-one process over the embedded file (the ratio). Prints stored spans a second, CPU by process, acks, commits, files, rows
-a file, bytes a span, the catalog's growth, and questions before and after merging. Everything shares this machine:
-client, collectors, PostgreSQL and the S3 server. `--short` sends a quarter.
+Measures one and two ingesting processes behind a round-robin client, and in the same run one process over the embedded
+file (the ratio). Prints stored spans a second, CPU by process, acks, commits, files, rows a file, bytes a span, the
+catalog's growth, and queries before and after merging. Client, collectors, PostgreSQL and the S3 server share this
+machine. `--short` sends a quarter.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any, NamedTuple, Protocol
+from statistics import median
+from typing import NamedTuple
 
 from _payload import body
-from _served import TICKS_PER_S, Server
+from _sending import CONNECTIONS, Load
+from _served import TICKS_PER_S, HasConnection, Server, elapsed_s, get_json, sql
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 
-from lake_servers import BUCKET, SOURCES, LakeCollector, Postgres, SeaweedFS, lake_python  # noqa: E402
+from environments import SOURCES  # noqa: E402
+from lake_servers import BUCKET, LakeCollector, Postgres, SeaweedFS, lake_python  # noqa: E402
 
 SPANS = 2_048
-CONNECTIONS = 4
-"""To each ingesting process."""
 RULE = '[[rule]]\nname = "sampled"\nevaluators = ["groundedness"]\nrate = 0.01\n'
-HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 TABLES = ("spans", "contents", "contexts")
 
 
-class Collector(Protocol):
-    """What is sent to and asked: a process over a file or over the lake."""
-
-    def connection(self) -> HTTPConnection: ...
-
-
-@dataclass
-class Load:
-    """What sending every body once came to."""
-
-    wall_s: float
-    acks: list[float]
-    cpu_s: dict[str, float] = field(default_factory=dict)
-
-    def told(self, spans: int) -> str:
-        cuts = quantiles(self.acks, n=100)
-        shares = ", ".join(f"{name} {used / spans * 1e5:.1f}" for name, used in self.cpu_s.items())
-        return (
-            f"{spans / self.wall_s:>7,.0f} spans/s; CPU-s per 100,000 spans: {shares}\n"
-            f"    ack p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms, max {max(self.acks) * 1e3:.0f} ms"
-        )
-
-
-class Figures(NamedTuple):
-    """What PostgreSQL knows of a lake; files, bytes and rows are those of spans and texts."""
+class Catalog(NamedTuple):
+    """The size of a lake, by its catalog; files, bytes and rows are those of spans and texts."""
 
     commits: int
     catalog: int
@@ -74,11 +45,11 @@ class Figures(NamedTuple):
     size: int
     rows: int
 
-    def told(self, before: Figures, load: Load) -> str:
+    def growth_text(self, before: Catalog, wall_s: float) -> str:
         """What one load added."""
         commits, files = self.commits - before.commits, self.files - before.files
         return (
-            f"{commits / load.wall_s:.1f} commits/s,"
+            f"{commits / wall_s:.1f} commits/s,"
             f" {(self.catalog - before.catalog) / commits / 1024:.1f} KiB of catalog each;"
             f" {files} files of spans and texts, {(self.rows - before.rows) / files:,.0f} rows and"
             f" {(self.size - before.size) / files / 1024:,.0f} KiB each"
@@ -86,7 +57,7 @@ class Figures(NamedTuple):
 
 
 def main() -> None:
-    """Make the bodies once, run the embedded file, then lakes with one and two ingesting processes."""
+    """Make the bodies once; measure the embedded file, then lakes with one and two ingesting processes."""
     if len(sys.argv) == 3 and sys.argv[1] == "maintain":
         maintain(sys.argv[2])
         return
@@ -94,97 +65,99 @@ def main() -> None:
     requests = [ExportTraceServiceRequest.FromString(body(SPANS, seed=seed)) for seed in range(count)]
     spans = SPANS * count
     python = lake_python()
-    with tempfile.TemporaryDirectory() as place, Postgres() as catalog, SeaweedFS(python) as files:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary, Postgres() as postgres, SeaweedFS(python) as s3:
+        folder = Path(temporary)
         (folder / "rule.toml").write_text(RULE)
         print(f"{spans:,} spans in gzip bodies of {SPANS:,}, {CONNECTIONS} connections to each ingesting process")
-        base = embedded(folder, requests, spans)
+        embedded_s = embedded(folder, requests, spans)
         for processes in (1, 2):
-            run = Lake(f"n{processes}", python, catalog, files, folder)
-            run.measure(processes, requests, spans, base)
+            lake = Lake(f"n{processes}", python, postgres, s3, folder)
+            lake.measure(processes, requests, spans, embedded_s)
 
 
-def embedded(folder: Path, requests: list[ExportTraceServiceRequest], spans: int) -> Load:
-    """One process over one file with every role."""
+def embedded(folder: Path, requests: list[ExportTraceServiceRequest], spans: int) -> float:
+    """Send to one process over one file with every role; return the wall seconds."""
     server = Server(folder / "t.duckdb", "--config", str(folder / "rule.toml"))
-    cpu = server.cpu_s()
+    cpu_s = server.cpu_s()
     load = send([server], bodies(requests))
-    load.cpu_s = {"collector": server.cpu_s() - cpu}
+    cpu = {"collector": server.cpu_s() - cpu_s}
     _check(server, spans)
-    print(f"embedded, all roles:\n  {load.told(spans)}")
-    print(f"    questions, ms: {_times(server)}")
+    print(f"embedded, all roles:\n  {_load_text(load, cpu, spans)}")
+    print(f"    queries, ms: {_query_times(server)}")
     server.stop()
-    return load
+    return load.wall_s
 
 
 class Lake:
     """One lake, with a database and a prefix of its own."""
 
-    def __init__(self, name: str, python: Path, catalog: Postgres, files: SeaweedFS, folder: Path) -> None:
-        self._python, self._catalog, self._files, self._folder = python, catalog, files, folder
+    def __init__(self, name: str, python: Path, postgres: Postgres, s3: SeaweedFS, folder: Path) -> None:
+        self._python, self._postgres, self._s3, self._folder = python, postgres, s3, folder
         self._name = name
-        self._db = f"ducklake:postgres:{catalog.database(name)} data_path=s3://{BUCKET}/{name}/"
+        self._db = f"ducklake:postgres:{postgres.database(name)} data_path=s3://{BUCKET}/{name}/"
 
-    def measure(self, processes: int, requests: list[ExportTraceServiceRequest], spans: int, base: Load) -> None:
+    def measure(self, processes: int, requests: list[ExportTraceServiceRequest], spans: int, embedded_s: float) -> None:
         """Send everything twice, merge between; print figures and ratios."""
-        with ExitStack() as running:
-            leader = self._serve(running, "evaluate,maintain")
-            ingest = [self._serve(running, "ingest") for _ in range(processes)]
+        with ExitStack() as stack:
+            leader = self._serve(stack, "evaluate,maintain")
+            ingest = [self._serve(stack, "ingest") for _ in range(processes)]
             print(f"lake, {processes} ingesting and one that decides:")
             for number in (1, 2):
-                before, deciding = self._figures(), _cpu_s(leader.process.pid)
-                load = self._load(ingest, requests)
+                before, leader_cpu_s = self._catalog(), _cpu_s(leader.process.pid)
+                load, cpu = self._load(ingest, requests)
                 _check(ingest[0], spans * number)
-                after = self._figures()
+                after = self._catalog()
                 print(
-                    f"  {load.told(spans)}\n    {base.wall_s / load.wall_s:.2f} of embedded; {after.told(before, load)}"
+                    f"  {_load_text(load, cpu, spans)}\n    {embedded_s / load.wall_s:.2f} of embedded;"
+                    f" {after.growth_text(before, load.wall_s)}"
                 )
-                _until_decided(ingest[0], spans * number // 4)
-                deciding = _cpu_s(leader.process.pid) - deciding
-                print(f"    decided with {deciding / spans * 1e5:.1f} CPU-s per 100,000 spans")
-                print(f"    questions, ms: {_times(ingest[0])}")
-                begun = time.perf_counter()
-                self._maintain()
-                took, merged = time.perf_counter() - begun, self._figures()
+                _wait_until_decided(ingest[0], spans * number // 4)
+                leader_cpu_s = _cpu_s(leader.process.pid) - leader_cpu_s
+                print(f"    decided with {leader_cpu_s / spans * 1e5:.1f} CPU-s per 100,000 spans")
+                print(f"    queries, ms: {_query_times(ingest[0])}")
+                merge_s = elapsed_s(self._maintain)
+                merged = self._catalog()
                 shrunk = f"{after.files} -> {merged.files} files, {merged.size / spans / number:.0f} B/span"
-                print(f"    merged in {took:.1f} s: {shrunk}")
-                print(f"    questions, ms: {_times(ingest[0])}")
+                print(f"    merged in {merge_s:.1f} s: {shrunk}")
+                print(f"    queries, ms: {_query_times(ingest[0])}")
 
-    def _serve(self, running: ExitStack, roles: str) -> LakeCollector:
+    def _serve(self, stack: ExitStack, roles: str) -> LakeCollector:
         options = ("--roles", roles, "--config", str(self._folder / "rule.toml"))
-        started = LakeCollector(self._python, self._db, self._files, *options, folder=self._folder)
-        running.callback(started.stop)
-        return started
+        collector = LakeCollector(self._python, self._db, self._s3, *options, folder=self._folder)
+        stack.callback(collector.stop)
+        return collector
 
-    def _load(self, ingest: list[LakeCollector], requests: Any) -> Load:
-        used: dict[str, Callable[[], float]] = {
-            "ingest": lambda: sum(_cpu_s(one.process.pid) for one in ingest),
-            "PostgreSQL": lambda: _cpu_s(self._catalog.pid),
-            "S3 server": lambda: _cpu_s(self._files.pid),
+    def _load(
+        self, ingest: list[LakeCollector], requests: list[ExportTraceServiceRequest]
+    ) -> tuple[Load, dict[str, float]]:
+        """Send every body; return the load and the CPU seconds of each program."""
+        cpu: dict[str, Callable[[], float]] = {
+            "ingest": lambda: sum(_cpu_s(collector.process.pid) for collector in ingest),
+            "PostgreSQL": lambda: _cpu_s(self._postgres.pid),
+            "S3 server": lambda: _cpu_s(self._s3.pid),
         }
-        made = bodies(requests)
-        before = {name: read() for name, read in used.items()}
-        load = send(ingest, made)
-        load.cpu_s = {name: read() - before[name] for name, read in used.items()}
-        return load
+        content = bodies(requests)
+        before = {name: read() for name, read in cpu.items()}
+        load = send(ingest, content)
+        return load, {name: read() - before[name] for name, read in cpu.items()}
 
-    def _figures(self) -> Figures:
-        found = self._catalog.ask(
+    def _catalog(self) -> Catalog:
+        row = self._postgres.ask(
             self._name,
             f"""SELECT (SELECT count(*) FROM ducklake_snapshot), pg_database_size('{self._name}'), count(*),
                        coalesce(sum(f.file_size_bytes), 0), coalesce(sum(f.record_count), 0)
                 FROM ducklake_data_file f JOIN ducklake_table t USING (table_id)
                 WHERE t.table_name IN {TABLES} AND f.end_snapshot IS NULL AND t.end_snapshot IS NULL""",
         )[0]
-        return Figures(*map(int, found))
+        return Catalog(*map(int, row))
 
     def _maintain(self) -> None:
-        environ = os.environ | self._files.environ | {"PYTHONPATH": SOURCES}
+        environ = os.environ | self._s3.environ | {"PYTHONPATH": SOURCES}
         subprocess.run([str(self._python), __file__, "maintain", self._db], check=True, env=environ)
 
 
 def maintain(db: str) -> None:
-    """In the lake's environment: what the leased process does every five minutes."""
+    """Do what the leased process does every five minutes; runs in the lake's environment."""
     from ragpulse_collector.records import Batch
     from ragpulse_collector.store import open_store
     from ragpulse_collector.store.lake.store import LakeStore
@@ -195,117 +168,77 @@ def maintain(db: str) -> None:
     store.close()
 
 
-def bodies(requests: list[ExportTraceServiceRequest]) -> deque[bytes]:
-    """The same spans with the time of this run, as live traffic has, and ids of their own."""
-    made: deque[bytes] = deque()
+def bodies(requests: list[ExportTraceServiceRequest]) -> list[bytes]:
+    """Return the same spans with the time of this run, as live traffic has, and new trace ids."""
+    content = []
     now = time.time_ns() + 5 * 10**9
     for number, request in enumerate(requests):
         for span in (s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans):
-            took = span.end_time_unix_nano - span.start_time_unix_nano
+            duration = span.end_time_unix_nano - span.start_time_unix_nano
             span.start_time_unix_nano = now + number * 10**7
-            span.end_time_unix_nano = span.start_time_unix_nano + took
+            span.end_time_unix_nano = span.start_time_unix_nano + duration
             span.trace_id = (now % 2**32).to_bytes(4, "big") + span.trace_id[4:]
-        made.append(gzip.compress(request.SerializeToString(), 1))
-    return made
+        content.append(gzip.compress(request.SerializeToString(), 1))
+    return content
 
 
-def send(collectors: list[Any], waiting: deque[bytes]) -> Load:
-    """Send every body once, round robin, through connections that are kept; what is refused is sent again."""
-    acks: list[float] = []
-    begun = time.perf_counter()
-    with ThreadPoolExecutor(CONNECTIONS * len(collectors)) as pool:
-        for number in range(CONNECTIONS * len(collectors)):
-            pool.submit(_send, collectors[number % len(collectors)], waiting, acks)
-    return Load(time.perf_counter() - begun, acks)
+def send(collectors: Sequence[HasConnection], content: list[bytes]) -> Load:
+    """Send every body once, over connections to each collector; a refused body is sent again."""
+    load = Load(content)
+    load.send_all([collector.connection for collector in collectors] * CONNECTIONS)
+    return load
 
 
-def _send(collector: Collector, waiting: deque[bytes], acks: list[float]) -> None:
-    with closing(collector.connection()) as connection:
-        while waiting:
-            try:
-                made = waiting.popleft()
-            except IndexError:
-                return
-            begun = time.perf_counter()
-            while _post(connection, made) != 200:
-                time.sleep(1)
-            acks.append(time.perf_counter() - begun)
+def _load_text(load: Load, cpu: dict[str, float], spans: int) -> str:
+    shares = ", ".join(f"{name} {cpu_s / spans * 1e5:.1f}" for name, cpu_s in cpu.items())
+    return f"{spans / load.wall_s:>7,.0f} spans/s; CPU-s per 100,000 spans: {shares}\n    {load.acks_text()}"
 
 
-def _post(connection: HTTPConnection, made: bytes) -> int:
-    connection.request("POST", "/v1/traces", made, HEADERS)
-    response = connection.getresponse()
-    response.read()
-    return response.status
+def _check(collector: HasConnection, spans: int) -> None:
+    counts = sql(collector, "SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM raw.spans")
+    assert counts == [[spans, spans]], (counts, spans)
 
 
-def _check(collector: Collector, spans: int) -> None:
-    found = _sql(collector, "SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM raw.spans")
-    assert found == [[spans, spans]], (found, spans)
-
-
-def _until_decided(collector: Collector, traces: int) -> None:
-    until = time.monotonic() + 120
-    while _sql(collector, "SELECT count(*) FROM raw.trace_facts WHERE latest")[0][0] < traces:
-        if time.monotonic() > until:
-            raise SystemExit("the traces were not decided within two minutes")
+def _wait_until_decided(collector: HasConnection, traces: int) -> None:
+    deadline = time.monotonic() + 600
+    while sql(collector, "SELECT count(*) FROM raw.trace_facts WHERE latest")[0][0] < traces:
+        if time.monotonic() > deadline:
+            raise SystemExit("the traces were not decided within ten minutes")
         time.sleep(0.5)
 
 
-def _times(collector: Collector) -> str:
-    """Median of five, over HTTP."""
-    newest = _get(collector, "/api/v1/traces?limit=1")["traces"][0]
-    at = newest["start_time"]
+def _query_times(collector: HasConnection) -> str:
+    """Median milliseconds of five answers to each query, over HTTP."""
+    newest = get_json(collector, "/api/v1/traces?limit=1")["traces"][0]
+    start_time = newest["start_time"]
     hourly = (
         "SELECT time_bucket(INTERVAL 1 HOUR, start_time), quantile_cont(duration_us, [0.5, 0.95, 0.99])"
         " FROM raw.spans GROUP BY 1"
     )
-    asked: dict[str, Callable[[], object]] = {
-        "trace list": lambda: _get(collector, "/api/v1/traces?limit=50"),
-        "hourly percentiles": lambda: _sql(collector, hourly),
-        "trace by id and time": lambda: _get(collector, f"/api/v1/traces/{newest['trace_id']}?at={at}"),
+    queries: dict[str, Callable[[], object]] = {
+        "trace list": lambda: get_json(collector, "/api/v1/traces?limit=50"),
+        "hourly percentiles": lambda: sql(collector, hourly),
+        "trace by id and time": lambda: get_json(collector, f"/api/v1/traces/{newest['trace_id']}?at={start_time}"),
     }
-    return ", ".join(f"{name} {median(_timed(ask) for _ in range(5)) * 1e3:.0f}" for name, ask in asked.items())
-
-
-def _timed(run: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun
-
-
-def _get(collector: Collector, path: str) -> Any:
-    with closing(collector.connection()) as connection:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        text = response.read()
-    if response.status != 200:
-        raise SystemExit(f"{path}: {response.status} {text.decode()}")
-    return json.loads(text)
-
-
-def _sql(collector: Collector, query: str) -> list[list[Any]]:
-    with closing(collector.connection()) as connection:
-        connection.request("POST", "/api/v1/sql", json.dumps({"query": query}), {"Content-Type": "application/json"})
-        rows: list[list[Any]] = json.loads(connection.getresponse().read())["rows"]
-    return rows
+    return ", ".join(f"{name} {median(elapsed_s(run) for _ in range(5)) * 1e3:.0f}" for name, run in queries.items())
 
 
 def _cpu_s(pid: int) -> float:
     """CPU seconds of a process and all that it started, ended ones included."""
-    fields = dict(_stats())
-    ours, size = {pid}, 0
-    while len(ours) != size:
-        size = len(ours)
-        ours |= {child for child, stat in fields.items() if int(stat[1]) in ours}
-    ticks = sum(int(value) for one in ours if one in fields for value in fields[one][11:13])
+    fields = dict(_process_stats())
+    pids, size = {pid}, 0
+    while len(pids) != size:
+        size = len(pids)
+        pids |= {child for child, stat in fields.items() if int(stat[1]) in pids}
+    ticks = sum(int(value) for each in pids if each in fields for value in fields[each][11:13])
     return (ticks + sum(int(value) for value in fields[pid][13:15])) / TICKS_PER_S
 
 
-def _stats() -> Iterator[tuple[int, list[str]]]:
-    for place in Path("/proc").glob("[0-9]*"):
+def _process_stats() -> Iterator[tuple[int, list[str]]]:
+    """Each running process with the fields of its `/proc/PID/stat`."""
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            yield int(place.name), (place / "stat").read_text().rpartition(")")[2].split()
+            yield int(process.name), (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
 

@@ -1,11 +1,11 @@
-"""The pages' questions over a large store, quiet and while spans keep coming, beside a bare scan of the same figures.
+"""The queries of the pages over a large store, quiet and during ingest, beside a bare scan of the same columns.
 
 Builds the data itself (four spans a trace over seven days): `queries.py` 10 million spans, `--short` 200,000. Prints
 milliseconds (median of seven) and the ratio to the floor: a count over the same day's rows.
 
-`--api` asks a real `ragpulse serve` over HTTP instead, at 200,000 spans (`--spans N`), on one connection: quietly, then
+`--api` asks a real `ragpulse serve` over HTTP instead, at 200,000 spans (`--spans N`), on one connection: quiet, then
 beside a process that sends 2,000 and 5,000 spans a second, once as a receiver alone and once with all roles; `--runs N`
-questions of each kind (60). The floor is `/healthz`. The last column is the CPU of the collector for one answer, quiet.
+requests of each kind (60). The floor is `/healthz`. The last column is the CPU of the collector for one answer, quiet.
 
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
@@ -14,7 +14,7 @@ their page; the goal of the page is 1.5 s.
 documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
 
 `--tags` asks for the trace list of two stores in turn: one plain, one whose traces carry tags, a release and metadata
-with 10,000 different keys; the goal is 1.1 for the plain list, and the filters are shown beside it.
+with 10,000 different keys; the goal is 1.1 times the plain list. It also times the list with each filter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,7 +34,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from _sending import Sending
-from _served import Server
+from _served import Server, elapsed_s, get
 
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
@@ -90,10 +90,11 @@ _DOC = "(i + rank) % 400000"
 _USES = {"'groundedness'": "'context_utilization'", "i::VARCHAR": "'u' || i"}
 
 
-def _of_uses(sql: str) -> str:
+def _of_uses(statement: str) -> str:
+    """The statement for scores of `context_utilization`."""
     for before, after in _USES.items():
-        sql = sql.replace(before, after)
-    return sql.replace("'ok' AS status", "'ok' AS status, '{{\"used\": [' || (1 + i // 4 % 4) || ']}}' AS parts")
+        statement = statement.replace(before, after)
+    return statement.replace("'ok' AS status", "'ok' AS status, '{{\"used\": [' || (1 + i // 4 % 4) || ']}}' AS parts")
 
 
 FILL_DOCUMENTS = {
@@ -106,7 +107,7 @@ FILL_DOCUMENTS = {
     "decisions": _of_uses(FILL["decisions"]),
     "scores": _of_uses(FILL["scores"]),
 }
-"""Four documents a trace, each retrieved once or twice, and which of them the answer drew on."""
+"""Four documents a trace, each retrieved once or twice, and which of them the answer used."""
 
 LABELS = """
         UPDATE raw.trace_facts SET release = '1.4.' || (unit_span_id // 4 % 3),
@@ -116,7 +117,7 @@ LABELS = """
 FILTERS = ("", "tag=team-7", "metadata.tenant=tenant-7", "metadata.key-77=value", "release=1.4.1")
 
 LIST = "trace list, newest 50, with scores"
-QUESTIONS: dict[str, tuple[str, int]] = {
+QUERIES: dict[str, tuple[str, int]] = {
     "floor: count of the last day's rows": (
         "SELECT count(*), sum(duration_us) FROM raw.spans WHERE start_time >= $day", 0),
     LIST: ("GET traces", 40),
@@ -137,10 +138,8 @@ QUESTIONS: dict[str, tuple[str, int]] = {
     "quality of the last day": ("FROM quality('groundedness', $day, $day + INTERVAL 1 DAY)", 0),
     "text search, last day": ("SELECT trace_id FROM raw.contents WHERE start_time >= $day AND query ILIKE '%m 99%'", 0),
 }  # fmt: skip
-"""What is asked of SQL, or as the operation, and the goal in milliseconds at ten million spans (0: none was set)."""
-
-
-ASKED = {
+"""Name → a query, or an operation, and the goal in milliseconds at ten million spans (0: no goal)."""
+REQUESTS = {
     "floor: /healthz": ("/healthz", 0),
     "trace list, newest 50": ("/api/v1/traces?limit=50", 20),
     "hourly p50 p95 p99, 7 d": (
@@ -148,7 +147,7 @@ ASKED = {
     "hourly p50 p95 p99, 24 h": (
         "/api/v1/metrics?name=latency_p50&name=latency_p95&name=latency_p99&from=-24h&step=1h", 25),
 }  # fmt: skip
-"""What is asked over HTTP, and the goal in milliseconds at 200,000 spans while spans come (0: none was set)."""
+"""Name → a path, and the goal in milliseconds at 200,000 spans during ingest (0: no goal)."""
 RATES = (0, 2_000, 5_000)
 DOCUMENTS = {
     **{f"GET documents, {sort}": f"/api/v1/documents?sort={sort}" for sort in ("retrieved", "worst", "best", "unused")},
@@ -162,7 +161,7 @@ EXPLAIN = {
 
 
 def main() -> None:
-    """Measure in process, or over HTTP where asked."""
+    """Measure in process, or over HTTP with an option."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--api", action="store_true")
@@ -173,9 +172,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=60, help="with --api")
     options = parser.parse_args()
     if options.documents:
-        return of_documents(400_000, DOCUMENTS, 7)
+        return over_documents(400_000, DOCUMENTS, 7)
     if options.explain:
-        return of_documents(2_000, EXPLAIN, 7, labels=True)
+        return over_documents(2_000, EXPLAIN, 7, labels=True)
     if options.tags:
         return tags(options.spans, options.runs)
     if not options.api:
@@ -187,93 +186,95 @@ def main() -> None:
 
 
 def in_process(spans: int) -> None:
-    """Fill, ask quietly, ask while spans come at 5,000 a second."""
+    """Fill a store; time the queries quiet and during ingest at 5,000 spans a second."""
     with tempfile.TemporaryDirectory() as folder:
-        store = _opened(Path(folder) / "t.duckdb")
+        store = _open(Path(folder) / "t.duckdb")
         fill(store, spans)
         size = store.size_bytes()
         middle = spans // 8 * 4
-        parameters = {"day": DAY, "at": _at(middle // 4, spans), "trace": _trace(store, middle)}
+        parameters = {"day": DAY, "at": _start_of(middle // 4, spans), "trace": _trace_id(store, middle)}
         print(f"{spans:,} spans, {size / 2**20:,.0f} MB ({size / spans:.0f} B/span)")
-        quiet = ask(store, parameters)
+        quiet = query_ms(store, parameters)
         stop = threading.Event()
-        writer = threading.Thread(target=keep_coming, args=(store, stop))
+        writer = threading.Thread(target=ingest, args=(store, stop))
         writer.start()
         time.sleep(2)
-        busy = ask(store, parameters)
+        busy = query_ms(store, parameters)
         stop.set()
         writer.join()
         store.close()
     floor = quiet["floor: count of the last day's rows"]
     print(f"{'':38} {'quiet ms':>9} {'x floor':>8} {'ingest ms':>10}  goal at 10 M")
-    for name, (_, goal) in QUESTIONS.items():
+    for name, (_, goal) in QUERIES.items():
         print(f"{name:38} {quiet[name]:9.1f} {quiet[name] / floor:8.1f} {busy[name]:10.1f}  {goal or '':>5}")
 
 
 def over_http(db: Path, spans: int, runs: int, roles: tuple[str, ...]) -> None:
-    """Serve so many spans; ask quietly and while more arrive."""
-    store = _opened(db)
-    fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None))
+    """Serve so many spans; time the requests quiet and while more arrive."""
+    store = _open(db)
+    fill(store, spans, end=_now())
     store.close()
     server = Server(db, *roles)
     with closing(server.connection()) as connection:
-        cpu = {name: _cpu_ms(server, connection, path) for name, (path, _) in ASKED.items()}
-        found = [(rate, *_beside(server, connection, rate, runs)) for rate in RATES]
+        cpu = {name: _cpu_ms(server, connection, path) for name, (path, _) in REQUESTS.items()}
+        results = [_at_rate(server, connection, rate, runs) for rate in RATES]
     server.stop()
-    print(
-        f"{spans:,} spans stored, {roles[-1] if roles else 'all'} roles; median and p95 in ms while spans/s are taken"
-    )
-    taken = [f"{told:,}" if told else "quiet" for _, told, _ in found]
-    print(f"{'':26}" + "".join(f"{one:>16}" for one in taken) + f"{'goal':>6}{'CPU ms':>8}")
-    for name, (_, goal) in ASKED.items():
-        shown = "".join(f"{median(ms[name]):>9.1f}{quantiles(ms[name], n=20)[-1]:>7.1f}" for _, _, ms in found)
-        print(f"{name:26}{shown}{goal or '':>6}{cpu[name]:>8.1f}")
+    print(f"{spans:,} spans stored, {roles[-1] if roles else 'all'} roles; median and p95 in ms by accepted spans/s")
+    rates = [f"{accepted:,}" if accepted else "quiet" for accepted, _ in results]
+    print(f"{'':26}" + "".join(f"{rate:>16}" for rate in rates) + f"{'goal':>6}{'CPU ms':>8}")
+    for name, (_, goal) in REQUESTS.items():
+        cells = "".join(f"{median(ms[name]):>9.1f}{quantiles(ms[name], n=20)[-1]:>7.1f}" for _, ms in results)
+        print(f"{name:26}{cells}{goal or '':>6}{cpu[name]:>8.1f}")
 
 
-def of_documents(different: int, asked: dict[str, str], runs: int, *, labels: bool = False) -> None:
-    """Serve 102,000 traces that retrieved so many different documents; ask each question in turn."""
+def over_documents(different: int, paths: dict[str, str], runs: int, *, labels: bool = False) -> None:
+    """Serve 102,000 traces that retrieved so many different documents; time each request in turn."""
     contexts = FILL_DOCUMENTS | {"contexts": FILL_DOCUMENTS["contexts"].replace("400000", str(different))}
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "t.duckdb"
-        store = _opened(db)
-        fill(
-            store,
-            408_000,
-            end=datetime.now(UTC).replace(tzinfo=None),
-            tables=(*FILL.values(), *contexts.values()),
-        )
+        store = _open(db)
+        fill(store, 408_000, end=_now(), tables=(*FILL.values(), *contexts.values()))
         if labels:
             store.write(lambda t: t.execute(LABELS)).result()
-        held = store.read("SELECT count(DISTINCT trace_id), count(DISTINCT id) FROM raw.contexts").rows[0]
+        counts = store.read("SELECT count(DISTINCT trace_id), count(DISTINCT id) FROM raw.contexts").rows[0]
         store.close()
         server = Server(db)
         with closing(server.connection()) as connection:
-            found = {
-                name: [_timed(lambda path=path: _get(connection, path)) * 1e3 for _ in range(runs)]
-                for name, path in asked.items()
+            times = {
+                name: [elapsed_s(partial(get, connection, path)) * 1e3 for _ in range(runs)]
+                for name, path in paths.items()
             }
         server.stop()
-    print(f"{held[0]:,} traces, {held[1]:,} documents; ms of {runs} answers")
+    print(f"{counts[0]:,} traces, {counts[1]:,} documents; ms of {runs} answers")
     print(f"{'':38}{'median':>8}{'best':>8}{'worst':>8}")
-    for name, ms in found.items():
+    for name, ms in times.items():
         print(f"{name:38}{median(ms):8.0f}{min(ms):8.0f}{max(ms):8.0f}")
 
 
 def tags(spans: int, runs: int) -> None:
-    """Ask for the lists of a plain and of a labelled store in turn."""
+    """Time the trace lists of a plain and of a labelled store in turn."""
+    lists = [("plain", ""), *(("labelled", query) for query in FILTERS)]
+    times: dict[tuple[str, str], list[float]] = {each: [] for each in lists}
     with tempfile.TemporaryDirectory() as folder:
-        found = _lists(
-            {name: _labelled(Path(folder) / f"{name}.duckdb", spans) for name in ("plain", "labelled")}, runs
-        )
-    floor = median(found["plain", ""])
+        servers = {name: _serve(Path(folder) / f"{name}.duckdb", spans) for name in ("plain", "labelled")}
+        connections = {name: server.connection() for name, server in servers.items()}
+        for _ in range(runs):
+            for name, query in lists:
+                path = f"/api/v1/traces?limit=50&{query}"
+                times[name, query].append(elapsed_s(partial(get, connections[name], path)) * 1e3)
+        for name, server in servers.items():
+            connections[name].close()
+            server.stop()
+    floor = median(times["plain", ""])
     print(f"{spans:,} spans; median ms of {runs} lists, ratio to the plain store's list")
-    for (store, query), ms in found.items():
+    for (store, query), ms in times.items():
         print(f"{store:10} {query or 'newest 50':26}{median(ms):8.1f}{median(ms) / floor:8.2f}")
 
 
-def _labelled(path: Path, spans: int) -> Server:
-    store = _opened(path)
-    fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None))
+def _serve(path: Path, spans: int) -> Server:
+    """Serve a filled store; the traces of `labelled` have tags, a release and metadata."""
+    store = _open(path)
+    fill(store, spans, end=_now())
     if path.stem == "labelled":
         store.write(lambda t: t.execute(LABELS)).result()
         store.read("CHECKPOINT")
@@ -281,54 +282,36 @@ def _labelled(path: Path, spans: int) -> Server:
     return Server(path)
 
 
-def _lists(servers: dict[str, Server], runs: int) -> dict[tuple[str, str], list[float]]:
-    asked = [("plain", ""), *(("labelled", query) for query in FILTERS)]
-    found: dict[tuple[str, str], list[float]] = {each: [] for each in asked}
-    connections = {name: server.connection() for name, server in servers.items()}
-    for _ in range(runs):
-        for name, query in asked:
-            path = f"/api/v1/traces?limit=50&{query}"
-            found[name, query].append(_timed(partial(_get, connections[name], path)) * 1e3)
-    for name, server in servers.items():
-        connections[name].close()
-        server.stop()
-    return found
-
-
-def _beside(
+def _at_rate(
     server: Server, connection: http.client.HTTPConnection, rate: int, runs: int
 ) -> tuple[int, dict[str, list[float]]]:
-    """Ask each question in turn while `rate` spans a second are sent; what was taken a second, milliseconds."""
+    """Send each request in turn while `rate` spans a second arrive; return accepted spans a second, milliseconds."""
     sending = Sending(server.port, rate) if rate else None
     time.sleep(3 if rate else 0)
-    pauses = random.Random(7)
-    found: dict[str, list[float]] = {name: [] for name in ASKED}
+    rng = random.Random(7)
+    times: dict[str, list[float]] = {name: [] for name in REQUESTS}
     for _ in range(runs):
-        for name, (path, _) in ASKED.items():
-            time.sleep(pauses.uniform(0.01, 0.05))
-            found[name].append(_timed(lambda path=path: _get(connection, path)) * 1e3)
-    return sending.stop()[0] if sending else 0, found
+        for name, (path, _) in REQUESTS.items():
+            time.sleep(rng.uniform(0.01, 0.05))
+            times[name].append(elapsed_s(partial(get, connection, path)) * 1e3)
+    return sending.stop()[0] if sending else 0, times
 
 
 def _cpu_ms(server: Server, connection: http.client.HTTPConnection, path: str) -> float:
     """The collector's CPU for one answer, over fifty of them."""
     for _ in range(5):
-        _get(connection, path)
+        get(connection, path)
     before = server.cpu_s()
     for _ in range(50):
-        _get(connection, path)
+        get(connection, path)
     return (server.cpu_s() - before) / 50 * 1e3
 
 
-def _get(connection: http.client.HTTPConnection, path: str) -> None:
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    content = answer.read()
-    if answer.status != 200:
-        raise SystemExit(f"{path} was answered {answer.status}: {content[:200]!r}")
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
-def _opened(path: Path) -> EmbeddedStore:
+def _open(path: Path) -> EmbeddedStore:
     return EmbeddedStore(path, decode=lambda body: pickle.loads(body.body))
 
 
@@ -340,40 +323,40 @@ def fill(
     long: timedelta = WEEK,
     tables: Collection[str] = tuple(FILL.values()),
 ) -> None:
-    """Make the rows with SQL, a million at a time, in order of time; all of them are decided."""
+    """Write the rows with SQL, a million at a time, in order of time; all traces are decided."""
     step = int(long.total_seconds()) * 1_000_000 // (spans // 4)
     for lo in range(0, spans, 1_000_000):
-        for sql in tables:
-            statement = sql.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step, begin=end - long)
+        for table in tables:
+            statement = table.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step, begin=end - long)
             store.write(lambda t, statement=statement: t.execute(statement)).result()
     low = end.isoformat(sep=" ")
     store.write(lambda t: t.execute("INSERT INTO raw.meta VALUES ('low_water', $low)", {"low": low})).result()
     store.read("CHECKPOINT")
 
 
-def ask(store: EmbeddedStore, parameters: dict[str, object]) -> dict[str, float]:
-    """Time each question."""
-    found: dict[str, float] = {}
-    for name, (sql, _) in QUESTIONS.items():
-        given = {key: value for key, value in parameters.items() if f"${key}" in sql}
-        asked = partial(trace_list, store, TraceList()) if name == LIST else partial(store.read, sql, given)
-        found[name] = median(_timed(asked) for _ in range(7)) * 1e3
-    return found
+def query_ms(store: EmbeddedStore, parameters: dict[str, object]) -> dict[str, float]:
+    """Time each query."""
+    times: dict[str, float] = {}
+    for name, (query, _) in QUERIES.items():
+        used = {key: value for key, value in parameters.items() if f"${key}" in query}
+        run = partial(trace_list, store, TraceList()) if name == LIST else partial(store.read, query, used)
+        times[name] = median(elapsed_s(run) for _ in range(7)) * 1e3
+    return times
 
 
-def keep_coming(store: EmbeddedStore, stop: threading.Event) -> None:
-    """Send 5,000 spans a second, 500 a body."""
+def ingest(store: EmbeddedStore, stop: threading.Event) -> None:
+    """Store 5,000 spans a second, 500 a body."""
     number = 0
     while not stop.wait(500 / RATE):
         number += 1
-        at = int(END.timestamp() * 1e9) + number * 10**8
+        start_ns = int(END.timestamp() * 1e9) + number * 10**8
         rows, is_root = range(500), [n % 4 == 0 for n in range(500)]
         spans = SpanBatch(
             trace_ids=[bytes.fromhex(f"{number:016x}{n // 4:016x}") for n in rows],
             span_ids=[(n + 1).to_bytes(8) for n in rows],
             parent_span_ids=[None if n % 4 == 0 else (n - n % 4 + 1).to_bytes(8) for n in rows],
             columns={
-                "name": Constant("n", 500), "start_ns": [at] * 500, "end_ns": [at + 10**8] * 500,
+                "name": Constant("n", 500), "start_ns": [start_ns] * 500, "end_ns": [start_ns + 10**8] * 500,
                 "kind": ["rag" if root else "other" for root in is_root],
                 "query": ["q" * 80 if root else None for root in is_root],
                 "response": ["r" * 800 if root else None for root in is_root],
@@ -383,19 +366,13 @@ def keep_coming(store: EmbeddedStore, stop: threading.Event) -> None:
         store.submit(body).result()
 
 
-def _trace(store: EmbeddedStore, span: int) -> str:
-    found = store.read("SELECT replace(trace_id::VARCHAR, '-', '') FROM raw.spans WHERE span_id = ?", [span]).rows
-    return str(found[0][0])
+def _trace_id(store: EmbeddedStore, span: int) -> str:
+    rows = store.read("SELECT replace(trace_id::VARCHAR, '-', '') FROM raw.spans WHERE span_id = ?", [span]).rows
+    return str(rows[0][0])
 
 
-def _at(trace: int, spans: int) -> datetime:
+def _start_of(trace: int, spans: int) -> datetime:
     return END - WEEK + trace * (WEEK // (spans // 4))
-
-
-def _timed(run: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kill -9 during a replay: exactly one verdict a unit, spend within the cap, byte-identical after a repeat.
+"""kill -9 during a replay: exactly one verdict for each unit, spend within the cap, identical after a repeat.
 
     python benchmarks/replay.py [--kills 20] [--units 400]
 
@@ -38,12 +38,12 @@ NOON = datetime(2026, 11, 20, 12)
 
 
 class Coin:
-    """A judge that passes two thirds of the answers, takes a moment, and costs a cent."""
+    """A judge that passes two thirds of the answers, replies after 2 ms, and costs a cent."""
 
     id = "coin"
 
     async def ask(self, messages: Sequence[Any], **_: Any) -> list[JudgeCall]:
-        """Answer by a hash of the prompt."""
+        """Reply by a hash of the prompt."""
         await asyncio.sleep(0.002)
         prompt = messages[0]["content"]
         passed = hashlib.sha256(prompt.encode()).digest()[0] % 3 > 0
@@ -51,31 +51,31 @@ class Coin:
 
 
 class Judged(Evaluator):
-    """Asks its judge about the response."""
+    """Sends the response to its judge."""
 
     name = "judged"
 
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__()
         self.gate = Gate(CONCURRENCY)
-        self.judge = self.recorded = CachedJudge(GatedJudge(Coin(), self.gate), RecordedCalls(store))
+        self.judge = self._recorded = CachedJudge(GatedJudge(Coin(), self.gate), RecordedCalls(store))
 
     def estimate(self, case: Case) -> Estimate:
         """One call of a thousand tokens."""
         return Estimate(calls=1, input_tokens=1000)
 
     async def run(self, case: Case) -> float:
-        """Not reached: `_attempt` keeps the calls."""
+        """Not reached: `_attempt` is overridden."""
         raise AssertionError(case)
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
-        calls += await self.recorded.ask([{"role": "user", "content": case.response or ""}])
+        calls += await self._recorded.ask([{"role": "user", "content": case.response or ""}])
         return float(calls[0].completion)
 
 
 @contextlib.contextmanager
-def working(folder: Path) -> Iterator[tuple[EmbeddedStore, Worker, Replays]]:
-    """A store with a worker and the replays that feed it."""
+def running(folder: Path) -> Iterator[tuple[EmbeddedStore, Worker, Replays]]:
+    """A store with a worker and its replays."""
 
     def price(_model: str, tokens_in: int, _out: int) -> float:
         return tokens_in * CENT / 1000
@@ -96,43 +96,43 @@ def seed(store: EmbeddedStore, units: int) -> None:
     """Store decided traces of one span each."""
 
     def work(tx: Any) -> None:
-        made = f"(SELECT range AS i, md5(range::VARCHAR)::UUID AS trace_id FROM range({units}))"
-        at = NOON - timedelta(hours=1)
+        ids = f"(SELECT range AS i, md5(range::VARCHAR)::UUID AS trace_id FROM range({units}))"
+        start = {"start": NOON - timedelta(hours=1)}
         tx.execute(
-            "INSERT INTO raw.spans BY NAME SELECT trace_id, 1::UBIGINT AS span_id, $at::TIMESTAMP AS start_time,"
-            f" $at::TIMESTAMP AS received_at, 1000 AS duration_us, 'rag' AS kind, 'x' AS \"name\" FROM {made}",
-            {"at": at},
+            "INSERT INTO raw.spans BY NAME SELECT trace_id, 1::UBIGINT AS span_id, $start::TIMESTAMP AS start_time,"
+            f" $start::TIMESTAMP AS received_at, 1000 AS duration_us, 'rag' AS kind, 'x' AS \"name\" FROM {ids}",
+            start,
         )
         tx.execute(
-            "INSERT INTO raw.contents BY NAME SELECT trace_id, 1::UBIGINT AS span_id, $at::TIMESTAMP AS start_time,"
-            f" 'q' AS query, 'answer ' || i AS response FROM {made}",
-            {"at": at},
+            "INSERT INTO raw.contents BY NAME SELECT trace_id, 1::UBIGINT AS span_id, $start::TIMESTAMP AS start_time,"
+            f" 'q' AS query, 'answer ' || i AS response FROM {ids}",
+            start,
         )
         tx.execute(
             "INSERT INTO raw.trace_facts BY NAME SELECT trace_id, 0 AS revision, true AS latest, 1::UBIGINT AS"
-            f" unit_span_id, $at::TIMESTAMP AS start_time, $at::TIMESTAMP AS decided_at FROM {made}",
-            {"at": at},
+            f" unit_span_id, $start::TIMESTAMP AS start_time, $start::TIMESTAMP AS decided_at FROM {ids}",
+            start,
         )
 
     store.write(work).result()
 
 
 def child(folder: Path, units: int, cap: float) -> None:
-    """Start or continue the replay, and print how many verdicts are on disk until it is done."""
-    with working(folder) as (store, worker, replays):
+    """Start or continue the replay; print the number of stored verdicts until it is done."""
+    with running(folder) as (store, worker, replays):
         if not store.read("SELECT 1 FROM raw.runs").rows:
             seed(store, units)
             replays.create({"evaluators": ["judged"], "max_usd": cap})
         worker.wake()
-        ended = "SELECT count(*) FROM raw.runs WHERE status = 'done'"
-        while not store.read(ended).rows[0][0]:
+        done = "SELECT count(*) FROM raw.runs WHERE status = 'done'"
+        while not store.read(done).rows[0][0]:
             print(store.read("SELECT count(*) FROM raw.scores").rows[0][0], flush=True)
             time.sleep(0.002)
         print("done", flush=True)
 
 
 def run_child(folder: Path, units: int, cap: float, *, kill_at: int | None) -> None:
-    """Run the child; kill -9 once so many verdicts are on disk."""
+    """Run the child; kill -9 once so many verdicts are stored."""
     arguments = [sys.executable, __file__, "--child", str(folder), "--units", str(units), "--cap", str(cap)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -143,7 +143,7 @@ def run_child(folder: Path, units: int, cap: float, *, kill_at: int | None) -> N
 
 
 def verdicts(store: EmbeddedStore) -> str:
-    """A digest of everything that was found, without times, run and what the call cost when it was asked."""
+    """A digest of all results, without times, run and cost."""
     rows = store.read(
         "SELECT score_key, trace_id, span_id, evaluator, version, judge, status, score, normalized, passing FROM scores"
         " ORDER BY score_key"
@@ -152,16 +152,16 @@ def verdicts(store: EmbeddedStore) -> str:
 
 
 def killed_replay(folder: Path, *, kills: int, units: int) -> dict[str, Any]:
-    """Kill the replay at evenly spread points, let it end, repeat it; report what is on disk."""
-    # Each kill may leave the reservations of all cases under way, which stay counted: the cap must hold all the same.
+    """Kill the replay at evenly spread points, let it end, repeat it; report what is stored."""
+    # Each kill may leave the reservations of all running cases, which stay counted; the cap must hold even so.
     cap = CENT * (units + kills * 3 * CONCURRENCY) * 1.001
     for number in range(kills):
         run_child(folder, units, cap, kill_at=1 + number * units // (kills + 1))
     run_child(folder, units, cap, kill_at=None)
-    with working(folder) as (store, worker, replays):
+    with running(folder) as (store, worker, replays):
         before = verdicts(store)
         first = replays.list()["replays"][0]
-        again = replays.create({"evaluators": ["judged"]})["replays"][0]
+        repeat = replays.create({"evaluators": ["judged"]})["replays"][0]
         worker.wait_idle(60.0)
         rows, distinct, booked = store.read(
             "SELECT count(*), count(DISTINCT (trace_id, span_id)), (SELECT sum(usd) FROM raw.ledger) FROM raw.scores"
@@ -175,7 +175,7 @@ def killed_replay(folder: Path, *, kills: int, units: int) -> dict[str, Any]:
             "cap_usd": cap,
             "identical": before == verdicts(store),
             "digest": before,
-            "repeat": replays.get(again["run_id"])["done"],
+            "repeat": replays.get(repeat["run_id"])["done"],
         }
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/replay_speed.py [--short]
 
-Collector, judge and client are three processes. Beside the seconds until the last verdict: the CPU seconds of collector
-and judge, storing included. Floors in the same run: as many bare questions to the same judge by the same HTTP
+Collector, judge and client are three processes. Prints the seconds until the last verdict and the CPU seconds of
+collector and judge, storing included. Floors in the same run: as many bare questions to the same judge by the same HTTP
 client at the same concurrency; latency x cases / concurrency where the judge thinks; for checks without a judge, the
-evaluators alone. A few cases go before each (imports).
+evaluators alone. A few cases run first, so that imports do not count.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ rate = 0.0
 CHEAP = ("is_json", "latency", "citation_check")
 
 
-class Measured:
-    """A collector with stored traces, and what one replay through it takes."""
+class Collector:
+    """A collector with stored traces that measures its replays."""
 
     def __init__(self, folder: Path, judge: JudgeServer, traces: int) -> None:
         config = folder / "ragpulse.toml"
@@ -63,20 +63,20 @@ class Measured:
             time.sleep(0.1)
 
     def count(self, sql: str) -> int:
-        """The one number that the statement answers."""
+        """The number that a query returns."""
         return int(next(iter(self._client.sql(sql).rows()[0].values())))
 
-    def replay(self, evaluators: Sequence[str], **asked: Any) -> tuple[float, float]:
-        """Run replays to their end; (seconds from being asked to the last verdict, CPU seconds of the collector)."""
-        cpu, began = self._server.cpu_s(), time.perf_counter()
-        runs = self._client.call("POST replays", {"evaluators": list(evaluators), "since": "1d", **asked})["replays"]
-        seconds = time.perf_counter() - began
+    def replay(self, evaluators: Sequence[str], **options: Any) -> tuple[float, float]:
+        """Run replays to their end; (seconds from the request to the last verdict, CPU seconds of the collector)."""
+        cpu, begun = self._server.cpu_s(), time.perf_counter()
+        runs = self._client.call("POST replays", {"evaluators": list(evaluators), "since": "1d", **options})["replays"]
+        seconds = time.perf_counter() - begun
         for run in runs:
-            # Asking often would cost the collector more than the replay does; the verdicts carry their times.
-            while (told := self._client.call(f"GET replays/{run['run_id']}", {}))["status"] == "running":
+            # Frequent polling would cost more than the replay; the state has the exact times.
+            while (state := self._client.call(f"GET replays/{run['run_id']}", {}))["status"] == "running":
                 time.sleep(0.25)
-            assert (told["status"], told["done"]) == ("done", told["total"]), told
-            times = [datetime.fromisoformat(told[name]) for name in ("created_at", "finished_at")]
+            assert (state["status"], state["done"]) == ("done", state["total"]), state
+            times = [datetime.fromisoformat(state[name]) for name in ("created_at", "finished_at")]
             seconds = max(seconds, (times[1] - times[0]).total_seconds())
         return seconds, self._server.cpu_s() - cpu
 
@@ -86,41 +86,41 @@ class Measured:
 
 
 @contextlib.contextmanager
-def collector(traces: int, think_s: float) -> Iterator[tuple[Measured, JudgeServer]]:
+def serving(traces: int, think_s: float) -> Iterator[tuple[Collector, JudgeServer]]:
     """A collector with stored traces beside its judge."""
     with tempfile.TemporaryDirectory() as folder, JudgeServer(think_s) as judge:
-        measured = Measured(Path(folder), judge, traces)
+        collector = Collector(Path(folder), judge, traces)
         try:
-            yield measured, judge
+            yield collector, judge
         finally:
-            measured.stop()
+            collector.stop()
 
 
-def judged(measured: Measured, server: JudgeServer, what: str, evaluator: str, **asked: Any) -> None:
-    """Print what a judged replay takes, and its floors."""
+def judged(collector: Collector, server: JudgeServer, label: str, evaluator: str, **options: Any) -> None:
+    """Print the cost of a judged replay and its floors."""
     before = server.cpu_s()
-    seconds, cpu = measured.replay([evaluator], **asked)
-    judges = server.cpu_s() - before
-    began = time.perf_counter()
-    asyncio.run(bare_questions(server.base, ["word " * 700] * measured.traces, CONCURRENCY))
-    floor = time.perf_counter() - began
-    ideal = server.think_s * measured.traces / CONCURRENCY
+    seconds, cpu = collector.replay([evaluator], **options)
+    judge_cpu = server.cpu_s() - before
+    begun = time.perf_counter()
+    asyncio.run(bare_questions(server.base, ["word " * 700] * collector.traces, CONCURRENCY))
+    floor = time.perf_counter() - begun
+    ideal = server.think_s * collector.traces / CONCURRENCY
     print(
-        f"{what:<32} {seconds:6.2f} s (collector {cpu:4.2f}, judge {judges:4.2f} CPU-s)"
+        f"{label:<32} {seconds:6.2f} s (collector {cpu:4.2f}, judge {judge_cpu:4.2f} CPU-s)"
         f"   bare questions {floor:5.2f} s x{seconds / floor:5.2f}"
         + (f"   latency x cases / concurrency {ideal:5.2f} s x{seconds / ideal:5.2f}" if ideal else "")
     )
 
 
-def offline(measured: Measured) -> None:
-    """Print the jobs of cheap checks per CPU second of the collector; the floor is the evaluators alone."""
-    measured.replay(CHEAP, limit=10)
-    seconds, cpu = measured.replay(CHEAP)
+def offline(collector: Collector) -> None:
+    """Print the jobs of cheap checks a CPU second of the collector; the floor is the evaluators alone."""
+    collector.replay(CHEAP, limit=10)
+    seconds, cpu = collector.replay(CHEAP)
     case = Case(query="q" * 80, response="r " * 400, contexts=["c " * 250] * 5, latency_s=1.0)
-    began = time.process_time()
-    asyncio.run(evaluate([case] * measured.traces, list(CHEAP)))
-    floor = time.process_time() - began
-    jobs = measured.traces * len(CHEAP)
+    begun = time.process_time()
+    asyncio.run(evaluate([case] * collector.traces, list(CHEAP)))
+    floor = time.process_time() - begun
+    jobs = collector.traces * len(CHEAP)
     print(
         f"{jobs} offline jobs ({', '.join(CHEAP)}): {seconds:.2f} s, {jobs / cpu:,.0f} a CPU-second;"
         f" evaluators alone {jobs / floor:,.0f} a CPU-second"
@@ -129,15 +129,15 @@ def offline(measured: Measured) -> None:
 
 def main() -> None:
     traces = 100 if "--short" in sys.argv else 1000
-    with collector(traces, 0.0) as (measured, judge):
-        offline(measured)
-        measured.replay(["faithfulness", "relevancy"], limit=5)
-        judged(measured, judge, "judge answers at once", "faithfulness")
-        judged(measured, judge, "the same, calls under a cap", "relevancy", max_usd=10.0)
-    with collector(traces, 0.05) as (measured, judge):
-        measured.replay(["faithfulness"], limit=5)
-        judged(measured, judge, "judge thinks 50 ms", "faithfulness")
-        seconds, cpu = measured.replay(["faithfulness"])
+    with serving(traces, 0.0) as (collector, judge):
+        offline(collector)
+        collector.replay(["faithfulness", "relevancy"], limit=5)
+        judged(collector, judge, "judge answers at once", "faithfulness")
+        judged(collector, judge, "the same, calls under a cap", "relevancy", max_usd=10.0)
+    with serving(traces, 0.05) as (collector, judge):
+        collector.replay(["faithfulness"], limit=5)
+        judged(collector, judge, "judge thinks 50 ms", "faithfulness")
+        seconds, cpu = collector.replay(["faithfulness"])
         print(f"{'again: every verdict is reused':<32} {seconds:6.2f} s (collector {cpu:4.2f} CPU-s)")
 
 

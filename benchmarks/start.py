@@ -1,8 +1,9 @@
-"""From nothing to the first answer, what an idle process holds, and how long a restart after kill -9 takes.
+"""Start of the process, the memory of an idle one, and the restart after kill -9.
 
-The floor, in the same run: a Python that imports duckdb, uvicorn and starlette and ends. Prints wall and CPU seconds
-to the first 200 and to the first stored body, the memory of an idle process, and both times after a kill -9 with a full
-log. CPU seconds and ratios hold on a busy machine, wall seconds do not. `--short`: fewer rounds, a smaller log.
+The floor, in the same run: a Python process that imports duckdb, uvicorn and starlette and ends. Prints wall and CPU
+seconds to the first 200 and to the first stored body, the memory of an idle process, and both times after a kill -9
+with a full log. CPU seconds and ratios hold on a busy machine, wall seconds do not. `--short`: fewer rounds, a smaller
+log.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from statistics import median
 from typing import NamedTuple
 
 from _payload import body
-from _served import AS_INSTALLED, Server
+from _served import AS_INSTALLED, Server, post_traces
 
 SPANS = 512
-HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 IDLE_AFTER_S = 6.0
 
 
@@ -36,27 +36,27 @@ class Start(NamedTuple):
 
 
 def main() -> int:
-    """Start, idle, kill and start again."""
+    """Measure starts, an idle process, and starts after a kill."""
     rounds, bodies = (2, 40) if "--short" in sys.argv else (7, 300)
-    with tempfile.TemporaryDirectory() as place:
-        _fresh(Path(place) / "first.duckdb")  # not counted: where bytecode is missing it is written here
+    with tempfile.TemporaryDirectory() as temporary:
+        _fresh(Path(temporary) / "first.duckdb")  # not counted: the first run writes missing bytecode
         floor = [_floor() for _ in range(rounds)]
-        fresh = [_fresh(Path(place) / f"{number}.duckdb") for number in range(rounds)]
-        idle = _idle(Path(place) / "idle.duckdb")
-        again, log_mb = _killed(Path(place) / "killed.duckdb", rounds=rounds, bodies=bodies)
+        fresh = [_fresh(Path(temporary) / f"{number}.duckdb") for number in range(rounds)]
+        idle = _idle(Path(temporary) / "idle.duckdb")
+        restarts, log_mb = _killed(Path(temporary) / "killed.duckdb", rounds=rounds, bodies=bodies)
     wall, cpu = (median(column) for column in zip(*floor, strict=True))
     print(f"floor, importing duckdb, uvicorn and starlette: {wall:.2f} s, {cpu:.2f} CPU-s")
     _print("a fresh file", fresh, wall, cpu)
     print(f"  idle: RSS {idle['VmRSS']:.0f} MB, of which {idle['RssAnon']:.0f} MB its own memory and "
           f"{idle['RssFile']:.0f} MB code of libraries")  # fmt: skip
-    _print(f"after kill -9 with {log_mb:.0f} MB in the log", again, wall, cpu)
+    _print(f"after kill -9 with {log_mb:.0f} MB in the log", restarts, wall, cpu)
     return 0
 
 
-def _print(what: str, starts: Sequence[Start], wall: float, cpu: float) -> None:
-    first, spent, stored = (median(column) for column in zip(*starts, strict=True))
-    print(f"{what}: first 200 after {first:.2f} s (worst {max(start.first_200 for start in starts):.2f}), "
-          f"{spent:.2f} CPU-s, {first / wall:.2f} and {spent / cpu:.2f} of the floor; "
+def _print(state: str, starts: Sequence[Start], wall: float, cpu: float) -> None:
+    first, first_cpu, stored = (median(column) for column in zip(*starts, strict=True))
+    print(f"{state}: first 200 after {first:.2f} s (worst {max(start.first_200 for start in starts):.2f}), "
+          f"{first_cpu:.2f} CPU-s, {first / wall:.2f} and {first_cpu / cpu:.2f} of the floor; "
           f"first body stored after {stored:.2f} s")  # fmt: skip
 
 
@@ -73,20 +73,20 @@ def _fresh(db: Path) -> Start:
     return start
 
 
-def _started(db: Path, seed: int = 0) -> tuple[Server, Start]:
+def _started(db: Path) -> tuple[Server, Start]:
     begun = time.perf_counter()
     server = Server(db)
-    spent = server.cpu_s()
-    _send(server, seed)
-    return server, Start(server.first_200_s, spent, time.perf_counter() - begun)
+    first_cpu = server.cpu_s()
+    _send(server, 0)
+    return server, Start(server.first_200_s, first_cpu, time.perf_counter() - begun)
 
 
 def _idle(db: Path) -> dict[str, float]:
     server = Server(db)
     time.sleep(IDLE_AFTER_S)
-    held = {name: server.memory_mb(name) for name in ("VmRSS", "RssAnon", "RssFile")}
+    memory_mb = {name: server.memory_mb(name) for name in ("VmRSS", "RssAnon", "RssFile")}
     server.stop()
-    return held
+    return memory_mb
 
 
 def _killed(db: Path, *, rounds: int, bodies: int) -> tuple[list[Start], float]:
@@ -105,12 +105,10 @@ def _killed(db: Path, *, rounds: int, bodies: int) -> tuple[list[Start], float]:
 
 def _send(server: Server, seed: int) -> None:
     with closing(server.connection()) as connection:
-        made = gzip.compress(body(SPANS, seed=seed, start_ns=time.time_ns() - 10**9), 1)
-        connection.request("POST", "/v1/traces", made, HEADERS)
-        response = connection.getresponse()
-        response.read()
-        if response.status != 200:
-            raise SystemExit(f"a body was answered {response.status}")
+        content = gzip.compress(body(SPANS, seed=seed, start_ns=time.time_ns() - 10**9), 1)
+        status = post_traces(connection, content).status
+    if status != 200:
+        raise SystemExit(f"a body was answered {status}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""A week of three tenants with sessions, bound keys and people who are forgotten, on a file and on a lake.
+"""A week of three tenants with sessions, bound keys and deleted users, on a file and on a lake.
 
     python benchmarks/week.py [--turns 16] [--only file|lake]
 
 Each tenant has a service and a key that is bound to it. Every day each tenant sends `--turns` traces with its key:
-sessions of four turns, users with two sessions. In the evening one user of each tenant of the day before is forgotten.
-Then counts, lists by tenant, bound keys, sessions, scores and what is left of the forgotten are compared with what was
-sent; exit 1 where something differs. The lake is a PostgreSQL and an S3 server of its own; absent, it is left out.
+sessions of four turns, users with two sessions. Every evening `prune` deletes one user of each tenant of the day
+before. Then the script compares counts, lists by tenant, bound keys, sessions, scores and the rows of deleted users
+with what was sent, and exits 1 on a difference. The lake has its own PostgreSQL and S3 server; without them it is
+skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lake_servers import BUCKET, Absent, LakeCollector, Postgres, SeaweedFS, lak
 from traffic import rag_trace, send
 from waiting import eventually
 
-TENANTS, DAYS, A_SESSION, A_USER = ("acme", "globex", "initech"), 7, 4, 8
+TENANTS, DAYS, SESSION_TURNS, USER_TURNS = ("acme", "globex", "initech"), 7, 4, 8
 DAY_NS, SPANS = 86_400 * 10**9, 3
 RULES = """
 [collector]
@@ -65,152 +66,151 @@ class Turn:
 
     @property
     def session(self) -> str:
-        return f"{self.tenant}-s{self.number // A_SESSION}"
+        return f"{self.tenant}-s{self.number // SESSION_TURNS}"
 
     @property
     def user(self) -> str:
-        return f"{self.tenant}-u{self.number // A_USER}"
+        return f"{self.tenant}-u{self.number // USER_TURNS}"
 
 
 @dataclass
 class Week:
-    """A collector over a store, and what it should hold."""
+    """A collector over a store, and the expected traces."""
 
     url: str
     turns: int
-    kept: list[Turn] = field(default_factory=list)
-    forgotten: list[Turn] = field(default_factory=list)
-    differs: list[str] = field(default_factory=list)
+    stored: list[Turn] = field(default_factory=list)
+    deleted: list[Turn] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
 
-    def ask(self, key: str, method: str, path: str, **given: Any) -> tuple[int, Any]:
-        """Return status and answer of one operation, asked with a key."""
-        query, data = (f"?{urlencode(given)}", None) if method == "GET" else ("", json.dumps(given).encode())
+    def call(self, key: str, method: str, path: str, **params: Any) -> tuple[int, Any]:
+        """Return status and answer of one operation, called with a key."""
+        query, data = (f"?{urlencode(params)}", None) if method == "GET" else ("", json.dumps(params).encode())
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/v1/{path}{query}", data, headers, method=method)
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=120) as answer:
                     return answer.status, json.load(answer)
             except urllib.error.HTTPError as error:
-                if error.code != 503 or time.monotonic() > until:  # 503 says: come again
+                if error.code != 503 or time.monotonic() > deadline:  # 503: try again
                     return error.code, json.load(error)
             time.sleep(0.2)
 
-    def listed(self, key: str, path: str, what: str, **given: Any) -> list[Any]:
+    def rows(self, key: str, path: str, name: str, **params: Any) -> list[Any]:
         """Return every row of a list, page by page."""
         rows: list[Any] = []
         while True:
-            status, answer = self.ask(key, "GET", path, limit=100, **given)
+            status, answer = self.call(key, "GET", path, limit=100, **params)
             assert status == 200, answer
-            rows += answer[what]
+            rows += answer[name]
             if not answer.get("next"):
                 return rows
-            given["cursor"] = answer["next"]
+            params["cursor"] = answer["next"]
 
-    def _first(self, sql: str) -> Any:
-        """Return the one value that a query answers."""
-        status, answer = self.ask("all", "POST", "sql", query=sql)
+    def _value(self, sql: str) -> Any:
+        """Return the single value of a query."""
+        status, answer = self.call("all", "POST", "sql", query=sql)
         assert status == 200, answer
         return answer["rows"][0][0]
 
     def count(self, sql: str) -> int:
-        """Return the one number that a query answers."""
-        return int(self._first(sql))
+        """Return the single number of a query."""
+        return int(self._value(sql))
 
-    def check(self, what: str, found: object, wanted: object) -> None:
-        """Note and print where what is found is not what is wanted."""
-        if found != wanted:
-            self.differs.append(what)
-            print(f"  DIFFERS {what}: {str(found)[:300]}, not {str(wanted)[:300]}")
+    def check(self, name: str, actual: object, expected: object) -> None:
+        """Record and print a difference."""
+        if actual != expected:
+            self.differences.append(name)
+            print(f"  DIFFERS {name}: {str(actual)[:300]}, not {str(expected)[:300]}")
 
-    def live(self) -> None:
-        """Send the week day by day, and forget one user of each tenant of the day before."""
+    def send(self) -> None:
+        """Send the week day by day; each day delete one user of each tenant of the day before."""
         begun = time.time_ns() - DAYS * DAY_NS + DAY_NS // 2
         for day in range(DAYS):
-            for place, tenant in enumerate(TENANTS):
-                first = (day * len(TENANTS) + place) * self.turns
+            for index, tenant in enumerate(TENANTS):
+                first = (day * len(TENANTS) + index) * self.turns
                 turns = [Turn(tenant, day, number) for number in range(first, first + self.turns)]
-                self._send(turns, begun + day * DAY_NS)
-                self.kept += turns
-            self._settle()
+                self._send_turns(turns, begun + day * DAY_NS)
+                self.stored += turns
+            self._wait_until_scored()
             for tenant in TENANTS if day else ():
-                self._forget(next(turn for turn in self.kept if turn.day == day - 1 and turn.tenant == tenant))
-        self._settle()
+                self._delete_user(next(turn for turn in self.stored if turn.day == day - 1 and turn.tenant == tenant))
+        self._wait_until_scored()
 
-    def _send(self, turns: list[Turn], at: int) -> None:
+    def _send_turns(self, turns: list[Turn], start_ns: int) -> None:
         spans = []
-        for place, turn in enumerate(turns):
-            also = {"user.id": turn.user, "metadata": json.dumps({"tenant": turn.tenant}), "tag.tags": ["web"]}
-            start = at + place * 60 * 10**9
+        for index, turn in enumerate(turns):
+            attributes = {"user.id": turn.user, "metadata": json.dumps({"tenant": turn.tenant}), "tag.tags": ["web"]}
+            start = start_ns + index * 60 * 10**9
             query = f"{turn.tenant} asks number {turn.number}?"
-            spans += rag_trace(turn.number, query=query, session=turn.session, start_ns=start, **also)
+            spans += rag_trace(turn.number, query=query, session=turn.session, start_ns=start, **attributes)
         tenant = turns[0].tenant
         send(self.url, spans, service=tenant, release=f"1.{turns[0].day}", api_key=tenant)
 
-    def _settle(self) -> None:
+    def _wait_until_scored(self) -> None:
         """Wait until every trace is decided and evaluated."""
         scored = "SELECT count(DISTINCT trace_id) FROM scores WHERE evaluator = 'refusal'"
-        eventually(lambda: self.count(scored), lambda found: found >= len(self.kept), within_s=300)
+        eventually(lambda: self.count(scored), lambda count: count >= len(self.stored), within_s=300)
 
-    def _forget(self, turn: Turn) -> None:
-        theirs = [one for one in self.kept if one.user == turn.user]
-        status, answer = self.ask("all", "POST", "prune", user=turn.user)
+    def _delete_user(self, turn: Turn) -> None:
+        turns = [each for each in self.stored if each.user == turn.user]
+        status, answer = self.call("all", "POST", "prune", user=turn.user)
         assert status == 200, answer
-        self.check(f"spans of {turn.user} that were forgotten", answer["deleted"].get("spans"), SPANS * len(theirs))
-        self.forgotten += theirs
-        self.kept = [one for one in self.kept if one.user != turn.user]
+        self.check(f"deleted spans of {turn.user}", answer["deleted"].get("spans"), SPANS * len(turns))
+        self.deleted += turns
+        self.stored = [each for each in self.stored if each.user != turn.user]
 
     def compare(self) -> None:
-        """Compare everything with what was sent and not forgotten."""
-        self.check("traces", self.count("SELECT count(*) FROM traces"), len(self.kept))
-        self.check("spans", self.count("SELECT count(*) FROM spans"), SPANS * len(self.kept))
-        self.check("contexts", self.count("SELECT count(*) FROM contexts"), 2 * len(self.kept))
+        """Compare the store with what was sent and not deleted."""
+        self.check("traces", self.count("SELECT count(*) FROM traces"), len(self.stored))
+        self.check("spans", self.count("SELECT count(*) FROM spans"), SPANS * len(self.stored))
+        self.check("contexts", self.count("SELECT count(*) FROM contexts"), 2 * len(self.stored))
         scored = "SELECT count(*) FROM scores WHERE evaluator = 'refusal'"
-        self.check("scores", self.count(scored), len(self.kept))
-        sessions = {turn.session for turn in self.kept}
-        self.check("sessions", {one["session_id"] for one in self.listed("all", "sessions", "sessions")}, sessions)
+        self.check("scores", self.count(scored), len(self.stored))
+        sessions = {turn.session for turn in self.stored}
+        self.check("sessions", {row["session_id"] for row in self.rows("all", "sessions", "sessions")}, sessions)
         self._compare_judged_sessions()
         for tenant in TENANTS:
             self._compare_tenant(tenant)
-        self._compare_forgotten()
+        self._compare_deleted()
 
     def _compare_judged_sessions(self) -> None:
-        """Each session of the last day is judged once, at its last turn; those that ended earlier are left alone."""
-        last = {turn.session: turn.trace_id for turn in self.kept if turn.day == DAYS - 1}
+        """Each session of the last day is judged once, at its last turn; earlier sessions are not judged."""
+        last = {turn.session: turn.trace_id for turn in self.stored if turn.day == DAYS - 1}
         judged = "SELECT list(DISTINCT trace_id) FROM scores WHERE evaluator = 'groundedness'"
-        found = eventually(lambda: self._first(judged), lambda found: len(found or ()) >= len(last), within_s=120)
-        self.check("judged sessions", set(found or ()), set(last.values()))
+        traces = eventually(lambda: self._value(judged), lambda ids: len(ids or ()) >= len(last), within_s=120)
+        self.check("judged sessions", set(traces or ()), set(last.values()))
 
     def _compare_tenant(self, tenant: str) -> None:
-        own = {turn.trace_id for turn in self.kept if turn.tenant == tenant}
-        other = next(turn for turn in self.kept if turn.tenant != tenant)
-        mine = next(iter(own))
-        for key, given in ((tenant, {}), ("all", {"service": tenant}), ("all", {"metadata.tenant": tenant})):
-            found = {one["trace_id"] for one in self.listed(key, "traces", "traces", **given)}
-            self.check(f"traces of {tenant} with the key {key} and {given}", found, own)
-        self.check(f"{tenant} opens its own", self.ask(tenant, "GET", f"traces/{mine}")[0], 200)
-        self.check(f"{tenant} opens another's", self.ask(tenant, "GET", f"traces/{other.trace_id}")[0], 404)
+        own = {turn.trace_id for turn in self.stored if turn.tenant == tenant}
+        other = next(turn for turn in self.stored if turn.tenant != tenant)
+        for key, params in ((tenant, {}), ("all", {"service": tenant}), ("all", {"metadata.tenant": tenant})):
+            traces = {row["trace_id"] for row in self.rows(key, "traces", "traces", **params)}
+            self.check(f"traces of {tenant} with the key {key} and {params}", traces, own)
+        self.check(f"{tenant} opens its own", self.call(tenant, "GET", f"traces/{next(iter(own))}")[0], 200)
+        self.check(f"{tenant} opens another's", self.call(tenant, "GET", f"traces/{other.trace_id}")[0], 404)
         for method, path in (("POST", "sql"), ("POST", "prune"), ("GET", "sessions"), ("GET", "status")):
-            self.check(f"{tenant} asks {method} {path}", self.ask(tenant, method, path)[0], 403)
-        _, series = self.ask(tenant, "GET", "metrics", name="requests", step="all", **{"from": "-9d"})
+            self.check(f"{tenant} asks {method} {path}", self.call(tenant, method, path)[0], 403)
+        _, series = self.call(tenant, "GET", "metrics", name="requests", step="all", **{"from": "-9d"})
         self.check(f"requests of {tenant}", series["series"][0]["points"][0]["value"], len(own))
 
-    def _compare_forgotten(self) -> None:
-        users = sorted({turn.user for turn in self.forgotten})
+    def _compare_deleted(self) -> None:
+        users = sorted({turn.user for turn in self.deleted})
         for table in ("spans", "trace_facts"):
-            listed = ", ".join(f"'{user}'" for user in users)
-            self.check(f"raw.{table}", self.count(f"SELECT count(*) FROM raw.{table} WHERE user_id IN ({listed})"), 0)
+            values = ", ".join(f"'{user}'" for user in users)
+            self.check(f"raw.{table}", self.count(f"SELECT count(*) FROM raw.{table} WHERE user_id IN ({values})"), 0)
         texts = "SELECT count(*) FROM raw.contents WHERE regexp_extract(query, 'number (\\d+)', 1) IN ({})"
-        numbers = ", ".join(f"'{turn.number}'" for turn in self.forgotten)
-        self.check("texts of the forgotten", self.count(texts.format(numbers)), 0)
-        self.check("forgotten once more", self.ask("all", "POST", "prune", user=users[0])[1]["deleted"], {})
-        self.check("a forgotten trace", self.ask("all", "GET", f"traces/{self.forgotten[0].trace_id}")[0], 404)
+        numbers = ", ".join(f"'{turn.number}'" for turn in self.deleted)
+        self.check("texts of deleted users", self.count(texts.format(numbers)), 0)
+        self.check("a second deletion", self.call("all", "POST", "prune", user=users[0])[1]["deleted"], {})
+        self.check("a deleted trace", self.call("all", "GET", f"traces/{self.deleted[0].trace_id}")[0], 404)
 
 
 def config(folder: Path) -> Path:
-    """Write the configuration: two rules, a key for everything, and a bound one for each tenant."""
-    keys = [("all", '"admin", "ingest", "read"', ""), *((one, '"ingest", "read"', one) for one in TENANTS)]
+    """Write the configuration: two rules, a key for everything, and a bound key for each tenant."""
+    keys = [("all", '"admin", "ingest", "read"', ""), *((tenant, '"ingest", "read"', tenant) for tenant in TENANTS)]
     lines = [
         f'{{ name = "{name}", scopes = [{scopes}], sha256 = "{hashlib.sha256(name.encode()).hexdigest()}"'
         + (f', services = ["{service}"]' if service else "")
@@ -224,7 +224,7 @@ def config(folder: Path) -> Path:
 
 @contextmanager
 def on_a_file(folder: Path) -> Iterator[str]:
-    """Serve over a file; the address."""
+    """Serve over a file; yields the address."""
     server = Server(folder / "week.duckdb", "--config", str(config(folder)))
     try:
         yield f"http://127.0.0.1:{server.port}"
@@ -234,7 +234,7 @@ def on_a_file(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def on_a_lake(folder: Path) -> Iterator[str]:
-    """Serve over a lake with PostgreSQL and an S3 server; the address."""
+    """Serve over a lake with PostgreSQL and an S3 server; yields the address."""
     python = lake_python()
     with Postgres() as catalog, SeaweedFS(python) as files:
         db = f"ducklake:postgres:{catalog.database('week')} data_path=s3://{BUCKET}/week/"
@@ -248,31 +248,30 @@ def on_a_lake(folder: Path) -> Iterator[str]:
 STORES = {"file": on_a_file, "lake": on_a_lake}
 
 
-def lived(name: str, turns: int) -> list[str]:
-    """Live a week on one store; returns what differs."""
+def run(name: str, turns: int) -> list[str]:
+    """Run the week on one store; return the differences."""
     begun = time.perf_counter()
-    with tempfile.TemporaryDirectory() as place, STORES[name](Path(place)) as url:
+    with tempfile.TemporaryDirectory() as folder, STORES[name](Path(folder)) as url:
         week = Week(url, turns)
-        week.live()
+        week.send()
         week.compare()
-    took = time.perf_counter() - begun
-    told = f"{len(week.kept)} traces kept, {len(week.forgotten)} forgotten, {len(week.differs)} differences"
-    print(f"{name}: {DAYS} days, {len(TENANTS)} tenants, {told}, {took:.0f} s")
-    return week.differs
+    counts = f"{len(week.stored)} traces stored, {len(week.deleted)} deleted, {len(week.differences)} differences"
+    print(f"{name}: {DAYS} days, {len(TENANTS)} tenants, {counts}, {time.perf_counter() - begun:.0f} s")
+    return week.differences
 
 
 def main() -> int:
-    """Live the week on each store."""
+    """Run the week on each store."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--only", choices=list(STORES))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     failed = 0
-    for name in [asked.only] if asked.only else STORES:
+    for name in [options.only] if options.only else STORES:
         try:
-            failed += bool(lived(name, asked.turns))
+            failed += bool(run(name, options.turns))
         except Absent as reason:
-            print(f"{name}: not run: {reason}")
+            print(f"{name}: skipped: {reason}")
     return int(failed > 0)
 
 

@@ -1,4 +1,4 @@
-"""Every route of a collector, from its routers, so that a new route cannot be forgotten."""
+"""Every route of a collector, from its routers, so that tests include new routes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
-    """Every (method, path) the routers know, placeholders filled."""
-    made = web(
+    """Every (method, path) of the routers, with placeholders filled."""
+    app = web(
         collector.store,
         collector.settings,
         operations=collector.components.operations,
@@ -27,8 +27,8 @@ def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
         counters=Counters(),
     )
     yield "GET", "/healthz"
-    (mount,) = [route for route in made.routes if isinstance(route, Mount)]
-    own = [route for route in made.routes if route is not mount]
+    (mount,) = [route for route in app.routes if isinstance(route, Mount)]
+    own = [route for route in app.routes if route is not mount]
     for route in (*own, *cast(Pages, mount.app).router().routes):
         assert isinstance(route, Route), route
         path = re.sub(r"\{[^}]+\}", "0" * 32, route.path)

@@ -1,4 +1,4 @@
-"""Fixtures that several areas share: a loopback model and a whole collector on a free port."""
+"""Fixtures of several areas: a loopback model and a whole collector on a free port."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 
-# anyio imports its parts when they are first used, and pytest rewrites a plugin's modules as they are imported: in a
-# server's thread that runs into CPython's check of ast.parse in two threads at once (SystemError). So: all of it now.
+# anyio imports its modules at their first use, and pytest rewrites a plugin's modules during their import. In a
+# server's thread that meets CPython's check against ast.parse in two threads (SystemError): import all modules here.
 for _part in pkgutil.walk_packages(anyio.__path__, "anyio."):
     if "_trio" not in _part.name:
         importlib.import_module(_part.name)
 
-# What the environment asks of ragpulse, OpenTelemetry or a proxy is no part of any test; these are meant for the tests.
-_KEPT = {f"RAGPULSE_{name}" for name in ("SHARED_DATA", "LAKE_PYTHON", "TEST_LAKE", "KILL_ROUNDS", "KILL_SEED")}
-for _name in set(os.environ) - _KEPT:
+# Tests do not depend on variables of ragpulse, OpenTelemetry or a proxy, but for these, which configure the tests.
+_TEST_VARIABLES = {
+    f"RAGPULSE_{name}" for name in ("SHARED_DATA", "LAKE_PYTHON", "TEST_LAKE", "KILL_ROUNDS", "KILL_SEED")
+}
+for _name in set(os.environ) - _TEST_VARIABLES:
     if _name.startswith(("RAGPULSE_", "OTEL_")) or _name.lower() in ("http_proxy", "all_proxy"):
         del os.environ[_name]
 
-if importlib.util.find_spec("hypothesis"):  # the lake's environment has none
+if importlib.util.find_spec("hypothesis"):  # absent in the lake's environment
     from hypothesis import HealthCheck, settings
 
     # The same examples in every run, however slow the machine; `--hypothesis-profile default` looks for new ones.
@@ -40,7 +42,7 @@ if importlib.util.find_spec("hypothesis"):  # the lake's environment has none
     settings.load_profile("ragpulse")
 
 
-# Files that take long and hold few tests; xdist hands out files in order, so that these do not begin last.
+# Slow files with few tests. xdist assigns files in order, so these start early.
 _FIRST = (
     "test_lake", "test_lake_contract", "test_importing", "test_isolated", "test_examples", "test_upgrade",
     "test_serve_files", "test_huge_trace", "test_serve", "test_reader_process",
@@ -48,7 +50,7 @@ _FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first."""
+    """Run slow files first."""
     items.sort(key=lambda item: _FIRST.index(item.path.stem) if item.path.stem in _FIRST else len(_FIRST))
 
 
@@ -61,14 +63,14 @@ def anyio_backend() -> str:
 @pytest.fixture
 def loopback_model() -> Iterator[Callable[[Callable[[str], str]], LoopbackModel]]:
     """Start OpenAI-compatible servers that answer by a function of the prompt."""
-    started: list[LoopbackModel] = []
+    models: list[LoopbackModel] = []
 
     def start(answer: Callable[[str], str]) -> LoopbackModel:
-        started.append(LoopbackModel(answer))
-        return started[-1]
+        models.append(LoopbackModel(answer))
+        return models[-1]
 
     yield start
-    for model in started:
+    for model in models:
         model.close()
 
 
@@ -76,12 +78,12 @@ def loopback_model() -> Iterator[Callable[[Callable[[str], str]], LoopbackModel]
 def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
     """Start whole collectors, each over a file of its own in tmp_path, on free ports, deciding units at once.
 
-    The first one's file is ragpulse.duckdb: two on one file would do each other's work.
+    The first file is ragpulse.duckdb. Two collectors on one file would run each other's jobs.
     """
     from ragpulse_collector.app import Collector
     from ragpulse_collector.settings import RuleSettings, Settings
 
-    started: list[Collector] = []
+    collectors: list[Collector] = []
 
     def start(
         *,
@@ -90,15 +92,15 @@ def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
         settings: dict[str, Any] | None = None,
         **options: Any,
     ) -> Collector:
-        db = tmp_path / f"ragpulse{len(started) or ''}.duckdb"
-        given = {"db": str(db), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
-        wanted = Settings.model_validate(settings or {})
-        wanted = wanted.with_options("collector", given).with_options("judge", judge or {})
-        configured = [RuleSettings(name=name, evaluators=(chosen,), rate=rate) for name, chosen, rate in rules]
-        started.append(Collector(wanted.model_copy(update={"rule": tuple(configured)})))
-        started[-1].start()
-        return started[-1]
+        db = tmp_path / f"ragpulse{len(collectors) or ''}.duckdb"
+        defaults = {"db": str(db), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
+        base = Settings.model_validate(settings or {})
+        base = base.with_options("collector", defaults).with_options("judge", judge or {})
+        configured = tuple(RuleSettings(name=name, evaluators=(each,), rate=rate) for name, each, rate in rules)
+        collectors.append(Collector(base.model_copy(update={"rule": configured})))
+        collectors[-1].start()
+        return collectors[-1]
 
     yield start
-    for running in started:
-        running.stop()
+    for each in collectors:
+        each.stop()

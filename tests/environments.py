@@ -1,4 +1,4 @@
-"""Python environments of their own for tests and benchmarks, made once in a cache folder."""
+"""Separate Python environments for tests and benchmarks, installed once in a cache folder."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evalua
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
 
 
-def environment(name: str, extra: str, *packages: str, constraints: Path | None = None) -> Path:
-    """Return the interpreter of an environment with an extra of ragpulse and these packages.
+def environment(name: str, extra: str | None, *packages: str, constraints: Path | None = None) -> Path:
+    """Return the interpreter of an environment with these packages, and with ragpulse if there is an extra of it.
 
-    It is made again when the extras, the packages or the constraints change. Raises OSError or SubprocessError where it
-    cannot be made.
+    It is installed again when the extras, the packages or the constraints change. Raises OSError or SubprocessError if
+    the installation fails.
     """
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    wanted = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
-    place = CACHE / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
-    python = place / "bin" / "python"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"] if extra else {}
+    requirements = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
+    folder = CACHE / f"{name}-{hashlib.sha256(requirements).hexdigest()[:12]}"
+    python = folder / "bin" / "python"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # test files that run side by side want the same environment
-        if not (place / "complete").exists():
-            _make(place, [*(("-c", str(constraints)) if constraints else ()), f"{ROOT}[{extra}]", *packages])
+    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test files need the same environment
+        if not (folder / "complete").exists():
+            arguments = ["-c", str(constraints)] if constraints else []
+            arguments += [f"{ROOT}[{extra}]"] if extra else []
+            _install(folder, [*arguments, *packages])
     return python
 
 
-def _make(place: Path, wanted: list[str]) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(place)])
-    python = str(place / "bin" / "python")
+def _install(folder: Path, arguments: list[str]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(folder)])
+    python = str(folder / "bin" / "python")
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    _run([*pip, "-q", *wanted])
-    (place / "complete").touch()
+    _run([*pip, "-q", *arguments])
+    (folder / "complete").touch()
 
 
 def _run(command: list[str]) -> None:

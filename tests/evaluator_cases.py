@@ -49,7 +49,7 @@ GROUSE = json.dumps({"answer_2": {"answer_relevancy": 4, "completeness": 4, "fai
 
 
 class ReadableJudge:
-    """Answers whatever it is asked in a form that can be read."""
+    """Answers every prompt in a readable form."""
 
     id = "readable"
 
@@ -64,13 +64,13 @@ class ReadableJudge:
         schema: type[BaseModel] | None = None,
         logprobs: bool = False,
     ) -> list[JudgeCall]:
-        """By schema where there is one."""
+        """Reply by the schema if there is one."""
         reply = REPLIES.get(schema.__name__, self._plain) if schema else self._plain
         return [JudgeCall(prompt=messages[-1]["content"], completion=reply, model=self.id)] * n
 
 
 class Letters:
-    """An embedder that counts letters: no zero vector for text, none missing for any script."""
+    """An embedder that counts letters: every text of every script has a vector that is not zero."""
 
     id = "letters"
 
@@ -80,6 +80,6 @@ class Letters:
 
 
 def made(name: str, judge: Any = None, **params: Any) -> Evaluator:
-    """The evaluator with what it cannot do without."""
-    chosen = NEEDED.get(name, {}) | params
-    return get_evaluator(name, judge=judge or ReadableJudge(name), embedder=Letters(), **chosen)
+    """Return the evaluator with its required parameters."""
+    params = NEEDED.get(name, {}) | params
+    return get_evaluator(name, judge=judge or ReadableJudge(name), embedder=Letters(), **params)

@@ -18,10 +18,10 @@ PACKAGES = {
 QUIET = {"DEEPEVAL_TELEMETRY_OPT_OUT": "YES", "RAGAS_DO_NOT_TRACK": "true", "PYTHONPATH": SOURCES}
 
 
-def main(wanted: list[str]) -> int:
-    """Test the wanted packages, all by default; returns how many failed."""
+def main(names: list[str]) -> int:
+    """Test the named packages, all by default; returns the number of failures."""
     failed = 0
-    for name in wanted or PACKAGES:
+    for name in names or PACKAGES:
         python = environment(f"foreign-{name}", "collector", "grpcio", "pytest", "pytest-timeout", *PACKAGES[name])
         print(f"{name}: {', '.join(PACKAGES[name])}", flush=True)
         tests = [str(ROOT / "tests/evaluators/foreign_metrics.py"), "-k", name, "-q", "-W", "default"]

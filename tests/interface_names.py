@@ -1,4 +1,4 @@
-"""The names that users meet, read from the running product; run this file to add new ones to the list.
+"""The public names, read from the running product; run this file to add new names to the list.
 
 `interface.json` only grows: a name leaves it by a decision that CHANGELOG states, never by this script.
 """
@@ -36,7 +36,7 @@ OPEN = ("/healthz", "/readyz", "/metrics", "/openapi.json")
 def names(url: str) -> dict[str, list[str]]:
     """Return every public name by kind; `url` is a running collector."""
     client = connect(url)
-    found = {
+    result = {
         "python": python(),
         "command line": commands(),
         "settings": sorted(settings(Settings)),
@@ -45,21 +45,21 @@ def names(url: str) -> dict[str, list[str]]:
         "http": sorted(addresses(url)),
         "pages": pages(),
     }
-    return {kind: list(dict.fromkeys(listed)) for kind, listed in found.items()}
+    return {kind: list(dict.fromkeys(values)) for kind, values in result.items()}
 
 
 def python() -> list[str]:
-    """Names that the packages export."""
+    """The exports of the packages."""
     return [f"{package}.{name}" for package in PACKAGES for name in sorted(importlib.import_module(package).__all__)]
 
 
 def commands() -> list[str]:
     """Commands, their arguments and options."""
-    found = []
+    result = []
     for name, command in sorted(command_line.cli.commands.items()):
-        options = sorted(word for parameter in command.params for word in parameter.opts if word.startswith("-"))
-        found += [name, *(f"{name} {option}" for option in options)]
-    return found
+        options = sorted(name for parameter in command.params for name in parameter.opts if name.startswith("-"))
+        result += [name, *(f"{name} {option}" for option in options)]
+    return result
 
 
 def settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -85,7 +85,7 @@ def columns(client: Client) -> Iterator[str]:
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[str]:
-    """Operations of the API with the parameters that they declare, from `/openapi.json`."""
+    """Operations of the API and their parameters, from `/openapi.json`."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             name = f"{method.upper()} {path}"
@@ -96,7 +96,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _properties(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """Keys of an object, also behind references and alternatives."""
+    """Keys of an object, through references and alternatives."""
     if "$ref" in schema:
         target: Any = document
         for part in schema["$ref"].removeprefix("#/").split("/"):
@@ -129,26 +129,26 @@ def _status(request: urllib.request.Request) -> int:
 
 def pages() -> list[str]:
     """Addresses of the pages."""
-    found = [route for route in routes(_unused) if isinstance(route, Route)]
-    return sorted(f"{method} {route.path}" for route in found for method in (route.methods or ()) if method != "HEAD")
+    paths = [route for route in routes(_unused) if isinstance(route, Route)]
+    return sorted(f"{method} {route.path}" for route in paths for method in (route.methods or ()) if method != "HEAD")
 
 
 async def _unused(name: str, params: Mapping[str, Any]) -> Any:
-    """Stand for the API: no page is asked for."""
+    """Replace the API, which no route needs here."""
     raise AssertionError((name, params))
 
 
 def main() -> None:
-    """Add the names that are new."""
+    """Add new names to the list."""
     from ragpulse_collector.app import Collector
 
     with tempfile.TemporaryDirectory() as folder:
-        running = Collector(Settings().with_options("collector", {"db": f"{folder}/names.duckdb", "port": 0}))
-        running.start()
-        found = names(running.url)
-        running.stop()
+        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/names.duckdb", "port": 0}))
+        collector.start()
+        current = names(collector.url)
+        collector.stop()
     known = json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}
-    merged = {kind: sorted({*known.get(kind, ()), *found[kind]}) for kind in found}
+    merged = {kind: sorted({*known.get(kind, ()), *values}) for kind, values in current.items()}
     LIST.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
 
 

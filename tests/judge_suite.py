@@ -1,4 +1,4 @@
-"""What judges meet: material that addresses them, and the ways in which they write a verdict."""
+"""Hostile texts that address the judge, and the ways in which judges write a verdict."""
 
 import re
 
@@ -18,12 +18,12 @@ _FENCE = re.compile(r"<(?P<name>[\w ]+?) (?P<mark>[0-9a-f]{8})>\n.*?\n</(?P=name
 
 
 def marked_away(prompt: str) -> str:
-    """What is left of a prompt when everything between matching marks is taken out."""
+    """Return a prompt without the texts between matching marks."""
     return _FENCE.sub("", prompt)
 
 
 def statically_away(prompt: str) -> str:
-    """The same for delimiters without a mark."""
+    """Return a prompt without the texts between delimiters that have no mark."""
     return re.sub(r"<(\w+)>\n.*?</\1>", "", prompt, flags=re.DOTALL)
 
 

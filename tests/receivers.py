@@ -1,4 +1,4 @@
-"""Loopback receivers of messages: an HTTP server and a mail server that keep what they were sent."""
+"""Loopback receivers of messages: an HTTP server and a mail server that record what arrives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Receiver:
-    """A loopback webhook that keeps what it was sent and answers with `code`, once `hold` is set."""
+    """A loopback webhook that records requests and answers with `code`, after `hold` if that is an event."""
 
     def __init__(self) -> None:
         self.code = 200
@@ -43,7 +43,7 @@ class Receiver:
 
 
 class MailServer:
-    """A mail server that speaks as much SMTP as one message takes."""
+    """A mail server with as much SMTP as one message needs."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []

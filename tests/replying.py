@@ -1,4 +1,4 @@
-"""A judge for tests that makes its reply from the prompt."""
+"""A judge for tests whose reply is a function of the prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragpulse_evaluators.judges.protocol import Message, transcript
 
 
 class Replying:
-    """A judge that makes its reply from the prompt."""
+    """A judge whose reply is a function of the prompt."""
 
     def __init__(self, reply: Callable[[str], str]) -> None:
         self.id = "replying"

@@ -1,4 +1,4 @@
-"""`ragpulse serve` as a real process for tests: started on a free port, killed, stopped, started again on its file."""
+"""`ragpulse serve` as a real process for tests: started on a free port, killed, stopped, restarted on its file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ START_WITHIN_S = 60.0
 
 
 class Served:
-    """One process; `url` once it answers, `output` and `errors` what it has printed so far."""
+    """One process: its `url`, and its `output` and `errors` so far."""
 
     def __init__(self, db: Path, *arguments: str) -> None:
-        """Start it and wait until it answers; raises AssertionError with its words when it ends instead."""
+        """Start it and wait until it answers; raises AssertionError with its log if it ends instead."""
         command = [sys.executable, "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", "0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAGPULSE_")}
         self.process = subprocess.Popen(
@@ -32,41 +32,40 @@ class Served:
             text=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()
-        self._kept: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._printed: dict[str, list[str]] = {"stdout": [], "stderr": []}
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self._readers = [self._reading("stdout", self.process.stdout), self._reading("stderr", self.process.stderr)]
-        self.url = self._told_url()
-        self._wait_until_it_answers()
+        self._readers = [self._reader("stdout", self.process.stdout), self._reader("stderr", self.process.stderr)]
+        self.url = self._printed_url()
+        self._wait_until_healthy()
 
     @property
     def output(self) -> str:
-        """What it printed."""
-        return "".join(self._kept["stdout"])
+        """Its standard output so far."""
+        return "".join(self._printed["stdout"])
 
     @property
     def errors(self) -> str:
-        """What it logged."""
-        return "".join(self._kept["stderr"])
+        """Its log so far."""
+        return "".join(self._printed["stderr"])
 
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
-        self._ended()
+        self._wait()
 
     def terminate(self) -> int:
-        """Ask it to end and return its exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self._ended()
+        return self._wait()
 
     def __enter__(self) -> Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self._ended()
+        self.kill()
 
-    def _ended(self) -> int:
+    def _wait(self) -> int:
         code = self.process.wait(timeout=60)
         for reader in self._readers:
             reader.join(timeout=10)
@@ -75,10 +74,10 @@ class Served:
             stream.close()
         return code
 
-    def _reading(self, name: str, stream: IO[str]) -> threading.Thread:
+    def _reader(self, name: str, stream: IO[str]) -> threading.Thread:
         def read() -> None:
             for line in stream:
-                self._kept[name].append(line)
+                self._printed[name].append(line)
                 if name == "stdout":
                     self._lines.put(line)
 
@@ -86,7 +85,7 @@ class Served:
         reader.start()
         return reader
 
-    def _told_url(self) -> str:
+    def _printed_url(self) -> str:
         deadline = time.monotonic() + START_WITHIN_S
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
@@ -95,11 +94,10 @@ class Served:
                 continue
             if "ragpulse collector at " in line:
                 return line.split()[3]
-        self.process.kill()
-        self._ended()
+        self.kill()
         raise AssertionError(f"it did not start: {self.errors}")
 
-    def _wait_until_it_answers(self) -> None:
+    def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + START_WITHIN_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -107,6 +105,5 @@ class Served:
                     return
             except OSError:
                 time.sleep(0.02)  # bound, but not listening yet
-        self.process.kill()
-        self._ended()
+        self.kill()
         raise AssertionError(f"it does not answer: {self.errors}")

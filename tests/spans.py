@@ -1,4 +1,4 @@
-"""Single spans for tests: what a batch holds row by row, and batches made of rows."""
+"""Single spans for tests: the rows of a batch, and batches of rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ COLUMNS = tuple(field.name for field in fields(Span) if field.name not in (*_IDS
 
 
 def spans_of(batch: Batch | SpanBatch) -> list[Span]:
-    """Return the spans of a batch one by one."""
+    """Return the rows of a batch."""
     if isinstance(batch, Batch):
         return [span for part in batch.spans for span in spans_of(part)]
     assert batch.columns.keys() <= set(COLUMNS)
@@ -85,12 +85,12 @@ def spans_of(batch: Batch | SpanBatch) -> list[Span]:
 
 def batch_of(spans: Iterable[Span], **parts: Any) -> Batch:
     """Return a batch of single spans; `parts` are its other fields."""
-    made = list(spans)
-    return Batch(spans=[span_batch(made)] if made else [], **parts)
+    rows = list(spans)
+    return Batch(spans=[span_batch(rows)] if rows else [], **parts)
 
 
 def span_batch(spans: list[Span]) -> SpanBatch:
-    """Return spans by column; columns that hold nothing but what is declared are left out."""
+    """Return spans by column, without columns that have only defaults."""
     columns = {name: [getattr(span, name) for span in spans] for name in COLUMNS}
     return SpanBatch(
         trace_ids=[bytes.fromhex(span.trace_id) for span in spans],
@@ -103,5 +103,5 @@ def span_batch(spans: list[Span]) -> SpanBatch:
 
 def remapped(span: Span) -> Span:
     """Return a stored span with its columns derived again."""
-    (again,) = spans_of(remap(span_batch([span])))
-    return again
+    (result,) = spans_of(remap(span_batch([span])))
+    return result

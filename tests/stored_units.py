@@ -1,4 +1,4 @@
-"""Writes units straight into a store, for tests of what comes after the sampler."""
+"""Writes units directly into a store, for tests of the stages after the sampler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.jobs import given_up
 
 T0 = datetime(2026, 11, 20, 12)
-"""Noon of the day on which everything happens unless a test says otherwise."""
+"""The default time of every unit."""
 
 
 def open_store(path: Path) -> EmbeddedStore:
-    """Open an embedded store that will receive no bodies."""
+    """Open an embedded store that decodes no bodies."""
     return EmbeddedStore(path / "test.duckdb", decode=lambda _: Batch())
 
 
@@ -37,30 +37,30 @@ _SPAN, _SEARCH = 0xAA, 0xBB
 
 
 class Units:
-    """Rows gathered in memory, written with one transaction by `save`."""
+    """Rows collected in memory; `save` writes them in one transaction."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
         self._rows: dict[tuple[str, ...], list[list[Any]]] = {}
 
     def save(self) -> None:
-        """Write what was gathered."""
+        """Write the collected rows."""
         rows, self._rows = self._rows, {}
 
         def work(tx: Any) -> None:
-            for (table, *columns), found in rows.items():
-                tx.append(table, columns, found)
+            for (table, *columns), values in rows.items():
+                tx.append(table, columns, values)
 
         self._store.write(work).result()
 
     def add(self, table: str, **row: Any) -> None:
-        """Gather a row of `raw.<table>`."""
+        """Add a row of `raw.<table>`."""
         self._rows.setdefault((table, *row), []).append(list(row.values()))
 
     def unit(
         self, number: int, *, at: datetime = T0, query: str = "Why?", response: str = "Because.", **facts: Any
     ) -> None:
-        """Gather a decided trace: its one span, its texts and its facts (columns of `traces` as keywords)."""
+        """Add a decided trace: its one span, its texts and its facts (columns of `traces` as keywords)."""
         ids = {"trace_id": trace_id(number), "span_id": _SPAN}
         columns = (
             "service",
@@ -87,7 +87,7 @@ class Units:
             **shared,
         )
         self.add("contents", **ids, start_time=at, query=query, response=response)
-        known = {
+        defaults = {
             "latency_ms": 1000.0,
             "ttft_ms": None,
             "error": False,
@@ -98,7 +98,6 @@ class Units:
             "top_score": None,
             "upstream_pi": 1.0,
         }
-        given = {key: facts.get(key, value) for key, value in known.items()}
         self.add(
             "trace_facts",
             trace_id=ids["trace_id"],
@@ -114,20 +113,19 @@ class Units:
             n_units=1,
             late_spans=0,
             **shared,
-            **given,
+            **{key: facts.get(key, value) for key, value in defaults.items()},
         )
 
     def contexts(
         self, number: int, texts: Iterable[str | None], *, at: datetime = T0, ids: Iterable[str] | None = None
     ) -> None:
-        """Gather a retriever's span below the unit with these contexts."""
-        found = list(texts)
-        names = list(ids) if ids is not None else [f"doc{rank}" for rank in range(1, len(found) + 1)]
-        span = _SEARCH
+        """Add a retriever's span below the unit with these contexts."""
+        documents = list(texts)
+        names = list(ids) if ids is not None else [f"doc{rank}" for rank in range(1, len(documents) + 1)]
         self.add(
             "spans",
             trace_id=trace_id(number),
-            span_id=span,
+            span_id=_SEARCH,
             parent_span_id=_SPAN,
             start_time=at + timedelta(milliseconds=1),
             received_at=at,
@@ -136,14 +134,14 @@ class Units:
             kind="retriever",
             status="ok",
             contexts_state="present",
-            n_contexts=len(found),
+            n_contexts=len(documents),
         )
-        for rank, (name, text) in enumerate(zip(names, found, strict=True), 1):
+        for rank, (name, text) in enumerate(zip(names, documents, strict=True), 1):
             digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
             self.add(
                 "contexts",
                 trace_id=trace_id(number),
-                span_id=span,
+                span_id=_SEARCH,
                 start_time=at + timedelta(milliseconds=1),
                 rank=rank,
                 id=name,
@@ -166,10 +164,9 @@ class Units:
         capped: bool = False,
         rule: str = "r",
     ) -> bool:
-        """Gather a decision; returns whether the unit was drawn, and was not left out by a cap."""
+        """Add a decision; returns whether the unit was sampled and not excluded by a cap."""
         u = uniform(number) if u is None else u
         sampled = u < pi and not capped
-        told = reason or ("sampled" if sampled else "not_sampled")
         self.add(
             "decisions",
             trace_id=trace_id(number),
@@ -181,7 +178,7 @@ class Units:
             pi=pi,
             u=u,
             sampled=sampled,
-            reason=told,
+            reason=reason or ("sampled" if sampled else "not_sampled"),
             decided_at=decided or at,
             revision=revision,
             latest=True,
@@ -198,7 +195,7 @@ class Units:
         u: float | None = None,
         rule: str | None = None,
     ) -> str:
-        """Gather a job; returns its id."""
+        """Add a job; returns its id."""
         job_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{number} {evaluator} {run_id}").hex
         self.add(
             "eval_jobs",
@@ -229,7 +226,7 @@ class Units:
         created: datetime | None = None,
         **more: Any,
     ) -> str:
-        """Gather a verdict; returns its key."""
+        """Add a score; returns its key."""
         key = f"{number}/{evaluator}/{version}/{judge}"
         row = {
             "passing": None if value is None else value >= 0.5,
@@ -271,14 +268,14 @@ class Units:
         facts: dict[str, Any] | None = None,
         u: float | None = None,
     ) -> bool:
-        """Gather a whole unit: facts, decision and, where it was drawn, its verdict; returns whether it was drawn."""
+        """Add a whole unit: facts, decision and, if it was sampled, its score; returns whether it was sampled."""
         self.unit(number, at=at, **(facts or {}))
-        drawn = self.decision(number, evaluator, pi=pi, at=at, u=u)
-        if drawn:
+        sampled = self.decision(number, evaluator, pi=pi, at=at, u=u)
+        if sampled:
             self.score(number, evaluator, value, at=at, status=status, version=version, judge=judge)
-        return drawn
+        return sampled
 
 
 def given_up_jobs(store: EmbeddedStore) -> list[tuple[int, str]]:
-    """Return attempt and reason of the last error of each job that was given up."""
+    """Return attempt and reason of the last error of each abandoned job."""
     return store.read(f"SELECT attempt, explanation FROM raw.scores s WHERE {given_up('s')} ORDER BY ALL").rows

@@ -25,13 +25,13 @@ def rag_trace(
     documents: Sequence[tuple[str, str]] = DOCUMENTS,
     **also: Any,
 ) -> list[dict[str, Any]]:
-    """Build the three spans of trace `number`; starts a few seconds ago unless told otherwise.
+    """Build the three spans of trace `number`; by default it starts a few seconds ago.
 
-    `also` are more attributes of each span; one that is None is left out.
+    `also` are more attributes of each span, without those that are None.
     """
     start = start_ns if start_ns is not None else time.time_ns() - 10_000_000_000 + number * 1_000_000
     trace_id, root = f"{number + 1:032x}", f"{number * 8 + 1:016x}"
-    found = [{"id": name, "score": 0.9 - 0.3 * rank, "content": text} for rank, (name, text) in enumerate(documents)]
+    contexts = [{"id": name, "score": 0.9 - 0.3 * rank, "content": text} for rank, (name, text) in enumerate(documents)]
     common = {"gen_ai.prompt.version": prompt_version, "session.id": session or f"session-{number % 3}"} | also
     end = start + int(latency_ms * 1e6)
     return [
@@ -39,7 +39,7 @@ def rag_trace(
             "ragpulse.span.kind": "rag", "input.value": query, "output.value": response, **common}),
         _span(trace_id, f"{number * 8 + 2:016x}", root, "search", start + 1000, start + 2_000_000, False, {
             "ragpulse.span.kind": "retriever", "gen_ai.retrieval.query.text": query,
-            "gen_ai.retrieval.documents": json.dumps(found), **common}),
+            "gen_ai.retrieval.documents": json.dumps(contexts), **common}),
         _span(trace_id, f"{number * 8 + 3:016x}", root, "chat", start + 3_000_000, end - 1000, error, {
             "ragpulse.span.kind": "llm", "gen_ai.request.model": model, "gen_ai.provider.name": "openai",
             "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20, **common}),
@@ -83,6 +83,6 @@ def _span(
 
 def _attribute(key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, list):
-        return {"key": key, "value": {"arrayValue": {"values": [_attribute("", one)["value"] for one in value]}}}
+        return {"key": key, "value": {"arrayValue": {"values": [_attribute("", item)["value"] for item in value]}}}
     kind = {str: "stringValue", int: "intValue", float: "doubleValue"}[type(value)]
     return {"key": key, "value": {kind: str(value) if kind == "intValue" else value}}

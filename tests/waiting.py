@@ -1,4 +1,4 @@
-"""Waiting for what happens in the background: looked at until it is as wanted; in vain, what was seen is told."""
+"""Waiting for background work: polls until a condition holds, else fails with the last value."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ WITHIN_S = 90.0
 
 
 def eventually(look: Callable[[], T], wanted: Callable[[T], object] = bool, *, within_s: float = WITHIN_S) -> T:
-    """Look until what is seen is wanted, and return it; raises AssertionError with what was seen last."""
+    """Poll until the value is wanted, and return it; raises AssertionError with the last value."""
     deadline = time.monotonic() + within_s
-    while not wanted(seen := look()):
+    while not wanted(value := look()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {within_s:g} s still: {str(seen)[:2000]}")
+            raise AssertionError(f"after {within_s:g} s still: {str(value)[:2000]}")
         time.sleep(0.02)
-    return seen
+    return value
 
 
 def until(client: Client, query: str, count: int = 1) -> list[dict[str, Any]]:
-    """Ask until a query has `count` rows or more; raises AssertionError with its rows, failures and the status."""
+    """Poll until a query has `count` rows or more; raises AssertionError with rows, failures and status."""
     try:
         return eventually(lambda: client.sql(query).rows(), lambda rows: len(rows) >= count)
     except AssertionError as error:
         failed = client.sql("select evaluator, explanation from scores where status = 'error' limit 3").rows()
-        told = f"failed evaluations: {failed}; status: {client.call('GET status')}"
-        raise AssertionError(f"not {count} rows of {query!r}: {error}; {told}") from None
+        details = f"failed evaluations: {failed}; status: {client.call('GET status')}"
+        raise AssertionError(f"not {count} rows of {query!r}: {error}; {details}") from None

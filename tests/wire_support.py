@@ -1,4 +1,4 @@
-"""What the wire's tests share: OTLP bodies made with the official SDK, a store in memory, a real server on loopback."""
+"""Support for tests of the wire: OTLP bodies of the official SDK, a store in memory, a real server on loopback."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ __all__ = [
 
 
 class MemoryStore:
-    """Decodes at once and keeps batches in a list; `failure` is raised instead, when set."""
+    """Decodes at once and collects batches in a list; raises `failure` if that is set."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -117,7 +117,7 @@ def serving(app: Any) -> Iterator[str]:
 
 
 def span_body(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> bytes:
-    """Return one protobuf request with a span for each mapping of attributes, made by the official SDK."""
+    """Return one protobuf request of the official SDK, with a span for each mapping of attributes."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource(dict(resource or {"service.name": "helpdesk"})), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -129,18 +129,18 @@ def span_body(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = No
 
 def otlp_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> bytes:
     """Return one OTLP/JSON request; attributes of spans and events are plain values, bytes {"$bytes": base64}."""
-    out = [{**SPAN, **span, "attributes": attribute_pairs(span.get("attributes", {}))} for span in spans]
-    for span in out:
+    rows = [{**SPAN, **span, "attributes": attribute_pairs(span.get("attributes", {}))} for span in spans]
+    for span in rows:
         span["events"] = [
             {**event, "attributes": attribute_pairs(event["attributes"])} for event in span.get("events", ())
         ]
-    scope = {"scope": {"name": "wire"}, "spans": out}
+    scope = {"scope": {"name": "wire"}, "spans": rows}
     envelope = {"resource": {"attributes": attribute_pairs(resource or {})}, "scopeSpans": [scope]}
     return orjson.dumps({"resourceSpans": [envelope]})
 
 
 def as_protobuf(body: bytes) -> bytes:
-    """Return the same OTLP/JSON traces request in protobuf, written by protobuf's own reader (ids apart)."""
+    """Return an OTLP/JSON traces request in protobuf, converted by the protobuf library except for the ids."""
     request = orjson.loads(body)
     for envelope in request["resourceSpans"]:
         for span in (span for scope in envelope["scopeSpans"] for span in scope["spans"]):
@@ -152,12 +152,12 @@ def as_protobuf(body: bytes) -> bytes:
 
 
 def decode_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> Batch:
-    """Return what spans in JSON decode to."""
+    """Return the batch of spans in JSON."""
     return decode(RawBody(signal="traces", content_type=JSON, body=otlp_json(*spans, resource=resource)))
 
 
 def both_ways(body: bytes) -> Batch:
-    """Decode a JSON body and its protobuf twin; return what both say."""
+    """Decode a JSON body and its protobuf form; return their common result."""
     plain = decode(RawBody(signal="traces", content_type=JSON, body=body))
     packed = decode(RawBody(signal="traces", content_type=PROTOBUF, body=as_protobuf(body)))
     assert spans_of(packed) == spans_of(plain)
@@ -188,7 +188,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def peak_mb(pid: int) -> float:
-    """Return the most memory a process has held, in MiB (Linux)."""
+    """Return the peak memory of a process in MiB (Linux)."""
     (line,) = (row for row in Path(f"/proc/{pid}/status").read_text().splitlines() if row.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 

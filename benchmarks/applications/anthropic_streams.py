@@ -1,4 +1,4 @@
-"""The Anthropic client: whole, raw, streamed by its manager, and a call of a tool."""
+"""The Anthropic client: whole, raw and streamed answers, and a tool call."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ EXPECTED = {
     "raw": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "stream": {"response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5},
     "call_tool": {
-        "response": None,  # a call of a tool is no answer; it stays on the span
+        "response": None,  # a tool call is no answer; it stays on the span
         "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
     },
     "trace": {"input_tokens": 480, "output_tokens": 20, "model": "claude-sonnet-4-5", "cost_usd": ...},

@@ -1,4 +1,4 @@
-"""Celery: a worker's child runs the task and is ended with the worker; no `flush` anywhere."""
+"""Celery: a worker's child runs the task and ends with the worker; the application never calls `flush`."""
 
 import subprocess
 import sys

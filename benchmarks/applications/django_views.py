@@ -1,11 +1,11 @@
-"""Django under gunicorn: a view's answer with its retrieval, and a streamed one whose reader leaves."""
+"""Django under gunicorn: a view's answer with its retrieval, and a streamed one whose client disconnects."""
 
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from _leaving import leave
+from _server import disconnect
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
@@ -70,4 +70,4 @@ if __name__ == "__main__":
     assert visitor.get("/ask", {"q": "Where is Paris?"}).json() == {"answer": "In France."}
     assert visitor.get("/refuse").status_code == 500
     gunicorn = [sys.executable, "-m", "gunicorn", "django_views:app", "--bind", "127.0.0.1:PORT"]
-    leave(gunicorn, Path(__file__).parent)
+    disconnect(gunicorn, Path(__file__).parent)

@@ -36,16 +36,16 @@ def answer(question: str) -> Any:
 
 @ragpulse.rag
 async def stream(question: str) -> AsyncIterator[Any]:
-    """Pieces of the field, and the whole prediction at the end."""
+    """Chunks of the field, then the whole prediction."""
     listener = dspy.streaming.StreamListener(signature_field_name="answer")
     program = dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[listener])
-    async for piece in program(question=question):
-        yield piece
+    async for chunk in program(question=question):
+        yield chunk
 
 
 async def read() -> None:
-    """Read the stream to its end: dspy's pieces are more than one."""
-    assert len([piece async for piece in stream("Where is Paris?")]) > 2
+    """Read the stream to its end; it has several chunks."""
+    assert len([chunk async for chunk in stream("Where is Paris?")]) > 2
 
 
 if __name__ == "__main__":

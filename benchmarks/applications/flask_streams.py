@@ -1,4 +1,4 @@
-"""Flask: a closed tab is no error, under its own server and under gunicorn's workers; a session reaches the stream."""
+"""Flask: a disconnect is no error, under its own server and gunicorn's workers; a session reaches the stream."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from _leaving import leave
+from _server import disconnect
 from flask import Flask, Response
 
 import ragpulse
@@ -65,4 +65,4 @@ def ask() -> Response:
 if __name__ == "__main__":
     for name, command in SERVERS.items():
         os.environ["SERVED_BY"] = name
-        leave(command, Path(__file__).parent, signal.SIGINT if name == "development" else signal.SIGTERM)
+        disconnect(command, Path(__file__).parent, signal.SIGINT if name == "development" else signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""instructor: a model of pydantic, alone and with its completion."""
+"""instructor: a pydantic model, alone and with its completion."""
 
 from typing import Any
 

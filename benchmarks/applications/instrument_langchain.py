@@ -1,4 +1,4 @@
-"""Two lines, no decorator: a chain of LangChain; its model is called through the instrumented client of OpenAI."""
+"""Two lines, no decorator: a chain of LangChain, whose model uses the instrumented client of OpenAI."""
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding

@@ -1,4 +1,4 @@
-"""LangGraph and LCEL: a graph's state, a chain's message, each decorated while OpenInference sees the same calls."""
+"""LangGraph and LCEL: a graph's state, a chain's message, decorated, while OpenInference instruments the same calls."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""LlamaIndex: a chat engine's answer, and a model that streams what it has said so far."""
+"""LlamaIndex: a chat engine's answer, and a model that streams the text so far."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The OpenAI client, whole answers: plain, raw, parsed, and a call of a tool."""
+"""The OpenAI client, whole answers: plain, raw, parsed, and a tool call."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ EXPECTED = {
     "raw_chat": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "respond": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "call_tool": {
-        "response": None,  # a call of a tool is no answer; it stays on the span
+        "response": None,  # a tool call is no answer; it stays on the span
         "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
         "input_tokens": 120,
     },

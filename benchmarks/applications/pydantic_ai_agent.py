@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent's output, text and model, and its usage; each of its ways to stream."""
+"""pydantic-ai: an agent's output, text and model, and its usage; each kind of stream."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def texts(question: str) -> AsyncIterator[str]:
 
 @ragpulse.rag
 async def texts_so_far(question: str) -> AsyncIterator[str]:
-    """Without `delta` each item has all before it."""
+    """Without `delta` each item contains the earlier ones."""
     async with Agent("openai-chat:gpt-5-mini").run_stream(question) as result:
         async for text in result.stream_text(debounce_by=None):
             yield text
@@ -53,14 +53,14 @@ async def texts_so_far(question: str) -> AsyncIterator[str]:
 
 @ragpulse.rag
 async def events(question: str) -> AsyncIterator[Any]:
-    async with Agent("openai-chat:gpt-5-mini").run_stream_events(question) as found:
-        async for event in found:
+    async with Agent("openai-chat:gpt-5-mini").run_stream_events(question) as stream:
+        async for event in stream:
             yield event
 
 
 @ragpulse.rag
 def not_read_yet(question: str) -> Any:
-    """The stream itself is no answer, and no iterator either."""
+    """The stream object is neither an answer nor an iterator."""
     return Agent("openai-chat:gpt-5-mini").run_stream_sync(question)
 
 

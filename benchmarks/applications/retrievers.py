@@ -68,23 +68,23 @@ def with_qdrant(query: str) -> Any:
 def with_milvus(query: str) -> Any:
     client = MilvusClient("./cities.db")
     client.create_collection("cities", dimension=2)
-    rows = [{"id": at, "vector": [1.0, float(at)], "passage": text} for at, text in enumerate(TEXTS)]
+    rows = [{"id": index, "vector": [1.0, float(index)], "passage": text} for index, text in enumerate(TEXTS)]
     client.insert("cities", rows)
     return client.search("cities", data=[[1.0, 0.0]], limit=2, output_fields=["passage"])
 
 
 @ragpulse.retriever
 def with_weaviate(query: str) -> Any:
-    found: Any = {"text": TEXTS[0], "country": "France"}
+    properties: Any = {"text": TEXTS[0], "country": "France"}
     metadata = MetadataReturn(score=0.75)
-    hit = Object(UUID(int=7), metadata=metadata, properties=found, references=None, vector={}, collection="Cities")
+    hit = Object(UUID(int=7), metadata=metadata, properties=properties, references=None, vector={}, collection="Cities")
     return QueryReturn(objects=[hit])
 
 
 @ragpulse.reranker
 def with_cohere(query: str, documents: list[str]) -> Any:
-    places = [V2RerankResponseResultsItem(index=at, relevance_score=0.9 - at) for at in (1, 0)]
-    return V2RerankResponse(results=places)
+    results = [V2RerankResponseResultsItem(index=index, relevance_score=0.9 - index) for index in (1, 0)]
+    return V2RerankResponse(results=results)
 
 
 @ragpulse.retriever

@@ -1,18 +1,17 @@
-"""RQ with a real Redis: the child of each job leaves by `os._exit`, and its spans arrive; no `flush` anywhere.
+"""RQ with a real Redis: the child of each job ends by `os._exit`, and its spans arrive without `flush`.
 
-Needs `redis-server` (Debian: `apt-get install redis-server`). It listens on a socket file only.
+Needs `redis-server` (Debian: `apt-get install redis-server`). It listens only on a socket file.
 """
 
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from _server import wait
 from redis import Redis
-from redis.exceptions import ConnectionError as NotYet
+from redis.exceptions import ConnectionError as RedisConnectionError
 from rq import Queue
 from rq.job import Job
 
@@ -52,32 +51,24 @@ def refuse(question: str) -> str:
     raise LookupError(question)
 
 
-def asked(question: str) -> str:
-    """The job: the session is set where the root begins."""
+def ask(question: str) -> str:
+    """The job: it sets the session around the root span."""
     with ragpulse.attributes(session_id="s1"):
         return answer(question)
 
 
-def numbered(number: int) -> str:
+def count(number: int) -> str:
     """One job of many, each in a child of its own."""
     with ragpulse.rag(f"answer_{number}") as turn:
         turn.set(response=str(number))
         return str(number)
 
 
-def wait(until: Callable[[], bool]) -> None:
-    """Look again until it is so; a minute at most."""
-    end = time.monotonic() + 60
-    while not until():
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.02)
-
-
 def answers(redis: Redis) -> bool:
     """Whether the server is up."""
     try:
         return bool(redis.ping())
-    except NotYet:
+    except RedisConnectionError:
         return False
 
 
@@ -94,8 +85,8 @@ if __name__ == "__main__":
         running.callback(process.terminate)
         wait(lambda: answers(redis))
         queue = Queue(connection=redis)
-        jobs: list[Job] = [queue.enqueue("rq_jobs.asked", "Where is Paris?"), queue.enqueue("rq_jobs.refuse", "Where?")]
-        jobs += [queue.enqueue("rq_jobs.numbered", number) for number in range(31)]
+        jobs: list[Job] = [queue.enqueue("rq_jobs.ask", "Where is Paris?"), queue.enqueue("rq_jobs.refuse", "Where?")]
+        jobs += [queue.enqueue("rq_jobs.count", number) for number in range(31)]
         rq = [
             str(Path(sys.executable).with_name("rq")),
             "worker",

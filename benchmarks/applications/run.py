@@ -1,42 +1,39 @@
-"""Runs real applications against a collector and prints what arrived beside what each expects.
+"""Runs real applications against a collector and prints the stored values beside the expected values.
 
-An application is one file of this folder (a name with an underscore is what several share):
+An application is one file of this folder (files with an underscore are shared modules):
 
-    GROUP = "clients"                      # applications of one group share an environment, made once and kept
-    REQUIREMENTS = ["openai", "anthropic"] # added to the group's environment; the SDK itself comes by PYTHONPATH,
-                                           # or as a package by "--editable={root}[instrument]"
-    COMMAND = ["{python}", "{file}"]       # optional: another way to start it (a server, `ragpulse run`)
+    GROUP = "clients"                      # applications of one group share an environment, installed once
+    REQUIREMENTS = ["openai", "anthropic"] # added to the group's environment; the SDK comes from PYTHONPATH,
+                                           # or as a package from "--editable={root}[instrument]"
+    COMMAND = ["{python}", "{file}"]       # optional: another command (a server, `ragpulse run`)
     EXPECTED = {"answer": {"kind": "rag", "response": "Paris."}, "trace": {"input_tokens": 120}}
 
 `EXPECTED` names spans by the last part of their name. Its columns are those of the view `spans`; `contexts` is the list
-of texts, `parent` the name of the span above, `attributes` a part of the span's attributes, and `"absent": True` says
-that there is no such span. `trace` is the row of the view `traces`; its `scores` are the names of the evaluators that
-scored it. `...` stands for any value but null. The application finds a model on loopback behind `OPENAI_BASE_URL` and
-`ANTHROPIC_BASE_URL`, keys, and the collector behind `RAGPULSE_URL`.
+of texts, `parent` the name of the parent span, `attributes` a subset of the span's attributes, and `"absent": True`
+means that no such span exists. `trace` is the row of the view `traces`; its `scores` are the names of its evaluators.
+`...` stands for any value but null. The application gets a model on loopback by `OPENAI_BASE_URL` and
+`ANTHROPIC_BASE_URL`, keys, and the collector by `RAGPULSE_URL`.
 
 Run: `make applications` or `python benchmarks/applications/run.py [name ...]`. Exit 1 when something differs.
 """
 
 import argparse
 import ast
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
-from loopback import LoopbackModel  # noqa: E402 - found by the line above
+from environments import ROOT, environment  # noqa: E402 - the line above makes it importable
+from loopback import LoopbackModel  # noqa: E402
 from served import Served  # noqa: E402
 from waiting import eventually  # noqa: E402
 
@@ -49,7 +46,7 @@ _FIELD = re.compile(r"\[\[ ## (\w+) ## \]\]")
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """One file of this folder, by what it declares at its top level."""
+    """One file of this folder, by its top-level declarations."""
 
     file: Path
     group: str
@@ -59,21 +56,21 @@ class Application:
 
     @property
     def name(self) -> str:
-        """The file's name, which is also the service's."""
+        """The name of the file and of the service."""
         return self.file.stem
 
 
 def applications(names: list[str]) -> list[Application]:
-    """Every application of the folder, or those named."""
-    found = [_application(file) for file in sorted(HERE.glob("[!_]*.py")) if file.name != "run.py"]
-    unknown = set(names) - {each.name for each in found}
+    """Every application of the folder, or the named ones."""
+    known = [_application(file) for file in sorted(HERE.glob("[!_]*.py")) if file.name != "run.py"]
+    unknown = set(names) - {each.name for each in known}
     if unknown:
-        sys.exit(f"no application {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in found)}")
-    return [each for each in found if not names or each.name in names]
+        sys.exit(f"no application {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in known)}")
+    return [each for each in known if not names or each.name in names]
 
 
 def _application(file: Path) -> Application:
-    """Read without importing: the libraries are in another environment."""
+    """Read an application without an import: its libraries are in another environment."""
     declared = {
         target.id.lower(): ast.literal_eval(node.value)
         for node in ast.parse(file.read_text()).body
@@ -84,23 +81,8 @@ def _application(file: Path) -> Application:
     return Application(file=file, **declared)
 
 
-def environment(group: str, requirements: list[str]) -> Path:
-    """The Python of a group's environment, installed once for each set of requirements."""
-    wanted = sorted({requirement.format(root=ROOT) for requirement in (*requirements, *_ALL)})
-    known = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
-    folder = CACHE / f"applications-{group}-{known}"
-    python, complete = folder / "bin" / "python", folder / ".complete"
-    if not complete.exists():
-        print(f"installing {group}: {' '.join(wanted)}", flush=True)
-        uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *wanted], check=True)
-        complete.touch()
-    return python
-
-
 def answer(prompt: str) -> str:
-    """The loopback model's answer: one sentence, in dspy's form where the prompt asks for it."""
+    """The loopback model's answer: one sentence, in dspy's form if the prompt has it."""
     fields = [name for name in dict.fromkeys(_FIELD.findall(prompt)) if name in ("reasoning", "answer")]
     if not fields:
         return "Paris is the capital of France."
@@ -109,7 +91,7 @@ def answer(prompt: str) -> str:
 
 
 def run(application: Application, python: Path, collector: str, model: LoopbackModel) -> str:
-    """Run it to its end; returns what it wrote when it failed."""
+    """Run it to its end; returns its output if it failed."""
     variables = {
         "RAGPULSE_URL": collector,
         "OTEL_SERVICE_NAME": application.name,
@@ -126,7 +108,7 @@ def run(application: Application, python: Path, collector: str, model: LoopbackM
     command = [part.format(python=python, file=application.file) for part in application.command]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 cwd=folder,
                 env={**os.environ, **variables},
@@ -135,99 +117,97 @@ def run(application: Application, python: Path, collector: str, model: LoopbackM
                 timeout=_LIMIT_S,
                 check=False,
             )
-        except subprocess.TimeoutExpired as late:
-            return f"not done after {_LIMIT_S} s: {(late.stderr or b'').decode()[-3000:]}"
-    return f"exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}" if done.returncode else ""
+        except subprocess.TimeoutExpired as error:
+            return f"not done after {_LIMIT_S} s: {(error.stderr or b'').decode()[-3000:]}"
+    return f"exit {result.returncode}: {(result.stdout + result.stderr)[-3000:]}" if result.returncode else ""
 
 
-class Arrived:
-    """What the collector stored of one application."""
+class Stored:
+    """The stored traces of one application."""
 
     def __init__(self, client: Client, service: str) -> None:
-        where = [service]
-        self.traces = client.sql("SELECT * FROM traces WHERE service = ? ORDER BY start_time", where).rows()
-        self.spans = client.sql("SELECT * FROM spans WHERE service = ? ORDER BY start_time", where).rows()
+        parameters = [service]
+        self.traces = client.sql("SELECT * FROM traces WHERE service = ? ORDER BY start_time", parameters).rows()
+        self.spans = client.sql("SELECT * FROM spans WHERE service = ? ORDER BY start_time", parameters).rows()
         self._contexts = client.sql(
-            "SELECT c.* FROM contexts c JOIN spans s USING (trace_id, span_id) WHERE s.service = ? ORDER BY rank", where
+            "SELECT c.* FROM contexts c JOIN spans s USING (trace_id, span_id) WHERE s.service = ? ORDER BY rank",
+            parameters,
         ).rows()
         self._scores = client.sql(
             "SELECT DISTINCT x.trace_id, evaluator FROM scores x JOIN traces t USING (trace_id) WHERE t.service = ?",
-            where,
+            parameters,
         ).rows()
 
     def value(self, name: str, column: str) -> Any:
-        """One column of the span (or of the trace) of that name."""
+        """A column of the span of that name, or of `trace`."""
         if name == "trace":
             row = self.traces[0] if self.traces else {}
             if column == "scores":
                 return sorted(each["evaluator"] for each in self._scores if each["trace_id"] == row.get("trace_id"))
             return row.get(column)
-        found = [span for span in self.spans if name in (span["name"], span["name"].rpartition(".")[2])]
+        spans = [span for span in self.spans if name in (span["name"], span["name"].rpartition(".")[2])]
         if column == "absent":
-            return not found
-        return self._of_span(found[0], column) if found else "no such span"
+            return not spans
+        return self._of_span(spans[0], column) if spans else "no such span"
 
     def _of_span(self, span: dict[str, Any], column: str) -> Any:
         if column == "contexts":
             return [each["text"] for each in self._contexts if each["span_id"] == span["span_id"]]
         if column == "parent":
-            above = [each["name"] for each in self.spans if each["span_id"] == span["parent_span_id"]]
-            return above[0].rpartition(".")[2] if above else None
+            parents = [each["name"] for each in self.spans if each["span_id"] == span["parent_span_id"]]
+            return parents[0].rpartition(".")[2] if parents else None
         if column == "attributes":
             return json.loads(span["attributes"]) if isinstance(span["attributes"], str) else span["attributes"]
         return span.get(column)
 
 
-def agrees(expected: Any, arrived: Any) -> bool:
-    """Equal, or not null where anything will do; of a mapping each named entry."""
+def agrees(expected: Any, actual: Any) -> bool:
+    """Whether values are equal; `...` is any value, and of a mapping only the expected keys count."""
     if expected is ...:
-        return arrived is not None and arrived != []
-    if isinstance(expected, dict) and isinstance(arrived, dict):
-        return all(agrees(value, arrived.get(key)) for key, value in expected.items())
-    return bool(expected == arrived)
+        return actual is not None and actual != []
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(agrees(value, actual.get(key)) for key, value in expected.items())
+    return bool(expected == actual)
 
 
-def compared(application: Application, arrived: Arrived) -> Iterator[tuple[str, str, Any, Any, bool]]:
-    """Each expected value beside the one that arrived."""
+def report(application: Application, stored: Stored, failure: str) -> int:
+    """Print the table of expected and stored values; returns the number of differences."""
+    print(f"{application.name} ({application.group}): {len(stored.spans)} spans {failure}")
+    wrong = int(bool(failure))
     for name, columns in application.expected.items():
         for column, expected in columns.items():
-            found = arrived.value(name, column)
-            yield name, column, expected, found, agrees(expected, found)
-
-
-def report(application: Application, arrived: Arrived, failure: str) -> int:
-    """Print the table; returns how many values differ."""
-    print(f"{application.name} ({application.group}): {len(arrived.spans)} spans {failure}")
-    wrong = int(bool(failure))
-    for name, column, expected, found, good in compared(application, arrived):
-        wrong += not good
-        shown = json.dumps(found, default=str, ensure_ascii=False) if isinstance(found, (dict, list)) else str(found)
-        wanted = "(any)" if expected is ... else str(expected)
-        mark = "ok   " if good else "WRONG"
-        print(f"  {mark} {name:24} {column:16} {shown[:70]:70} {'' if good else 'expected ' + wanted[:120]}")
+            actual = stored.value(name, column)
+            good = agrees(expected, actual)
+            wrong += not good
+            text = (
+                json.dumps(actual, default=str, ensure_ascii=False) if isinstance(actual, dict | list) else str(actual)
+            )
+            hint = "" if good else f"expected {'(any)' if expected is ... else expected}"[:130]
+            print(f"  {'ok   ' if good else 'WRONG'} {name:24} {column:16} {text[:70]:70} {hint}")
     return wrong
 
 
 def main() -> None:
-    """Run what is named, or all."""
+    """Run the named applications, or all."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("names", nargs="*", help="applications; default: all")
-    chosen = applications(arguments.parse_args().names)
+    selected = applications(arguments.parse_args().names)
     groups: dict[str, list[str]] = {}
     for each in applications([]):
         groups.setdefault(each.group, []).extend(each.requirements)
     model = LoopbackModel(answer)
     with tempfile.TemporaryDirectory() as folder, Served(Path(folder) / "applications.duckdb") as served:
         failures = {}
-        for each in chosen:
-            python = environment(each.group, groups[each.group])
+        for each in selected:
+            requirements = {requirement.format(root=ROOT) for requirement in (*groups[each.group], *_ALL)}
+            python = environment(f"applications-{each.group}", None, *sorted(requirements))
             failures[each.name] = run(each, python, served.url, model)
         client = Client(served.url)
         eventually(
             lambda: client.sql("SELECT count(*) AS n FROM traces WHERE NOT decided").rows()[0]["n"], lambda n: n == 0
         )
         eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda jobs: jobs == 0)
-        wrong = {each.name: report(each, Arrived(client, each.name), failures[each.name]) for each in chosen}
+        wrong = {each.name: report(each, Stored(client, each.name), failures[each.name]) for each in selected}
     model.close()
     print("\n".join(f"{name:24} {'ok' if not count else f'{count} differ'}" for name, count in wrong.items()))
     sys.exit(any(wrong.values()))

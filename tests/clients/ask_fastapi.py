@@ -1,5 +1,5 @@
 import openai
-from asking import DOCUMENTS, MODEL, ask, provider
+from asking import ask, complete, provider
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
@@ -13,8 +13,7 @@ app = FastAPI()
 
 @app.post("/ask")
 def answer(question: str) -> str:
-    messages = [{"role": "system", "content": DOCUMENTS[0]}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question)
 
 
 FastAPIInstrumentor.instrument_app(app, tracer_provider=traces)

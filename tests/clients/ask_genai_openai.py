@@ -1,5 +1,5 @@
 import openai
-from asking import DOCUMENTS, MODEL, ask, provider
+from asking import ask, complete, provider
 from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
 
 traces = provider()
@@ -9,9 +9,8 @@ tracer = traces.get_tracer("application")
 
 
 def answer(question):
-    messages = [{"role": "system", "content": DOCUMENTS[0]}, {"role": "user", "content": question}]
     with tracer.start_as_current_span("answer"):
-        return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+        return complete(client, question)
 
 
 ask(answer)

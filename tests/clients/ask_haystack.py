@@ -12,7 +12,9 @@ store = InMemoryDocumentStore()
 store.write_documents([Document(content=text) for text in DOCUMENTS])
 template = [
     ChatMessage.from_system("You answer customers."),
-    ChatMessage.from_user("{% for one in documents %}{{ one.content }}\n{% endfor %}Question: {{ question }}"),
+    ChatMessage.from_user(
+        "{% for document in documents %}{{ document.content }}\n{% endfor %}Question: {{ question }}"
+    ),
 ]
 pipeline = Pipeline()
 pipeline.add_component("retriever", InMemoryBM25Retriever(store))

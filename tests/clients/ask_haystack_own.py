@@ -18,7 +18,9 @@ tracing.enable_tracing(OpenTelemetryTracer(traces.get_tracer("haystack")))
 tracing.tracer.is_content_tracing_enabled = True
 store = InMemoryDocumentStore()
 store.write_documents([Document(content=text) for text in DOCUMENTS])
-template = [ChatMessage.from_user("{% for one in documents %}{{ one.content }}\n{% endfor %}Question: {{ question }}")]
+template = [
+    ChatMessage.from_user("{% for document in documents %}{{ document.content }}\n{% endfor %}Question: {{ question }}")
+]
 pipeline = Pipeline()
 pipeline.add_component("retriever", InMemoryBM25Retriever(store))
 pipeline.add_component("prompt", ChatPromptBuilder(template, required_variables="*"))

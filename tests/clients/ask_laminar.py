@@ -1,4 +1,4 @@
-from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from asking import DOCUMENTS, OTLP_URL, ask, complete
 from lmnr import Laminar, observe
 
 address, port = OTLP_URL.rsplit(":", 1)
@@ -10,14 +10,13 @@ client = openai.OpenAI(max_retries=0)
 
 @observe(name="search")
 def search(query):
-    return [{"id": f"d{at}", "text": text, "score": 0.9} for at, text in enumerate(DOCUMENTS)]
+    return [{"id": f"d{number}", "text": text, "score": 0.9} for number, text in enumerate(DOCUMENTS)]
 
 
 @observe()
 def answer(question):
-    texts = "\n".join(one["text"] for one in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    texts = "\n".join(document["text"] for document in search(question))
+    return complete(client, question, texts)
 
 
 ask(answer)

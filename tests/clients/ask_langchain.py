@@ -11,7 +11,7 @@ LangChainInstrumentor().instrument(tracer_provider=provider())
 
 class Search(BaseRetriever):
     def _get_relevant_documents(self, query, *, run_manager):
-        return [Document(id=f"d{at}", page_content=text) for at, text in enumerate(DOCUMENTS)]
+        return [Document(id=f"d{number}", page_content=text) for number, text in enumerate(DOCUMENTS)]
 
 
 class State(TypedDict, total=False):
@@ -25,7 +25,7 @@ def retrieve(state):
 
 
 def generate(state):
-    texts = "\n".join(one.page_content for one in state["context"])
+    texts = "\n".join(document.page_content for document in state["context"])
     model = ChatOpenAI(model=MODEL, max_retries=0)
     return {"answer": model.invoke(f"{texts}\n\nQuestion: {state['question']}").content}
 

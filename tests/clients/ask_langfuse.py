@@ -1,4 +1,4 @@
-from asking import DOCUMENTS, MODEL, ask
+from asking import DOCUMENTS, ask, complete
 from langfuse import get_client, observe
 from langfuse.openai import OpenAI
 
@@ -7,14 +7,13 @@ client = OpenAI(max_retries=0)
 
 @observe(as_type="retriever")
 def search(query):
-    return [{"id": f"d{at}", "content": text, "score": 0.9} for at, text in enumerate(DOCUMENTS)]
+    return [{"id": f"d{number}", "content": text, "score": 0.9} for number, text in enumerate(DOCUMENTS)]
 
 
 @observe()
 def answer(question):
-    texts = "\n".join(one["content"] for one in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    texts = "\n".join(document["content"] for document in search(question))
+    return complete(client, question, texts)
 
 
 ask(answer)

@@ -7,7 +7,7 @@ os.environ |= {
     "LANGSMITH_API_KEY": "none",
     "LANGSMITH_ENDPOINT": os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
 }
-from asking import DOCUMENTS, MODEL, ask, provider
+from asking import DOCUMENTS, ask, complete, provider
 
 traces = provider()
 import langsmith
@@ -21,15 +21,15 @@ client = wrap_openai(openai.OpenAI(max_retries=0))
 @traceable(run_type="retriever")
 def search(query):
     return [
-        {"page_content": text, "type": "Document", "metadata": {"id": f"d{at}"}} for at, text in enumerate(DOCUMENTS)
+        {"page_content": text, "type": "Document", "metadata": {"id": f"d{number}"}}
+        for number, text in enumerate(DOCUMENTS)
     ]
 
 
 @traceable
 def answer(question):
-    texts = "\n".join(one["page_content"] for one in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    texts = "\n".join(document["page_content"] for document in search(question))
+    return complete(client, question, texts)
 
 
 ask(answer)

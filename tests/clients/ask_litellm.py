@@ -19,4 +19,4 @@ def answer(question):
 
 
 ask(answer)
-time.sleep(1)  # it reports from a thread of its own
+time.sleep(1)  # it exports from a thread of its own

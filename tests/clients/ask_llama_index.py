@@ -10,7 +10,10 @@ LlamaIndexInstrumentor().instrument(tracer_provider=provider())
 
 class Search(BaseRetriever):
     def _retrieve(self, query_bundle):
-        return [NodeWithScore(node=TextNode(id_=f"d{at}", text=text), score=0.9) for at, text in enumerate(DOCUMENTS)]
+        return [
+            NodeWithScore(node=TextNode(id_=f"d{number}", text=text), score=0.9)
+            for number, text in enumerate(DOCUMENTS)
+        ]
 
 
 llm = OpenAILike(model=MODEL, api_base=MODEL_URL, api_key="none", is_chat_model=True, max_retries=0)

@@ -1,7 +1,7 @@
 import os
 
 import logfire
-from asking import DOCUMENTS, MODEL, ask
+from asking import ask, complete
 
 os.environ.setdefault("LOGFIRE_SEND_TO_LOGFIRE", "false")
 logfire.configure(send_to_logfire=False, console=False, service_name="logfire")
@@ -17,8 +17,7 @@ client = openai.OpenAI(max_retries=0)
 
 @app.post("/ask")
 def answer(question: str) -> str:
-    messages = [{"role": "system", "content": DOCUMENTS[0]}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question)
 
 
 ask(lambda question: TestClient(app).post("/ask", params={"question": question}).json())

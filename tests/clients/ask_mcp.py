@@ -34,8 +34,8 @@ async def main():
         await session.initialize()
         with tracer.start_as_current_span("answer") as span:
             span.set_attributes({"openinference.span.kind": "CHAIN", "input.value": QUESTION})
-            found = await session.call_tool("search", {"query": QUESTION})
-            span.set_attribute("output.value", "Five working days." if found.content else "")
+            result = await session.call_tool("search", {"query": QUESTION})
+            span.set_attribute("output.value", "Five working days." if result.content else "")
 
 
 asyncio.run(main())

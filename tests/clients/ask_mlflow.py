@@ -1,6 +1,6 @@
 import mlflow
 import openai
-from asking import DOCUMENTS, MODEL, ask
+from asking import DOCUMENTS, ask, complete
 from mlflow.entities import Document, SpanType
 
 mlflow.openai.autolog()  # the exporter is the one that OTEL_EXPORTER_OTLP_ENDPOINT names
@@ -9,14 +9,13 @@ client = openai.OpenAI(max_retries=0)
 
 @mlflow.trace(span_type=SpanType.RETRIEVER)
 def search(query):
-    return [Document(page_content=text, id=f"d{at}") for at, text in enumerate(DOCUMENTS)]
+    return [Document(page_content=text, id=f"d{number}") for number, text in enumerate(DOCUMENTS)]
 
 
 @mlflow.trace
 def answer(question):
-    texts = "\n".join(one.page_content for one in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    texts = "\n".join(document.page_content for document in search(question))
+    return complete(client, question, texts)
 
 
 ask(answer)

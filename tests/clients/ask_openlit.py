@@ -1,9 +1,9 @@
 import os
 
-os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"  # it knows true and false only
+os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"  # it accepts only true and false
 import openai
 import openlit
-from asking import DOCUMENTS, MODEL, ask, provider
+from asking import ask, complete, provider
 
 traces = provider()
 openlit.init(disable_metrics=True)
@@ -12,8 +12,7 @@ client = openai.OpenAI(max_retries=0)
 
 @openlit.trace
 def answer(question):
-    messages = [{"role": "system", "content": DOCUMENTS[0]}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question)
 
 
 ask(answer)

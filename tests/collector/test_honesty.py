@@ -41,7 +41,7 @@ def honesty() -> ModuleType:
 def test_promises_are_kept(honesty: ModuleType, name: str) -> None:
     """Every figure of the simulation lies within its stated bounds."""
     simulate, short, _ = honesty.SIMULATIONS[name]
-    broken = [str(promise) for promise in simulate(short) if not promise.kept]
+    broken = [str(promise) for promise in simulate(short) if not promise.holds]
     assert not broken, "\n".join(broken)
 
 

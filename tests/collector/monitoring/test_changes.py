@@ -47,7 +47,7 @@ def daily(at: Any, back: int) -> int:
 def test_promises_of_alerts_are_kept(alerts: ModuleType, name: str) -> None:
     """`benchmarks/alerts.py --only NAME` in its short form: false alarms as stated."""
     simulate, short, _ = alerts.SIMULATIONS[name]
-    broken = [str(promise) for promise in simulate(*short) if not promise.kept]
+    broken = [str(promise) for promise in simulate(*short) if not promise.holds]
     assert not broken, "\n".join(broken)
 
 

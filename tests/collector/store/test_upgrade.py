@@ -22,6 +22,7 @@ from ragpulse_collector.store import FileReader, StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"
+"""A store of version 0.1, written by tests/golden_store.py of commit 3eae9ab."""
 TRACES = 24
 OLD = 2
 MOMENTS = 8

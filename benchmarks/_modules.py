@@ -1,7 +1,7 @@
-"""Which modules of the collector are entered on three ways through a running collector; prints JSON.
+"""The collector's modules that a span, a rule and a parameter pass in a running collector; prints JSON.
 
-Started by `house.py` with the PYTHONPATH of the tree to look at. A module counts when a function of it is called in
-any thread while the way is recorded; each way is gone once before, so that imports do not count.
+Started by `house.py` with the PYTHONPATH of a checkout. A module counts when one of its functions is called in any
+thread during the recording. Each action runs once before its recording, so that imports do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 PACKAGE = "ragpulse_collector"
 WITHIN_S = 60.0
 TIMES = 5
-"""Work in the background that happens to fall into one recording is not in all of them."""
+"""Background work may fall into one recording, but not into all of them."""
 RULE = """
 [[rule]]
 name = "house"
@@ -29,29 +29,29 @@ rate = 1.0
 
 
 class Recorder:
-    """Collects the modules whose functions are called while it is on."""
+    """Collects the modules whose functions are called during a recording."""
 
     def __init__(self) -> None:
-        self.is_on = False
-        self._seen: set[str] = set()
+        self._active = False
+        self._modules: set[str] = set()
         threading.setprofile(self._call)
         sys.setprofile(self._call)
 
-    def record(self, way: Callable[[int], object]) -> list[str]:
-        """Go a way several times and return the modules that were entered each time, without the package's name."""
-        entered = []
+    def record(self, action: Callable[[int], object]) -> list[str]:
+        """Run an action several times; return the modules of every run, without the package's name."""
+        runs = []
         for number in range(2, 2 + TIMES):
-            self._seen = set()
-            self.is_on = True
-            way(number)
-            self.is_on = False
-            entered.append(self._seen)
-        return sorted(name.removeprefix(f"{PACKAGE}.") for name in set.intersection(*entered))
+            self._modules = set()
+            self._active = True
+            action(number)
+            self._active = False
+            runs.append(self._modules)
+        return sorted(name.removeprefix(f"{PACKAGE}.") for name in set.intersection(*runs))
 
     def _call(self, frame: FrameType, event: str, argument: object) -> None:
         name = frame.f_globals.get("__name__", "")
-        if self.is_on and event == "call" and name.startswith(PACKAGE):
-            self._seen.add(name)
+        if self._active and event == "call" and name.startswith(PACKAGE):
+            self._modules.add(name)
 
 
 def attribute(key: str, value: str) -> dict[str, object]:
@@ -87,8 +87,8 @@ def get(url: str, path: str) -> str:
         return str(answer.read().decode())
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Look until something holds."""
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
     deadline = time.monotonic() + WITHIN_S
     while not holds():
         if time.monotonic() > deadline:
@@ -97,44 +97,40 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    """Record the three ways."""
+    """Record the three paths."""
     recorder = Recorder()
     from ragpulse_collector.app import Collector
     from ragpulse_collector.configuration import load_settings
 
-    def sent_and_listed(url: str, number: int) -> None:
+    def send_and_list(url: str, number: int) -> None:
         post(url, number)
-        eventually(lambda: f"{number:032x}" in get(url, "traces"))
+        wait_until(lambda: f"{number:032x}" in get(url, "traces"))
 
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "ragpulse.toml"
         config.write_text(RULE, encoding="utf-8")
-        given = {"port": 0, "settle_s": 0.0, "quiet_s": 0.2}
-        plain = load_settings(config).with_options("collector", given | {"db": f"{folder}/plain.duckdb"})
-        plain = plain.with_options("collector", {"roles": ["ingest"]})
-        running = Collector(plain)
-        running.start()
-        url = running.url
-        sent_and_listed(url, 1)
-        body = recorder.record(lambda number: sent_and_listed(url, number))
+        options = {"port": 0, "settle_s": 0.0, "quiet_s": 0.2}
+        settings = load_settings(config).with_options("collector", options | {"db": f"{folder}/ingest.duckdb"})
+        collector = Collector(settings.with_options("collector", {"roles": ["ingest"]}))
+        collector.start()
+        url = collector.url
+        send_and_list(url, 1)
+        body = recorder.record(lambda number: send_and_list(url, number))
         get(url, "traces?service=house")
         parameter = recorder.record(lambda _: get(url, "traces?service=house"))
-        running.stop()
+        collector.stop()
 
-        ruled = load_settings(config).with_options("collector", given | {"db": f"{folder}/ruled.duckdb"})
-        running = Collector(ruled)
-        running.start()
-        ruled_url = running.url
+        settings = load_settings(config).with_options("collector", options | {"db": f"{folder}/evaluate.duckdb"})
+        collector = Collector(settings)
+        collector.start()
 
-        def scored(number: int) -> bool:
+        def score(number: int) -> None:
+            load_settings(config)
             sql = f"SELECT 1 FROM scores WHERE trace_id = '{number:032x}'"
-            return bool(running.store.read(sql).rows)
+            post(collector.url, number)
+            wait_until(lambda: bool(collector.store.read(sql).rows))
 
-        def sent_and_scored(number: int) -> None:
-            post(ruled_url, number)
-            eventually(lambda: scored(number))
-
-        sent_and_scored(1)
-        rule = recorder.record(lambda number: (load_settings(config), sent_and_scored(number)))
-        running.stop()
+        score(1)
+        rule = recorder.record(score)
+        collector.stop()
     print(json.dumps({"body": body, "rule": [name for name in rule if name not in body], "parameter": parameter}))

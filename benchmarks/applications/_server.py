@@ -1,4 +1,4 @@
-"""A reader who leaves a streamed response, for the applications with a web server: starts the server and stops it."""
+"""A client that disconnects during a streamed response, for the applications with a web server."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from pathlib import Path
 _LIMIT_S = 60.0
 
 
-def leave(command: list[str], folder: Path, stop: signal.Signals = signal.SIGTERM) -> None:
-    """Starts a server (`PORT` in its command), reads the first words of `/`, leaves, and stops the server.
+def disconnect(command: list[str], folder: Path, stop: signal.Signals = signal.SIGTERM) -> None:
+    """Start a server (`PORT` in its command), read the first words of `/`, disconnect, and stop the server.
 
-    The application makes the file `closed` when its stream has been closed.
+    The application creates the file `closed` when its stream has been closed.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and what it starts, ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell and their children ignore it
     closed = Path("closed")
     closed.unlink(missing_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -25,15 +25,15 @@ def leave(command: list[str], folder: Path, stop: signal.Signals = signal.SIGTER
     parts = [part.replace("PORT", str(port)) for part in command]
     server = subprocess.Popen(parts, env={**os.environ, "PYTHONPATH": paths})
     try:
-        _wait(lambda: _reads(port))
-        _wait(closed.exists)
+        wait(lambda: _reads(port))
+        wait(closed.exists)
     finally:
         server.send_signal(stop)
         server.wait(_LIMIT_S)
 
 
 def _reads(port: int) -> bool:
-    """Whether the server answered; its listening socket may be there before it is."""
+    """Whether the server answered; its socket may listen before it is ready."""
     received = b""
     try:
         with socket.create_connection(("127.0.0.1", port), _LIMIT_S) as reader:
@@ -45,8 +45,9 @@ def _reads(port: int) -> bool:
     return b"Paris" in received
 
 
-def _wait(until: Callable[[], bool]) -> None:
-    end = time.monotonic() + _LIMIT_S
-    while not until():
-        assert time.monotonic() < end, "in vain"
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + _LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.02)
