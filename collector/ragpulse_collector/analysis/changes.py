@@ -72,7 +72,7 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[tuple[Any, str
     best = max((shift for shift in shifts if shift), key=lambda one: one["sureness"], default=None)
     if best is None:
         return None
-    time = series.buckets[best.pop("at")].at
+    time = series.buckets[best.pop("at")].start
     step = timedelta(seconds=snapshot.window.bucket_s * size)
     close_markers = [marker for marker in markers if marker[0] and abs(marker[0] - time) <= 1.5 * step]
     time, cause = min(close_markers, key=lambda one: abs(one[0] - time), default=(time, None))

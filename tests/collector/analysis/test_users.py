@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _Judged, _label_draw, calibration
+from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check
@@ -280,7 +280,8 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     """Twenty suggestions are labelled, then two hundred: the mean of all labels stays that of all answers."""
     truth = [float(number % 7 > 1) for number in range(600)]
     judged = [
-        _Judged(f"{number:032x}", T0, "v1", None, (0.3, 0.5, 0.9)[number % 3] if good else (0.1, 0.5)[number % 2], 1.0,
+        _JudgedUnit(f"{number:032x}", T0, "v1", None,
+                    (0.3, 0.5, 0.9)[number % 3] if good else (0.1, 0.5)[number % 2], 1.0,
                 number, None, None)
         for number, good in enumerate(truth)
     ]  # fmt: skip
