@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragpulse_evaluators.errors import nearest
+
 __all__ = ("Case", "Context", "Turn")
 
 
@@ -198,10 +200,11 @@ class Case(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _hint(cls, data: Any) -> Any:
-        """Refuse the column names of other packages with ours."""
+        """Refuse an unknown field with the name that is meant: ours for a column of another package, or the nearest."""
         for name in data if isinstance(data, Mapping) else ():
-            if name in COLUMNS:
-                raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
+            if name not in cls.model_fields:
+                hint = f": it is called {COLUMNS[name]!r}" if name in COLUMNS else nearest(name, cls.model_fields)
+                raise ValueError(f"a case has no field {name!r}{hint}")
         return data
 
     @property

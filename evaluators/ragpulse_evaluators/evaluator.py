@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
-from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
@@ -298,7 +298,8 @@ def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple
                 required.append(field)
         elif not optional:
             known = sorted(_FIELDS | {"case", "trace"})
-            hint = nearest(name, known) or f"; known are {', '.join(known)}"
+            ours = COLUMNS.get(name)
+            hint = f"; it is called {ours!r}" if ours else nearest(name, known) or f"; known are {', '.join(known)}"
             raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field{hint}")
     return received, required
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator, nearest
@@ -151,7 +156,15 @@ class Registry:
             chosen["resolve"] = self._resolver(given)
         if missing := sorted(_required(entry.factory) - set(chosen)):
             raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
-        return entry.factory(**chosen)
+        _check_values(name, accepted, chosen)
+        try:
+            evaluator = entry.factory(**chosen)
+        except ConfigurationError:
+            raise
+        except Exception as failure:  # the boundary: a user's constructor
+            raise ConfigurationError(f"{name}: {type(failure).__name__}: {failure}") from failure
+        _check_threshold(evaluator)
+        return evaluator
 
     def _resolver(self, outer: Mapping[str, Any]) -> Any:
         shared = {key: value for key, value in outer.items() if key in _OFFERED}
@@ -190,36 +203,63 @@ def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
     return found
 
 
+def _check_values(name: str, accepted: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a value that its parameter's type does not allow; objects are not checked."""
+    for key, value in params.items():
+        if key in ("judge", "embedder"):  # whatever makes them says what is wrong
+            continue
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(accepted[key], config=ConfigDict(arbitrary_types_allowed=True))
+            adapter.validate_json(json.dumps(value), strict=True)
+        except ValidationError as failure:
+            raise ConfigurationError(f"{name}: {key}={value!r}: {failure.errors()[0]['msg']}") from None
+        except (TypeError, PydanticUserError, SchemaError):  # an object, or a type that pydantic cannot read
+            continue
+
+
+def _check_threshold(evaluator: Evaluator) -> None:
+    scale, threshold = evaluator.scale, evaluator.threshold
+    if (
+        threshold is None
+        or scale.kind == "open"
+        or scale.lo <= threshold <= (math.inf if scale.hi is None else scale.hi)
+    ):
+        return
+    ends = f"{scale.lo:g}.." + ("" if scale.hi is None else f"{scale.hi:g}")
+    raise ConfigurationError(f"{evaluator.name}: threshold={threshold:g} is outside the scale {ends}")
+
+
 @cache
-def _parameters(factory: Any) -> frozenset[str]:
-    """Keyword names a factory takes, through the constructors it inherits from."""
+def _parameters(factory: Any) -> Mapping[str, Any]:
+    """Names and types of the keywords that a factory takes, through the constructors it inherits from."""
     if isinstance(factory, partial):
-        return _parameters(factory.func) - set(factory.keywords)
+        return {name: kind for name, kind in _parameters(factory.func).items() if name not in factory.keywords}
     if not inspect.isclass(factory):
-        return frozenset(_keywords(factory))
-    names: set[str] = set()
-    for layer in factory.__mro__:
-        if "__init__" in vars(layer):
-            names |= _keywords(vars(layer)["__init__"])
-            if not _takes_any(vars(layer)["__init__"]):
-                break
-    return frozenset(names - {"self"})
+        return _keywords(factory)
+    found: dict[str, Any] = {}
+    for constructor in (vars(layer)["__init__"] for layer in factory.__mro__ if "__init__" in vars(layer)):
+        found = _keywords(constructor) | found
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in _signature(constructor)):
+            break
+    return {name: kind for name, kind in found.items() if name != "self"}
 
 
-def _keywords(function: Any) -> set[str]:
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds}
+def _keywords(function: Any) -> dict[str, Any]:
+    try:
+        types = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # a name that is imported for type checkers only; a callable object
+        types = {}
+    named = [p.name for p in _signature(function) if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return {name: types.get(name, Any) for name in named}
+
+
+def _signature(function: Any) -> Iterable[inspect.Parameter]:
+    return inspect.signature(function).parameters.values()
 
 
 @cache
 def _required(factory: Any) -> frozenset[str]:
-    parameters = inspect.signature(factory).parameters.values()
-    return frozenset(p.name for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
-
-
-def _takes_any(function: Any) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return frozenset(p.name for p in _signature(factory) if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
 
 
 @cache

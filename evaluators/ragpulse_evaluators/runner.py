@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as as_evaluator
 from ragpulse_evaluators.judges.cache import CachedJudge, JudgeCache
@@ -26,6 +26,8 @@ __all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_respon
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
 Found = TypeVar("Found")
+Cases = Case | Mapping[str, Any] | Iterable[Case | Mapping[str, Any]]
+"""One case, or several."""
 Named = str | Evaluator | Callable[..., Any] | Any
 """A name, an evaluator, a plain function of case fields, or an evaluator of another package."""
 
@@ -46,7 +48,7 @@ class Retry:
 
 
 async def evaluate(
-    cases: Iterable[Case | Mapping[str, Any]],
+    cases: Cases,
     evaluators: Named | Sequence[Named],
     *,
     judge: str | Judge | None = None,
@@ -70,7 +72,10 @@ async def evaluate(
     `ConfigurationError` before the first question for unknown names and parameters, and where a judge is needed but
     none given.
     """
-    seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in cases]
+    if concurrency < 1:
+        raise ConfigurationError(f"concurrency is at least 1, not {concurrency}")
+    given = [cases] if isinstance(cases, (Case, Mapping)) else cases
+    seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in given]
     asked = _judge(judge, shared, cache, max_usd, prices_usd, concurrency)
     wanted = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
     made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
@@ -88,7 +93,7 @@ async def evaluate(
 
 
 def evaluate_sync(
-    cases: Iterable[Case | Mapping[str, Any]], evaluators: Named | Sequence[Named], **options: Any
+    cases: Cases, evaluators: Named | Sequence[Named], **options: Any
 ) -> dict[str, list[EvaluationResult]]:
     """`evaluate` for code without an event loop; raises `ConfigurationError` inside one (a notebook)."""
     if _loop_runs():
@@ -207,6 +212,11 @@ def _made(
     wanted: Sequence[Named], registry: Registry, params: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
 ) -> dict[str, Evaluator]:
     made: dict[str, Evaluator] = {}
+    if unknown := [name for name in params if name not in wanted]:
+        names = [name for name in wanted if isinstance(name, str)]
+        raise ConfigurationError(
+            f"params are given for {unknown[0]!r}, which is not asked for{nearest(unknown[0], names)}"
+        )
     for item in wanted:
         one = registry.get(item, **{**shared, **params.get(item, {})}) if isinstance(item, str) else _ready(item)
         key = item if isinstance(item, str) else one.name

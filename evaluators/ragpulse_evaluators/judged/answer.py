@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -60,16 +60,13 @@ async def read_share(session: Session, prompt: Asked) -> Share:
     """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
 
     def plain(text: str) -> Share:
-        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=reasoning_of(text))
+        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=reasoning_of(text, session.words))
 
     return await session.read(prompt, json_or(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
 
 
-class Similarity(Protocol):
-    """A similarity of two texts in 0..1, such as a cross-encoder."""
-
-    def __call__(self, response: str, reference: str, /) -> float:
-        """How close the two texts are."""
+Similarity = Callable[[str, str], float]
+"""A similarity of response and reference in 0..1, such as a cross-encoder."""
 
 
 class Classified(Reply):
@@ -303,7 +300,7 @@ class Correctness(JudgedEvaluator):
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
     def _plain(self, text: str) -> Mark:
-        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=reasoning_of(text))
+        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=reasoning_of(text, self.words))
 
 
 ENTRIES: tuple[Entry, ...] = (

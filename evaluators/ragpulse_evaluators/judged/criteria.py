@@ -115,7 +115,7 @@ class Rubric(JudgedEvaluator):
 
     def _read(self, text: str) -> tuple[float, str]:
         if not is_json(text):
-            return self._mark(text), reasoning_of(text)
+            return self._mark(text), reasoning_of(text, self.words)
         reply = read_model(text, Marked)
         return self._mark(str(reply.score).lower()), reply.reason
 
@@ -189,9 +189,10 @@ class Judged(Reply):
 def read_judgement(text: str, words: Words) -> Judged:
     """True or false by token, else a number in 0..1."""
     try:
-        return Judged(score=float(read_verdict(text, words)), reason=reasoning_of(text))
+        score = float(read_verdict(text, words))
     except Unreadable:
-        return Judged(score=read_number(text, words, lo=0, hi=1), reason=reasoning_of(text))
+        score = read_number(text, words, lo=0, hi=1)
+    return Judged(score=score, reason=reasoning_of(text, words))
 
 
 class Judgement(JudgedEvaluator):

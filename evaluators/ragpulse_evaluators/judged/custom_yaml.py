@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt, nearest
+from ragpulse_evaluators.errors import ConfigurationError, nearest, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session, reasoning_of
@@ -114,7 +114,7 @@ def read_choice(text: str, choices: Sequence[str], words: Words, *, from_last: b
             return longest
         if found:
             break
-    raise Unreadable(f"expected one of {', '.join(choices)}, got {excerpt(text)!r}")
+    unreadable(f"one of {', '.join(choices)}", text)
 
 
 def _on_line(line: str, choice: str) -> bool:
@@ -157,7 +157,7 @@ class CustomYaml(JudgedEvaluator):
         """One call; the label is the choice, the score what the file gives it."""
         prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
         if not self.spec.choices:
-            score, reasoning = await session.read(prompt, _last_number, form=self._closing())
+            score, reasoning = await session.read(prompt, self._last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
         choice, reasoning = await session.read(prompt, self._read, form=self._closing())
         score_of_choice = self.spec.score_of(choice)
@@ -166,6 +166,14 @@ class CustomYaml(JudgedEvaluator):
     def _read(self, text: str) -> tuple[str, str]:
         from_last = self.spec.eval_type == "cot_classify"
         return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
+
+    def _last_number(self, text: str) -> tuple[float, str]:
+        """The last number of the last line."""
+        lines = [line for line in text.splitlines() if line.strip()]
+        numbers = _LAST_NUMBER.findall(lines[-1]) if lines else []
+        if not numbers:
+            unreadable("a number on the last line", text)
+        return float(numbers[-1]), reasoning_of(text, self.words)
 
     def _filled(self, case: Case) -> str:
         """The prompt with its placeholders replaced by fenced data in one pass, so that braces in the data stay."""
@@ -186,15 +194,6 @@ class CustomYaml(JudgedEvaluator):
             return self.spec.answer_prompt
         step = self.spec.eval_type if self.spec.choices else "number"
         return self.prompts.render(step, choices=self.spec.choices)
-
-
-def _last_number(text: str) -> tuple[float, str]:
-    """The last number of the last line."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    found = _LAST_NUMBER.findall(lines[-1]) if lines else []
-    if not found:
-        raise Unreadable(f"expected a number on the last line, got {excerpt(text)!r}")
-    return float(found[-1]), reasoning_of(text)
 
 
 ENTRIES: tuple[Entry, ...] = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)

@@ -109,11 +109,12 @@ def _grade_value(value: Any, metric: str) -> float | None:
     if value is None or (isinstance(value, str) and value.strip(" .").casefold() in _NULL):
         return None
     try:
-        score = (
-            read_number(str(value), words_of("en"), lo=0, hi=float(scale.hi or 1))
-            if isinstance(value, str)
-            else float(value)
-        )
+        if isinstance(value, str):
+            score = read_number(value, words_of("en"), lo=0, hi=float(scale.hi or 1))
+        else:
+            score = float(value)
+        if isinstance(value, bool) and scale is _LIKERT:
+            raise ValueError
     except (TypeError, ValueError):
         raise Unreadable(f"{metric} is {excerpt(str(value))!r}") from None
     if score not in range(int(scale.lo), int(scale.hi or 1) + 1):

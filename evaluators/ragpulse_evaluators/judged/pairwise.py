@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Session, json_or, reasoning_of
@@ -53,8 +53,11 @@ def read_choice(text: str, words: Words) -> Choice:
         left, right = float(two[1]), float(two[2])
         winner = "1" if left > right else "2" if right > left else "TIE"
     else:
-        winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
-    return Choice(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text))
+        try:
+            winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
+        except Unreadable:
+            unreadable("1, 2 or TIE", text)
+    return Choice(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text, words))
 
 
 class Pairwise(JudgedEvaluator):

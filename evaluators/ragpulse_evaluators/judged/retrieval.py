@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, WithJsonSchema
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
@@ -16,7 +16,7 @@ from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, number_in, verdict_reader
 from ragpulse_evaluators.judges.json_reply import Reply, read_model
-from ragpulse_evaluators.judges.parsing import read_number
+from ragpulse_evaluators.judges.parsing import read_number, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -126,12 +126,20 @@ class ContextRecall(JudgedEvaluator):
         )
 
 
+def _listed(value: Any) -> Any:
+    """A list also from a single number or text; "none" and null are no sentence."""
+    if value is None or (isinstance(value, str) and value.strip(" .").casefold() in words_of("en").none):
+        return []
+    return [value] if isinstance(value, int | str) else value
+
+
 class Relevant(Reply):
     """`{"reason": "...", "relevant": [1, 3]}`: numbers (or texts) of the relevant sentences."""
 
     reason: Reason = ""
     relevant: Annotated[
         list[int | str],
+        BeforeValidator(_listed),
         WithJsonSchema({"type": "array", "items": {"type": "integer"}}),
         Field(validation_alias=AliasChoices("relevant", "sentences")),
     ]

@@ -16,6 +16,7 @@ from ragpulse_evaluators.judges.parsing import (
     LANGUAGES,
     Words,
     final_text,
+    is_labelled,
     not_applicable,
     read_number,
     read_verdict,
@@ -57,9 +58,11 @@ Reason = Annotated[
 
 
 def number_in(lo: float, hi: float) -> BeforeValidator:
-    """Reads a number in `lo`..`hi` that is written as text: "4", "4/5", "4 out of 5"."""
+    """Reads a number in `lo`..`hi` that is written as text: "4", "4/5", "4 out of 5"; true and false are no numbers."""
 
     def read(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"{value} is not a number")
         return read_number(value, words_of("en"), lo=lo, hi=hi) if isinstance(value, str) else value
 
     return BeforeValidator(read)
@@ -72,10 +75,12 @@ class Verdict(Reply):
     verdict: Annotated[YesNo, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
 
 
-def reasoning_of(text: str) -> str:
-    """The reasoning of a reply whose first line is the verdict; the whole reply where there is but one line."""
-    first, _, rest = text.strip().partition("\n")
-    return rest.strip() or first.strip()
+def reasoning_of(text: str, words: Words) -> str:
+    """A plain reply without the line of its verdict: a labelled last line, else the first; all of a single line."""
+    lines = text.strip().splitlines()
+    if len(lines) > 1:
+        del lines[-1 if is_labelled(lines[-1], words) else 0]
+    return "\n".join(lines).strip()
 
 
 def json_or(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str], Model]:
@@ -85,7 +90,7 @@ def json_or(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str
 
 def verdict_reader(words: Words) -> Callable[[str], Verdict]:
     """Reads a yes or no with its reason, as JSON or as first word."""
-    return json_or(Verdict, lambda text: Verdict(verdict=read_verdict(text, words), reason=reasoning_of(text)))
+    return json_or(Verdict, lambda text: Verdict(verdict=read_verdict(text, words), reason=reasoning_of(text, words)))
 
 
 Found = TypeVar("Found")

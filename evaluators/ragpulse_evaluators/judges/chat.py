@@ -181,7 +181,7 @@ class ChatJudge(SampledJudge):
                     continue
                 if not rejection.filtered:
                     raise rejection.error(self.where) from None
-                answer = _filtered(rejection)
+                answer = _filtered()
             else:
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
@@ -259,10 +259,10 @@ def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     return {candidate["token"]: candidate["logprob"] for candidate in candidates}
 
 
-def _filtered(rejection: Rejection) -> dict[str, Any]:
+def _filtered() -> dict[str, Any]:
     """A question that a content filter refused, as a reply that it ended."""
     choice = {"message": {"content": ""}, "finish_reason": "content_filter"}
-    return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0}, "rejected": str(rejection)}
+    return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

@@ -96,6 +96,9 @@ class HTTPJudge(ChatJudge):
             raise JudgeError(f"{self.where}: {type(failed).__name__}: {failed}", maybe_billed=sent) from failed
         if not isinstance(answer, dict):
             raise JudgeError(f"{self.where}: the reply is not a JSON object", maybe_billed=True)
+        if "choices" not in answer and isinstance(error := answer.get("error"), dict):  # OpenRouter sends it with 200
+            code = error.get("code")
+            raise Rejection(code if isinstance(code, int) else 500, str(error.get("message")))
         return answer
 
     async def _post(self, payload: bytes) -> bytes:

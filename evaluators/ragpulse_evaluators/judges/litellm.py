@@ -138,7 +138,9 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
     over HTTP.
     """
-    if judge is None or not isinstance(judge, str):
+    if not isinstance(judge, str):
+        if judge is not None and not (hasattr(judge, "id") and callable(getattr(judge, "ask", None))):
+            raise ConfigurationError(f"a judge is a model's name or an object with id and ask(), not {judge!r}")
         return judge
     if judge.startswith(("http://", "https://")):
         base, _, model = judge.partition("#")
@@ -154,6 +156,8 @@ def as_embedder(embedder: Any) -> Embedder | None:
 
     An object whose `embed` is a plain function is called in a thread.
     """
-    if embedder is None or not isinstance(embedder, str):
-        return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)
-    return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
+    if isinstance(embedder, str):
+        return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
+    if embedder is not None and not callable(getattr(embedder, "embed", None)):
+        raise ConfigurationError(f"an embedder is a model's name or an object with embed(texts), not {embedder!r}")
+    return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)

@@ -23,6 +23,7 @@ __all__ = (
     "Words",
     "check_count",
     "final_text",
+    "is_labelled",
     "not_applicable",
     "read_label",
     "read_number",
@@ -86,6 +87,11 @@ def _unlabelled(line: str, words: Words) -> tuple[str, bool]:
     return (bare[head.end() :].strip(), True) if head else (bare, False)
 
 
+def is_labelled(line: str, words: Words) -> bool:
+    """Whether a line begins with a label ("Verdict:")."""
+    return _unlabelled(line, words)[1]
+
+
 @cache
 def _label_pattern(labels: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(map(re.escape, labels))})\s*[:=]\s*", re.IGNORECASE)
@@ -129,7 +135,7 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
-_WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(?:points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
+_WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
 _RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNORECASE)
 
 
@@ -155,8 +161,10 @@ def _as_number(token: str, text: str) -> float:
 
 
 def _scaled(number: re.Match[str], hi: float) -> float:
-    if number[2] is not None and float(number[2]) != hi:
-        raise Unreadable(f"{number[0].strip()!r} is out of {number[2]}, expected out of {hi:g}")
+    if number[3] == "%" and hi == 1:
+        return float(number[1]) / 100
+    if number[3] == "%" or (number[2] is not None and float(number[2]) != hi):
+        raise Unreadable(f"{number[0].strip()!r} is out of {number[2] or 100}, expected out of {hi:g}")
     return float(number[1])
 
 
@@ -225,7 +233,8 @@ def final_text(call: JudgeCall, *, cut: bool = False) -> str:
     With `cut`, a reply that was cut off after its beginning is taken: for bare marks, which come first.
     """
     if call.finish_reason in _ENDED:
-        raise NoVerdict(f"{_ENDED[call.finish_reason]}: {excerpt(call.completion)!r}")
+        reply = f": {excerpt(call.completion)!r}" if call.completion else ""
+        raise NoVerdict(_ENDED[call.finish_reason] + reply)
     text = without_reasoning(call.completion)
     if call.finish_reason == "length" and not (cut and text):
         limit = (call.sampling or {}).get("max_tokens")
