@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -15,12 +15,12 @@ from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadabl
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
-from ragpulse_evaluators.judged.session import Asked, Reason, Session, YesNo, json_or, number_in, reasoning_of
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
-from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judges.json_reply import read_model
 from ragpulse_evaluators.judges.litellm import as_embedder
-from ragpulse_evaluators.judges.parsing import check_count, read_number
+from ragpulse_evaluators.judges.parsing import Words, check_count, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -29,12 +29,18 @@ from ragpulse_evaluators.result import Outcome
 class Share(Reply):
     """`{"reason": "...", "score": 0.4}`: a number in 0..1."""
 
+    form = '{"reason": "...", "score": 0.0..1.0}'
     reason: Reason = ""
     score: Annotated[
         float,
         number_in(0, 1),
         Field(ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "similarity")),
     ]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """After "Final answer:", or alone on the first line."""
+        return cls(score=read_number(text, words, lo=0, hi=1), reason=reasoning_of(text, words))
 
 
 class LLMSimilarity(JudgedEvaluator):
@@ -46,23 +52,15 @@ class LLMSimilarity(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call per reference; the closest counts."""
-        pairs = [self.render("evaluate", case, left=case.response or "", right=one) for one in case.references]
-        found = [await read_share(session, prompt) for prompt in pairs]
-        best = max(found, key=lambda share: share.score)
-        return Outcome(score=best.score, explanation=best.reason or None, parts={"scores": [s.score for s in found]})
+        prompts = [self.render("evaluate", case, left=case.response or "", right=text) for text in case.references]
+        shares = [await session.read(prompt, Share) for prompt in prompts]
+        best = max(shares, key=lambda share: share.score)
+        parts = {"scores": [share.score for share in shares]}
+        return Outcome(score=best.score, explanation=best.reason or None, parts=parts)
 
     def calls_for(self, case: Case) -> int:
         """One per reference."""
         return len(case.references)
-
-
-async def read_share(session: Session, prompt: Asked) -> Share:
-    """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
-
-    def plain(text: str) -> Share:
-        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=reasoning_of(text, session.words))
-
-    return await session.read(prompt, json_or(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
 
 
 Similarity = Callable[[str, str], float]
@@ -86,6 +84,7 @@ ClassOf = Annotated[list[Classified], BeforeValidator(_with_statement)]
 class Classes(Reply):
     """`{"TP": [...], "FP": [...], "FN": [...]}` of statements, bare or with reasons."""
 
+    form = '{"TP": [...], "FP": [...], "FN": [...]}'
     TP: ClassOf
     FP: ClassOf
     FN: ClassOf
@@ -170,13 +169,13 @@ class AnswerCorrectness(JudgedEvaluator):
             return 1.0, "neither text states anything"
 
         def read(text: str) -> Classes:
-            found = read_model(text, Classes)
-            check_count(ours, [*found.TP, *found.FP], "statements of the response")
-            return found
+            classes = read_model(text, Classes)
+            check_count(ours, [*classes.TP, *classes.FP], "statements of the response")
+            return classes
 
         prompt = self.render("classify", case, ours=ours, theirs=theirs)
-        found = await session.read(prompt, read, form='{"TP": [...], "FP": [...], "FN": [...]}', schema=Classes)
-        counts = len(found.TP), len(found.FP), len(found.FN)
+        classes = await session.parse(prompt, read, form=Classes.form, schema=Classes)
+        counts = len(classes.TP), len(classes.FP), len(classes.FN)
         return f_beta(*counts, self._beta), f"{counts[0]} in both, {counts[1]} only in the response, {counts[2]} missed"
 
     async def _meaning(self, case: Case, session: Session) -> float:
@@ -188,9 +187,9 @@ class AnswerCorrectness(JudgedEvaluator):
             given = [max(0.0, cosine(first, other)) for other in rest]
         else:
             prompts = [
-                self.render("evaluate", case, left=response, right=g, file=self._compare) for g in case.references
+                self.render("evaluate", case, left=response, right=text, file=self._compare) for text in case.references
             ]
-            given = [(await read_share(session, prompt)).score for prompt in prompts]
+            given = [(await session.read(prompt, Share)).score for prompt in prompts]
         if not all(0.0 <= value <= 1.0 for value in given):
             raise Unreadable(f"a similarity lies outside 0..1: {given}")
         return max(given)
@@ -204,6 +203,7 @@ class AnswerCorrectness(JudgedEvaluator):
 class Question(Reply):
     """`{"question": "...", "noncommittal": "YES" | "NO"}`."""
 
+    form = '{"question": "...", "noncommittal": "YES" | "NO"}'
     question: str
     noncommittal: YesNo = False
 
@@ -242,10 +242,10 @@ class AnswerRelevancy(JudgedEvaluator):
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
 
     async def _questions(self, case: Case, session: Session) -> list[Question]:
-        prompt, form = self.render("question", case), '{"question": "...", "noncommittal": "YES" | "NO"}'
+        prompt = self.render("question", case)
         if self._n == 1:
-            return [await session.read(prompt, _question, form=form, schema=Question)]
-        return await session.samples(prompt, _question, n=self._n, schema=Question)
+            return [await session.read(prompt, Question)]
+        return await session.samples(prompt, Question, n=self._n)
 
     async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
         query = case.query or ""
@@ -255,26 +255,28 @@ class AnswerRelevancy(JudgedEvaluator):
                 raise JudgeError(f"{len(rest)} embeddings for {len(questions)} questions")
             return [cosine(first, other) for other in rest]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await asyncio.gather(*(read_share(session, prompt) for prompt in prompts))]
+        return [share.score for share in await asyncio.gather(*(session.read(prompt, Share) for prompt in prompts))]
 
     def calls_for(self, case: Case) -> int:
         """`n` questions, and as many comparisons without an embedder."""
         return self._n if self._embedder else 2 * self._n
 
 
-def _question(text: str) -> Question:
-    return read_model(text, Question)
-
-
 class Mark(Reply):
     """`{"reason": "...", "score": 4.5}`."""
 
+    form = '{"reason": "...", "score": 1..5}'
     reason: Reason = ""
     score: Annotated[
         float,
         number_in(1, 5),
         Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade")),
     ]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """A mark on the first line, or after a label on the last."""
+        return cls(score=read_number(text, words, lo=1, hi=5), reason=reasoning_of(text, words))
 
 
 class Correctness(JudgedEvaluator):
@@ -291,16 +293,8 @@ class Correctness(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call; the mark is on the first line or in the JSON."""
-        mark = await session.read(
-            self.render("evaluate", case),
-            json_or(Mark, self._plain),
-            form='{"reason": "...", "score": 1..5}',
-            schema=Mark,
-        )
+        mark = await session.read(self.render("evaluate", case), Mark)
         return Outcome(score=mark.score, explanation=mark.reason or None)
-
-    def _plain(self, text: str) -> Mark:
-        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=reasoning_of(text, self.words))
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -157,9 +157,9 @@ class CustomYaml(JudgedEvaluator):
         """One call; the label is the choice, the score what the file gives it."""
         prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
         if not self.spec.choices:
-            score, reasoning = await session.read(prompt, self._last_number, form=self._closing())
+            score, reasoning = await session.parse(prompt, self._last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
-        choice, reasoning = await session.read(prompt, self._read, form=self._closing())
+        choice, reasoning = await session.parse(prompt, self._read, form=self._closing())
         score_of_choice = self.spec.score_of(choice)
         return Outcome(score=score_of_choice, label=choice, explanation=reasoning)
 

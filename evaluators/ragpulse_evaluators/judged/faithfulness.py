@@ -11,22 +11,21 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, Unreadable, excerpt
+from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, YesNo, json_or, verdict_reader
-from ragpulse_evaluators.judges.json_reply import Reply
-from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
-from ragpulse_evaluators.judges.protocol import count_tokens, split_text
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo
+from ragpulse_evaluators.judges.json_reply import is_json, read_model
+from ragpulse_evaluators.judges.parsing import Words, check_count, read_verdicts
+from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _SMALLEST_WINDOW = 128
-_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
 
 def pack(texts: Iterable[str], window: int) -> list[str]:
@@ -55,8 +54,6 @@ class _Support(JudgedEvaluator):
     def __init__(
         self, *, context_window: int = 12_000, on_yes: Literal["refine", "stop"] = "refine", **options: Any
     ) -> None:
-        if on_yes not in ("refine", "stop"):
-            raise ConfigurationError(f"on_yes is 'refine' or 'stop', not {on_yes!r}")
         super().__init__(context_window=context_window, on_yes=on_yes, **options)
         self._window = context_window
         self._stop = on_yes == "stop"
@@ -82,7 +79,7 @@ class _Support(JudgedEvaluator):
             step = "evaluate" if found is None else "refine"
             existing = "" if found is None else ("YES" if found.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
-            found = await session.read(prompt, verdict_reader(self.words), form=_FORM, schema=Verdict)
+            found = await session.read(prompt, Verdict)
             if self._stop and found.verdict:
                 break
         assert found is not None, "contexts are needed, so there is a piece"
@@ -113,7 +110,17 @@ _ITEM = re.compile(r"^\s*(?:statement\s*\d+|陈述\s*\d+|afirmação\s*\d+|\d+|[
 class Statements(Reply):
     """`{"statements": ["...", "..."]}`."""
 
+    form = '{"statements": ["...", "..."]}'
     statements: list[str]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """Statements from a numbered or dashed list; free text is not taken for statements."""
+        del words
+        statements = [item[1].strip() for line in text.splitlines() if (item := _ITEM.match(line))]
+        if not statements:
+            unreadable("a list of statements", text)
+        return cls(statements=statements)
 
 
 class Checked(Reply):
@@ -128,36 +135,25 @@ class Checked(Reply):
 class CheckedStatements(Reply):
     """`{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES"}]}`."""
 
+    form = '{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES" | "NO"}]}'
     statements: Annotated[list[Checked], Field(validation_alias=AliasChoices("statements", "verdicts", "NLI"))]
 
 
-def _listed(text: str) -> Statements:
-    """Statements from a numbered or dashed list; free text is not taken for statements."""
-    found = [item[1].strip() for line in text.splitlines() if (item := _ITEM.match(line))]
-    if not found:
-        raise Unreadable(f"expected a list of statements, got {excerpt(text)!r}")
-    return Statements(statements=found)
-
-
-async def split_statements(session: Session, prompt: Asked) -> list[str]:
+async def split_statements(session: Session, prompt: Sequence[Message]) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
-    form = '{"statements": ["...", "..."]}'
-    found = await session.read(prompt, json_or(Statements, _listed), form=form, schema=Statements)
-    return list(dict.fromkeys(statement for statement in found.statements if statement.strip()))
+    reply = await session.read(prompt, Statements)
+    return list(dict.fromkeys(statement for statement in reply.statements if statement.strip()))
 
 
-async def check_statements(session: Session, prompt: Asked, statements: Sequence[str]) -> list[Checked]:
+async def check_statements(session: Session, prompt: Sequence[Message], statements: Sequence[str]) -> list[Checked]:
     """A verdict for each statement, in order; a statement without a verdict of its own is unreadable."""
 
-    def plain(text: str) -> CheckedStatements:
-        verdicts = read_verdicts(text, len(statements), session.words)
-        return CheckedStatements(statements=[Checked(verdict=verdict) for verdict in verdicts])
-
     def read(text: str) -> list[Checked]:
-        return matched(statements, json_or(CheckedStatements, plain)(text).statements)
+        if is_json(text):
+            return matched(statements, read_model(text, CheckedStatements).statements)
+        return matched(statements, [Checked(verdict=v) for v in read_verdicts(text, len(statements), session.words)])
 
-    form = '{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES" | "NO"}]}'
-    return await session.read(prompt, read, form=form, schema=CheckedStatements)
+    return await session.parse(prompt, read, form=CheckedStatements.form, schema=CheckedStatements)
 
 
 def matched(statements: Sequence[str], found: Sequence[Checked]) -> list[Checked]:

@@ -133,7 +133,7 @@ class _Grouse(JudgedEvaluator):
         """Ask for one metric."""
         form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
         prompt = self.render(metric, case)
-        return await session.read(prompt, lambda text: read_grade(text, metric), form=form, schema=_PAIRS[metric])
+        return await session.parse(prompt, lambda text: read_grade(text, metric), form=form, schema=_PAIRS[metric])
 
 
 class _Single(_Grouse):

@@ -6,14 +6,13 @@ import ast
 import json
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from ragpulse_evaluators.errors import Unreadable, unreadable
 
-__all__ = ("Reply", "folded_key", "is_json", "json_objects", "read_json", "read_model", "unwrapped")
+__all__ = ("folded_key", "is_json", "json_objects", "read_json", "read_model", "unwrapped")
 
 Model = TypeVar("Model", bound=BaseModel)
 _MAX_BRACES = 64
@@ -100,29 +99,6 @@ def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
             break
         folded = within
     return folded
-
-
-class Reply(BaseModel):
-    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spelt(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        known = _spellings(cls)
-        return {known.get(key, key): value for key, value in unwrapped(data, known).items()}
-
-
-@cache
-def _spellings(schema: type[BaseModel]) -> dict[str, str]:
-    """Folded key to the key that the schema reads: field names and aliases."""
-    found: dict[str, str] = {}
-    for name, field in schema.model_fields.items():
-        alias = field.validation_alias
-        names = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
-        found |= {folded_key(str(one)): str(one) for one in names}
-    return found
 
 
 def read_model(text: str, schema: type[Model]) -> Model:
