@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from pydantic_core import SchemaError
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator, nearest
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
@@ -81,16 +81,53 @@ class Entry:
 
         The description is by default the first line of the docstring; `options` are the parameters in the example.
         """
+        described: dict[str, Any] = {
+            "name": made.name,
+            "factory": made,
+            "needs": tuple(field for field in Case.model_fields if field in made.needs),
+            "scale": made.scale,
+            "cost_class": made.cost_class,
+            "source": source,
+            "description": description or (made.__doc__ or "").strip().partition("\n")[0],
+            "example": f'get_evaluator("{made.name}"{options and ", "}{options})',
+        }
+        return cls(**described | fields)
+
+    @classmethod
+    def of_function(
+        cls,
+        function: Callable[..., Any],
+        *,
+        source: str,
+        description: str,
+        options: str = "",
+        scale: Scale | None = None,
+        threshold: bool = False,
+    ) -> Entry:
+        """The entry of a function of case fields: its keyword-only parameters are those of the evaluator.
+
+        `threshold` says whether the evaluator also takes a threshold.
+        """
+        parameters = [p for p in _signature(function) if p.kind is p.KEYWORD_ONLY]
+        defaults = {parameter.name: parameter.default for parameter in parameters}
+        if threshold:
+            parameters.append(inspect.Parameter("threshold", inspect.Parameter.KEYWORD_ONLY, default=None))
+
+        @wraps(function)
+        def factory(**params: Any) -> Evaluator:
+            return Function(function, scale=scale or Scale(), **defaults | params)
+
+        factory.__annotations__ = function.__annotations__ | {"threshold": "float | None"}
+        factory.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        example = factory()
         return cls(
-            name=made.name,
-            factory=made,
-            needs=tuple(field for field in Case.model_fields if field in made.needs),
-            scale=made.scale,
-            cost_class=made.cost_class,
+            name=example.name,
+            factory=factory,
+            needs=tuple(field for field in Case.model_fields if field in example.needs),
+            scale=example.scale,
             source=source,
-            description=description or (made.__doc__ or "").strip().partition("\n")[0],
-            example=f'get_evaluator("{made.name}"{options and ", "}{options})',
-            **fields,
+            description=description,
+            example=f'get_evaluator("{example.name}"{options and ", "}{options})',
         )
 
     def check_packages(self) -> None:
