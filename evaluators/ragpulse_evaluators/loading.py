@@ -18,7 +18,7 @@ from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Entry, Registry, default_registry
+from ragpulse_evaluators.registry import Entry, Registry, default_registry, keyword_signature
 
 __all__ = ("configure_evaluators", "load", "load_module")
 
@@ -148,7 +148,6 @@ def _configured(registry: Registry, name: str, use: str, params: Mapping[str, An
         sample = factory()
     except ConfigurationError as wrong:
         raise ConfigurationError(f"evaluator {name!r}: {wrong}") from None
-    keywords = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in registry.accepts(use)]
-    factory.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    factory.__signature__ = keyword_signature(dict.fromkeys(registry.accepts(use)))  # type: ignore[attr-defined]
     shown = ", ".join(f"{key}={value!r}" for key, value in params.items())
     return _entry(name, factory, sample, Path("configuration"), f"{use} with {shown}" if shown else use)

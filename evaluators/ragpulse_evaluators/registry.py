@@ -108,17 +108,15 @@ class Entry:
 
         `threshold` says whether the evaluator also takes a threshold.
         """
-        parameters = [p for p in _signature(function) if p.kind is p.KEYWORD_ONLY]
-        defaults = {parameter.name: parameter.default for parameter in parameters}
-        if threshold:
-            parameters.append(inspect.Parameter("threshold", inspect.Parameter.KEYWORD_ONLY, default=None))
+        defaults = {p.name: p.default for p in _signature(function) if p.kind is p.KEYWORD_ONLY}
 
         @wraps(function)
         def factory(**params: Any) -> Evaluator:
             return Function(function, scale=scale or Scale(), **defaults | params)
 
         factory.__annotations__ = function.__annotations__ | {"threshold": "float | None"}
-        factory.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        accepted = defaults | ({"threshold": None} if threshold else {})
+        factory.__signature__ = keyword_signature(accepted)  # type: ignore[attr-defined]
         example = factory()
         return cls(
             name=example.name,
@@ -288,6 +286,12 @@ def _keywords(function: Any) -> dict[str, Any]:
         types = {}
     named = [p.name for p in _signature(function) if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return {name: types.get(name, Any) for name in named}
+
+
+def keyword_signature(defaults: Mapping[str, Any]) -> inspect.Signature:
+    """The signature of a factory that takes these keywords."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([inspect.Parameter(name, kind, default=value) for name, value in defaults.items()])
 
 
 def _signature(function: Any) -> Iterable[inspect.Parameter]:
