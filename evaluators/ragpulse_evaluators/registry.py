@@ -28,7 +28,7 @@ __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator",
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
-_SEEDS_NAMES = {
+_OTHER_NAMES = {
     "score_threshold": "threshold",
     "enforce_consensus": "consensus",
     "yaml_specs": "spec",
@@ -75,21 +75,21 @@ class Entry:
 
     @classmethod
     def of(
-        cls, made: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
+        cls, kind: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
     ) -> Entry:
         """The entry of an evaluator class: name, needs, scale and cost are those of the class.
 
         The description is by default the first line of the docstring; `options` are the parameters in the example.
         """
         described: dict[str, Any] = {
-            "name": made.name,
-            "factory": made,
-            "needs": tuple(field for field in Case.model_fields if field in made.needs),
-            "scale": made.scale,
-            "cost_class": made.cost_class,
+            "name": kind.name,
+            "factory": kind,
+            "needs": tuple(field for field in Case.model_fields if field in kind.needs),
+            "scale": kind.scale,
+            "cost_class": kind.cost_class,
             "source": source,
-            "description": description or (made.__doc__ or "").strip().partition("\n")[0],
-            "example": f'get_evaluator("{made.name}"{options and ", "}{options})',
+            "description": description or (kind.__doc__ or "").strip().partition("\n")[0],
+            "example": f'get_evaluator("{kind.name}"{options and ", "}{options})',
         }
         return cls(**described | fields)
 
@@ -142,10 +142,10 @@ class Registry:
         self._entries = _unique(entries)
         self._instances = {instance.name: instance for instance in instances}
 
-    def with_(self, *added: Evaluator | Entry) -> Registry:
+    def with_(self, *items: Evaluator | Entry) -> Registry:
         """A registry with these added; a ready evaluator hides an entry of the same name."""
-        entries = [item for item in added if isinstance(item, Entry)]
-        instances = [item for item in added if isinstance(item, Evaluator)]
+        entries = [item for item in items if isinstance(item, Entry)]
+        instances = [item for item in items if isinstance(item, Evaluator)]
         return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
 
     @property
@@ -164,12 +164,14 @@ class Registry:
         `judge`, `embedder`, `language` and `prompts` are passed to evaluators that take them, so that one call serves a
         mixed list; any other unknown parameter raises `ConfigurationError`.
         """
-        plain, _, version = name.partition("@")
-        ready = self._instances.get(plain)
-        made = self._make(plain, params) if ready is None else _equipped(ready, params)
-        if version and made.label != version and not made.version.startswith(version):
-            raise UnknownEvaluator(f"{plain} has version {made.version} (label {made.label}), not {version!r}")
-        return made
+        plain_name, _, version = name.partition("@")
+        instance = self._instances.get(plain_name)
+        evaluator = self._make(plain_name, params) if instance is None else _with_judge(instance, params)
+        if version and evaluator.label != version and not evaluator.version.startswith(version):
+            raise UnknownEvaluator(
+                f"{plain_name} has version {evaluator.version} (label {evaluator.label}), not {version!r}"
+            )
+        return evaluator
 
     def accepts(self, name: str) -> list[str]:
         """Parameter names of an entry, sorted; empty for a ready evaluator."""
@@ -181,19 +183,19 @@ class Registry:
             raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
         entry.check_packages()
         accepted = _parameters(entry.factory)
-        given = _judge_ready(params)
-        chosen = {k: v for k, v in given.items() if k in accepted or k not in _OFFERED}
-        if unknown := [key for key in chosen if key not in accepted]:
-            ours = _SEEDS_NAMES.get(unknown[0])
+        offered = _with_ready_judge(params)
+        taken = {key: value for key, value in offered.items() if key in accepted or key not in _OFFERED}
+        if unknown := [key for key in taken if key not in accepted]:
+            ours = _OTHER_NAMES.get(unknown[0])
             hint = f"; it is called {ours!r} here" if ours in accepted else nearest(unknown[0], accepted)
             raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{hint}")
         if "resolve" in accepted:
-            chosen["resolve"] = self._resolver(given)
-        if missing := sorted(_required(entry.factory) - set(chosen)):
+            taken["resolve"] = self._resolver(offered)
+        if missing := sorted(_required(entry.factory) - set(taken)):
             raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
-        _check_values(name, accepted, chosen)
+        _check_values(name, accepted, taken)
         try:
-            evaluator = entry.factory(**chosen)
+            evaluator = entry.factory(**taken)
         except ConfigurationError:
             raise
         except Exception as failure:  # the boundary: a user's constructor
@@ -206,36 +208,36 @@ class Registry:
         return lambda name, **params: self.get(name, **shared | params)
 
 
-def _equipped(ready: Evaluator, params: Mapping[str, Any]) -> Evaluator:
-    """A ready evaluator; one that was made without the judge it needs is copied with the given judge."""
-    given = _judge_ready(params)
-    if unknown := sorted(set(given) - set(_OFFERED)):
-        raise ConfigurationError(f"{ready.name} is an instance and takes no parameter {unknown[0]!r}")
-    if not ready.wants_judge or ready.judge is not None or given.get("judge") is None:
-        return ready
-    equipped = copy.copy(ready)
-    equipped.judge = given["judge"]
-    return equipped
+def _with_judge(instance: Evaluator, params: Mapping[str, Any]) -> Evaluator:
+    """The instance; a copy with the judge of the parameters where the instance needs one and has none."""
+    options = _with_ready_judge(params)
+    if unknown := sorted(set(options) - set(_OFFERED)):
+        raise ConfigurationError(f"{instance.name} is an instance and takes no parameter {unknown[0]!r}")
+    if not instance.wants_judge or instance.judge is not None or options.get("judge") is None:
+        return instance
+    copied = copy.copy(instance)
+    copied.judge = options["judge"]
+    return copied
 
 
-def _judge_ready(params: Mapping[str, Any]) -> dict[str, Any]:
+def _with_ready_judge(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with `judge`, `api_base` and `api_key` made into one judge."""
-    given = dict(params)
-    access = {key: given.pop(key) for key in _ACCESS if given.get(key) is not None}
-    if isinstance(given.get("judge"), str):
-        given["judge"] = as_judge(given["judge"], **access)
+    merged = dict(params)
+    access = {key: merged.pop(key) for key in _ACCESS if merged.get(key) is not None}
+    if isinstance(merged.get("judge"), str):
+        merged["judge"] = as_judge(merged["judge"], **access)
     return {
-        key: value for key, value in given.items() if not (key in _OFFERED and value is None) and key not in _ACCESS
+        key: value for key, value in merged.items() if not (key in _OFFERED and value is None) and key not in _ACCESS
     }
 
 
 def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in entries:
-        if entry.name in found:
+        if entry.name in by_name:
             raise ConfigurationError(f"two evaluators are called {entry.name!r}")
-        found[entry.name] = entry
-    return found
+        by_name[entry.name] = entry
+    return by_name
 
 
 def _check_values(name: str, accepted: Mapping[str, Any], params: Mapping[str, Any]) -> None:
@@ -271,12 +273,12 @@ def _parameters(factory: Any) -> Mapping[str, Any]:
         return {name: kind for name, kind in _parameters(factory.func).items() if name not in factory.keywords}
     if not inspect.isclass(factory):
         return _keywords(factory)
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for constructor in (vars(layer)["__init__"] for layer in factory.__mro__ if "__init__" in vars(layer)):
-        found = _keywords(constructor) | found
+        names = _keywords(constructor) | names
         if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in _signature(constructor)):
             break
-    return {name: kind for name, kind in found.items() if name != "self"}
+    return {name: kind for name, kind in names.items() if name != "self"}
 
 
 def _keywords(function: Any) -> dict[str, Any]:
@@ -313,10 +315,10 @@ def default_registry() -> Registry:
 
 def _flat(items: Iterable[Any]) -> list[Evaluator | Entry]:
     """Entry points may name an evaluator, an entry, or a tuple of them."""
-    found: list[Evaluator | Entry] = []
+    flat: list[Evaluator | Entry] = []
     for item in items:
-        found += [item] if isinstance(item, (Evaluator, Entry)) else list(item)
-    return found
+        flat += [item] if isinstance(item, (Evaluator, Entry)) else list(item)
+    return flat
 
 
 def get_evaluator(
