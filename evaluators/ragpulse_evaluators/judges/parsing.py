@@ -110,27 +110,27 @@ def _verdict_of_clause(text: str, words: Words) -> bool | None:
 def read_verdict(text: str, words: Words) -> bool:
     """A yes or a no: the first word of the reply, or the word after a label on its last line."""
     lines = _lines(text)
-    found: set[bool] = set()
+    verdicts: set[bool] = set()
     for line in dict.fromkeys((*lines[:1], *lines[-1:])):
         bare, labelled = _unlabelled(line, words)
         verdict = _verdict_of_clause(bare, words)
         if verdict is not None and (labelled or line == lines[0] or len(_TOKEN.findall(bare)) == 1):
-            found.add(verdict)
-    if len(found) != 1:
+            verdicts.add(verdict)
+    if len(verdicts) != 1:
         unreadable("yes or no", text)
-    return found.pop()
+    return verdicts.pop()
 
 
 def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
     """`count` verdicts from a last line such as "Final verdict for each statement in order: Yes. No."."""
     lines = _lines(text)
     tail = lines[-1].rpartition(":")[2] if lines else ""
-    found = [token.casefold() for token in _TOKEN.findall(tail)]
-    if not found or any(token not in words.yes | words.no for token in found):
+    tokens = [token.casefold() for token in _TOKEN.findall(tail)]
+    if not tokens or any(token not in words.yes | words.no for token in tokens):
         unreadable("a final line of verdicts", text)
-    if len(found) != count:
-        raise Unreadable(f"{count} statements but {len(found)} verdicts: {excerpt(text)!r}")
-    return [token in words.yes for token in found]
+    if len(tokens) != count:
+        raise Unreadable(f"{count} statements but {len(tokens)} verdicts: {excerpt(text)!r}")
+    return [token in words.yes for token in tokens]
 
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
@@ -176,18 +176,17 @@ def _within(value: float, lo: float, hi: float) -> float:
 
 def read_label(text: str, labels: Iterable[str], words: Words) -> str:
     """One of `labels`: first line, last line after a label, `[[X]]` anywhere once, or `[RESULT] X`."""
-    wanted = {label.casefold(): label for label in labels}
-    marked = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
-    if len(marked) == 1 and (only := marked.pop()) in wanted:
-        return wanted[only]
+    by_folded = {label.casefold(): label for label in labels}
+    marks = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
+    if len(marks) == 1 and (mark := marks.pop()) in by_folded:
+        return by_folded[mark]
     lines = _lines(text)
     for line in dict.fromkeys((*lines[:1], *lines[-1:])):
         bare, labelled = _unlabelled(line, words)
         clause = _CLAUSE_END.split(bare, maxsplit=1)[0].strip().casefold()
-        head = clause if labelled or line == lines[0] else ""
-        if head in wanted:
-            return wanted[head]
-    unreadable("one of " + ", ".join(wanted.values()), text)
+        if clause in by_folded and (labelled or line == lines[0]):
+            return by_folded[clause]
+    unreadable("one of " + ", ".join(by_folded.values()), text)
 
 
 _REASONS = frozenset({"reason", "reasoning", "feedback", "justification", "explanation", "comment"})
@@ -249,7 +248,7 @@ def refuses(text: str) -> bool:
     return bool(_REFUSAL.match(text))
 
 
-def check_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:
-    """Raise `Unreadable` where the judge gave fewer or more verdicts than it was shown things."""
-    if len(expected) != len(given):
-        raise Unreadable(f"{len(expected)} {what} but {len(given)} verdicts")
+def check_count(items: Sequence[Any], verdicts: Sequence[Any], name: str) -> None:
+    """Raise `Unreadable` where the judge returned fewer or more verdicts than there are items."""
+    if len(items) != len(verdicts):
+        raise Unreadable(f"{len(items)} {name} but {len(verdicts)} verdicts")
