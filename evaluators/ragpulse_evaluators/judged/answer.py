@@ -63,6 +63,7 @@ class LLMSimilarity(JudgedEvaluator):
         return len(case.references)
 
 
+Weight = Annotated[float, Field(ge=0)]
 Similarity = Callable[[str, str], float]
 """A similarity of response and reference in 0..1, such as a cross-encoder."""
 
@@ -115,30 +116,32 @@ class AnswerCorrectness(JudgedEvaluator):
         self,
         *,
         mode: Literal["seed", "fbeta"] = "seed",
-        weights: Sequence[float] | None = None,
-        beta: float = 1.0,
+        weights: tuple[Weight, Weight] | None = None,
+        beta: Annotated[float, Field(gt=0)] = 1.0,
         similarity: Similarity | None = None,
         embedder: str | Embedder | None = None,
         language: str = "en",
         prompts: str | Path | None = None,
         **options: Any,
     ) -> None:
-        chosen = tuple(weights) if weights is not None else {"seed": (0.4, 0.6), "fbeta": (0.75, 0.25)}.get(mode, ())
-        if len(chosen) != 2 or min(chosen) < 0 or not sum(chosen) or beta <= 0:
-            raise ConfigurationError("answer_correctness: mode 'seed' or 'fbeta', two weights >= 0, beta > 0")
+        weights = weights or ((0.4, 0.6) if mode == "seed" else (0.75, 0.25))
+        if not any(weights):
+            raise ConfigurationError("answer_correctness: one of the weights is above 0")
         # The checks of statement_faithfulness serve here too; both files are part of the version.
         self._checks = PromptFile("statement_faithfulness", language, prompts)
         self._compare = PromptFile("llm_similarity", language, prompts)
-        self._mode, self._weights, self._beta, self._similarity = mode, chosen, beta, similarity
+        self._mode, self._weights, self._beta, self._similarity = mode, tuple(weights), beta, similarity
         self._embedder = as_embedder(embedder)
-        shown: dict[str, Any] = {
-            "mode": mode,
-            "weights": chosen,
-            "beta": beta,
-            "similarity": similarity,
-            "embedder": self._embedder,
-        }
-        super().__init__(language=language, prompts=prompts, **shown, **options)
+        super().__init__(
+            language=language,
+            prompts=prompts,
+            mode=mode,
+            weights=self._weights,
+            beta=beta,
+            similarity=similarity,
+            embedder=self._embedder,
+            **options,
+        )
 
     def prompt(self) -> str:
         """All three prompt files."""
@@ -163,17 +166,17 @@ class AnswerCorrectness(JudgedEvaluator):
         return fmean(item.verdict for item in checked), unsupported(checked)
 
     async def _classified(self, case: Case, session: Session) -> tuple[float, str]:
-        ours = await self._statements(case.response or "", case, session)
-        theirs = await self._statements("\n".join(case.references), case, session)
-        if not ours and not theirs:
+        response = await self._statements(case.response or "", case, session)
+        reference = await self._statements("\n".join(case.references), case, session)
+        if not response and not reference:
             return 1.0, "neither text states anything"
 
         def read(text: str) -> Classes:
             classes = read_model(text, Classes)
-            check_count(ours, [*classes.TP, *classes.FP], "statements of the response")
+            check_count(response, [*classes.TP, *classes.FP], "statements of the response")
             return classes
 
-        prompt = self.render("classify", case, ours=ours, theirs=theirs)
+        prompt = self.render("classify", case, ours=response, theirs=reference)
         classes = await session.parse(prompt, read, form=Classes.form, schema=Classes)
         counts = len(classes.TP), len(classes.FP), len(classes.FN)
         return f_beta(*counts, self._beta), f"{counts[0]} in both, {counts[1]} only in the response, {counts[2]} missed"
@@ -181,23 +184,23 @@ class AnswerCorrectness(JudgedEvaluator):
     async def _meaning(self, case: Case, session: Session) -> float:
         response = case.response or ""
         if self._similarity is not None:
-            given = [self._similarity(response, one) for one in case.references]
+            similarities = [self._similarity(response, text) for text in case.references]
         elif self._embedder is not None:
-            first, *rest = await self._embedder.embed([response, *case.references])
-            given = [max(0.0, cosine(first, other)) for other in rest]
+            answer, *references = await self._embedder.embed([response, *case.references])
+            similarities = [max(0.0, cosine(answer, vector)) for vector in references]
         else:
             prompts = [
                 self.render("evaluate", case, left=response, right=text, file=self._compare) for text in case.references
             ]
-            given = [(await session.read(prompt, Share)).score for prompt in prompts]
-        if not all(0.0 <= value <= 1.0 for value in given):
-            raise Unreadable(f"a similarity lies outside 0..1: {given}")
-        return max(given)
+            similarities = [(await session.read(prompt, Share)).score for prompt in prompts]
+        if not all(0.0 <= value <= 1.0 for value in similarities):
+            raise Unreadable(f"a similarity lies outside 0..1: {similarities}")
+        return max(similarities)
 
     def calls_for(self, case: Case) -> int:
         """Take apart and check, or take both apart and classify; and compare where the judge does that too."""
-        judged = self._weights[1] > 0 and self._similarity is None and self._embedder is None
-        return (2 if self._mode == "seed" else 3) + (len(case.references) if judged else 0)
+        compares = self._weights[1] > 0 and self._similarity is None and self._embedder is None
+        return (2 if self._mode == "seed" else 3) + (len(case.references) if compares else 0)
 
 
 class Question(Reply):
@@ -222,21 +225,25 @@ class AnswerRelevancy(JudgedEvaluator):
     cost_class = "k calls"
     reply_tokens = 60
 
-    def __init__(self, *, n: int | None = None, embedder: str | Embedder | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        n: Annotated[int, Field(ge=1)] | None = None,
+        embedder: str | Embedder | None = None,
+        **options: Any,
+    ) -> None:
         self._embedder = as_embedder(embedder)
-        self._n = n if n is not None else (3 if self._embedder else 1)
-        if self._n < 1:
-            raise ConfigurationError("answer_relevancy: n is at least 1")
+        self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
         if self.judge is not None and self._n > 1:
             self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Make up questions, compare, average."""
-        made = await self._questions(case, session)
-        if all(question.noncommittal for question in made):
+        questions = await self._questions(case, session)
+        if all(question.noncommittal for question in questions):
             return Outcome(score=0.0, explanation="the response is noncommittal", parts={"noncommittal": True})
-        texts = [question.question for question in made]
+        texts = [question.question for question in questions]
         scores = await self._closeness(case, texts, session)
         parts = {"questions": texts, "scores": scores, "noncommittal": False}
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
@@ -250,10 +257,10 @@ class AnswerRelevancy(JudgedEvaluator):
     async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
         query = case.query or ""
         if self._embedder is not None:
-            first, *rest = await self._embedder.embed([query, *questions])
-            if len(rest) != len(questions):
-                raise JudgeError(f"{len(rest)} embeddings for {len(questions)} questions")
-            return [cosine(first, other) for other in rest]
+            query_vector, *vectors = await self._embedder.embed([query, *questions])
+            if len(vectors) != len(questions):
+                raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
+            return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
         return [share.score for share in await asyncio.gather(*(session.read(prompt, Share) for prompt in prompts))]
 

@@ -210,14 +210,14 @@ class Judgement(JudgedEvaluator):
         self,
         *,
         question: str | None = None,
-        n: int = 1,
+        n: Annotated[int, Field(ge=1)] = 1,
         threshold: float | None = 0.5,
         language: str = "en",
         **options: Any,
     ) -> None:
         self._question = words_of(language).question if question is None else question
-        if n < 1 or not self._question.strip():
-            raise ConfigurationError("judge: question is a text, n at least 1")
+        if not self._question.strip():
+            raise ConfigurationError("judge: question is a text")
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
         self._n = n
         if self.judge is not None and n > 1:

@@ -31,21 +31,21 @@ _SMALLEST_WINDOW = 128
 def pack(texts: Iterable[str], window: int) -> list[str]:
     """Join texts into as few pieces of at most `window` estimated tokens as their order allows; a longer one is cut."""
     packed: list[str] = []
-    room = 0
+    free = 0
     for text in texts:
         for piece in split_text(text, window):
             size = count_tokens(piece) + 1
-            if packed and size <= room:
+            if packed and size <= free:
                 packed[-1] += "\n\n" + piece
-                room -= size
+                free -= size
             else:
                 packed.append(piece)
-                room = window - size
+                free = window - size
     return packed
 
 
 class _Support(JudgedEvaluator):
-    """The shared machinery: contexts packed into a window, first asked, then refined; the last reply decides."""
+    """Contexts packed into a window: the judge answers on the first piece and refines on each next one."""
 
     needs: frozenset[str]
     parser = "verdict"
@@ -62,28 +62,27 @@ class _Support(JudgedEvaluator):
         """Ask piece by piece; where a piece is too long for the judge, once more with smaller pieces."""
         try:
             return await self._refined(case, session, self._window)
-        except ContextTooLong as too_long:
-            window = (too_long.window or min(self._window, count_tokens("\n\n".join(case.texts)))) // 2
+        except ContextTooLong as error:
+            window = (error.window or min(self._window, count_tokens("\n\n".join(case.texts)))) // 2
             if window < _SMALLEST_WINDOW or window >= self._window:
                 raise
-            found = await self._refined(case, session, window)
+            outcome = await self._refined(case, session, window)
             note = f"(asked in pieces of {window} tokens: the judge's window is too small for {self._window})"
-            return replace(
-                found, explanation=f"{found.explanation or ''} {note}".strip(), parts={"context_window": window}
-            )
+            explanation = f"{outcome.explanation or ''} {note}".strip()
+            return replace(outcome, explanation=explanation, parts={"context_window": window})
 
     async def _refined(self, case: Case, session: Session, window: int) -> Outcome:
         """Ask about the first piece of context, then offer each next piece with the answer so far."""
-        found: Verdict | None = None
+        verdict: Verdict | None = None
         for context in pack(case.texts, window):
-            step = "evaluate" if found is None else "refine"
-            existing = "" if found is None else ("YES" if found.verdict else "NO")
+            step = "evaluate" if verdict is None else "refine"
+            existing = "" if verdict is None else ("YES" if verdict.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
-            found = await session.read(prompt, Verdict)
-            if self._stop and found.verdict:
+            verdict = await session.read(prompt, Verdict)
+            if self._stop and verdict.verdict:
                 break
-        assert found is not None, "contexts are needed, so there is a piece"
-        return Outcome(score=float(found.verdict), passing=found.verdict, explanation=found.reason or None)
+        assert verdict is not None, "contexts are needed, so there is a piece"
+        return Outcome(score=float(verdict.verdict), passing=verdict.verdict, explanation=verdict.reason or None)
 
     def calls_for(self, case: Case) -> int:
         """One call per piece of context."""
@@ -156,18 +155,18 @@ async def check_statements(session: Session, prompt: Sequence[Message], statemen
     return await session.parse(prompt, read, form=CheckedStatements.form, schema=CheckedStatements)
 
 
-def matched(statements: Sequence[str], found: Sequence[Checked]) -> list[Checked]:
+def matched(statements: Sequence[str], items: Sequence[Checked]) -> list[Checked]:
     """The verdict on each statement: matched by its words, then by its number; by position where verdicts have neither.
 
     Raises `Unreadable` for a statement without verdict, for two verdicts that differ, and for an unknown statement.
     """
-    bare = all(not item.statement and item.number is None for item in found)
+    bare = all(not item.statement and item.number is None for item in items)
     if bare:
-        check_count(statements, found, "statements")
-    known = [_plain(statement) for statement in statements]
+        check_count(statements, items, "statements")
+    plain_statements = [_plain(statement) for statement in statements]
     verdicts: dict[int, Checked] = {}
-    for position, item in enumerate(found):
-        index = position if bare else _index(item, known)
+    for position, item in enumerate(items):
+        index = position if bare else _index(item, plain_statements)
         if verdicts.setdefault(index, item).verdict != item.verdict:
             raise Unreadable(f"two verdicts on {excerpt(statements[index])!r}")
     if missing := [statement for index, statement in enumerate(statements) if index not in verdicts]:
@@ -179,16 +178,16 @@ def _plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _index(item: Checked, known: Sequence[str]) -> int:
+def _index(item: Checked, statements: Sequence[str]) -> int:
     """Which statement an item is about."""
     words = _plain(item.statement)
-    if words in known:
-        return known.index(words)
-    if item.number is not None and 1 <= item.number <= len(known):
+    if words in statements:
+        return statements.index(words)
+    if item.number is not None and 1 <= item.number <= len(statements):
         return item.number - 1
-    if close := difflib.get_close_matches(words, known, n=1, cutoff=0.8):
-        return known.index(close[0])
-    raise Unreadable(f"{excerpt(item.statement)!r} is none of the {len(known)} statements")
+    if close := difflib.get_close_matches(words, statements, n=1, cutoff=0.8):
+        return statements.index(close[0])
+    raise Unreadable(f"{excerpt(item.statement)!r} is none of the {len(statements)} statements")
 
 
 def unsupported(checked: Sequence[Checked]) -> str:

@@ -182,10 +182,10 @@ class GrouseUsefulness(_Single):
 
 def derive(relevancy: float | None, completeness: float | None) -> dict[str, float | None]:
     """Positive acceptance (answered when it should) and negative rejection (refrained when nothing could answer)."""
-    answerable, answered = completeness is not None, relevancy is not None
+    answerable, has_answer = completeness is not None, relevancy is not None
     return {
-        "positive_acceptance": float(answered) if answerable else None,
-        "negative_rejection": None if answerable else float(not answered),
+        "positive_acceptance": float(has_answer) if answerable else None,
+        "negative_rejection": None if answerable else float(not has_answer),
     }
 
 

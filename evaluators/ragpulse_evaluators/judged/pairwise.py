@@ -53,10 +53,10 @@ class Choice(Reply):
 
 
 def _mark(text: str) -> float:
-    found = _MARKS.get(re.sub(r"[\s_\[\]]+", "", text).casefold())
-    if found is None:
+    mark = _MARKS.get(re.sub(r"[\s_\[\]]+", "", text).casefold())
+    if mark is None:
         raise ValueError(f"{text!r} is none of 1, 2, TIE")
-    return found
+    return mark
 
 
 class Pairwise(JudgedEvaluator):
@@ -80,18 +80,19 @@ class Pairwise(JudgedEvaluator):
         """Judge one order, or both and settle."""
         rival, reference = _rival(case)
         orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
-        found = await asyncio.gather(*(self._compare(one, two, reference, case, session) for one, two in orders))
-        score = found[0].winner if len(found) == 1 else _settle(found[0].winner, found[1].winner)
-        parts: dict[str, Any] = {"first": _LABELS[found[0].winner]}
-        if len(found) == 2:
-            parts["flipped"] = _LABELS[1.0 - found[1].winner]
-            parts["position_bias"] = found[0].winner == found[1].winner != _TIE
-        reasons = "\n".join(choice.reason for choice in found if choice.reason)
+        prompts = [
+            self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
+            for first, second in orders
+        ]
+        choices = await asyncio.gather(*(session.read(prompt, Choice) for prompt in prompts))
+        first, *flipped = (choice.winner for choice in choices)
+        score = first
+        parts: dict[str, Any] = {"first": _LABELS[first]}
+        if flipped:
+            score = _settle(first, flipped[0])
+            parts |= {"flipped": _LABELS[1.0 - flipped[0]], "position_bias": first == flipped[0] != _TIE}
+        reasons = "\n".join(choice.reason for choice in choices if choice.reason)
         return Outcome(score=score, label=_LABELS[score], explanation=reasons or None, parts=parts)
-
-    async def _compare(self, one: str, two: str, reference: str, case: Case, session: Session) -> Choice:
-        prompt = self.render("evaluate", case, answer_1=one, answer_2=two, reference=reference)
-        return await session.read(prompt, Choice)
 
     def calls_for(self, case: Case) -> int:
         """One per order."""

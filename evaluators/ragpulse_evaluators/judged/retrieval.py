@@ -45,9 +45,9 @@ class _PerContext(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
-        found = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
-        verdicts = [one.verdict for one in found]
-        return Outcome(score=self.score(verdicts), explanation=_reasons(found), parts={"verdicts": verdicts})
+        replies = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
+        verdicts = [reply.verdict for reply in replies]
+        return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
 
     async def _judge_one(self, text: str, case: Case, session: Session) -> Verdict:
         return await session.read(self.render("evaluate", case, context=text), Verdict)
@@ -211,9 +211,9 @@ def _numbers(found: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]
 
 
 def _position(text: str, sentences: Sequence[str]) -> int:
-    wanted = " ".join(text.split()).casefold()
+    plain = " ".join(text.split()).casefold()
     for number, sentence in enumerate(sentences, start=1):
-        if " ".join(sentence.split()).casefold() == wanted or text.strip("[] ") == str(number):
+        if " ".join(sentence.split()).casefold() == plain or text.strip("[] ") == str(number):
             return number
     raise Unreadable(f"{text!r} is no sentence of the contexts")
 
