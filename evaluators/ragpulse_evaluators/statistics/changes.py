@@ -117,8 +117,8 @@ def _pelt(values: Sequence[float], weights: Sequence[float], penalty: float) -> 
         best.append(value)
         previous.append(start)
         candidates = [s for total, s in options if total - penalty <= value + tiny] + [stop]
-    found, at = [], len(values)
-    while previous[at] > 0:
-        at = previous[at]
-        found.append(at)
-    return found[::-1]
+    changes, start = [], previous[-1]
+    while start > 0:
+        changes.append(start)
+        start = previous[start]
+    return changes[::-1]
