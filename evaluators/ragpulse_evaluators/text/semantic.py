@@ -21,7 +21,7 @@ Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")
 
 
-def _apart(left: Vector, right: Vector) -> list[float]:
+def _differences(left: Vector, right: Vector) -> list[float]:
     return [abs(a - b) for a, b in zip(left, right, strict=True)]
 
 
@@ -29,8 +29,8 @@ Distance = Literal["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
 DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = {
     "cosine": (lambda left, right: 1.0 - cosine(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
     "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
-    "manhattan": (lambda left, right: math.fsum(_apart(left, right)), Scale(hi=None, reverse=True)),
-    "chebyshev": (lambda left, right: max(_apart(left, right)), Scale(hi=None, reverse=True)),
+    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), Scale(hi=None, reverse=True)),
+    "chebyshev": (lambda left, right: max(_differences(left, right)), Scale(hi=None, reverse=True)),
     "hamming": (
         lambda left, right: sum(a != b for a, b in zip(left, right, strict=True)) / len(left),
         Scale(reverse=True),
@@ -53,10 +53,11 @@ class _Embedding(Evaluator):
 
     async def _vectors(self, case: Case) -> tuple[Vector, list[Vector]]:
         """The answer's vector and those of the references."""
-        answer, *rest = await self._embedder.embed([case.response or "", *nonempty_references(case.references)])
-        if any(len(vector) != len(answer) for vector in rest) or not answer:
-            raise Unreadable("the embedder gave vectors of different length")
-        return answer, list(rest)
+        texts = [case.response or "", *nonempty_references(case.references)]
+        answer, *references = await self._embedder.embed(texts)
+        if any(len(vector) != len(answer) for vector in references) or not answer:
+            raise Unreadable("the embedder returned vectors of different lengths")
+        return answer, list(references)
 
 
 class EmbeddingSimilarity(_Embedding):
