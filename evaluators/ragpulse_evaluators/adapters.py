@@ -70,7 +70,7 @@ class Foreign(Evaluator):
         return self.model
 
     def settings(self) -> Mapping[str, Any]:
-        """What was configured, for the version."""
+        """The configured settings, for the version."""
         return _configured(self.target)
 
     def inferred(self) -> Iterable[str]:

@@ -25,7 +25,7 @@ def _clean_or_empty(value: Any) -> Any:
 
 TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
 ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-"""Where retrieved objects have their text and id: as in `ragpulse.attributes`, which this package must not import."""
+"""Attributes of retrieved objects with text and id, as in `ragpulse.attributes`; this package must not import it."""
 
 COLUMNS = {
     "question": "query",

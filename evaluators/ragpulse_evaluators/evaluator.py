@@ -24,7 +24,7 @@ __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcom
 _SEVERAL, _INSTRUCTIONS, _REPLY = 4, 500, 300
 """Calls, and tokens of each beside the case, of a user's class that asks a judge."""
 CostClass = Literal["free", "embedding", "1 call", "k calls"]
-"""What one case costs: nothing, an embedding, one judge call, several."""
+"""The cost of one case: nothing, an embedding, one judge call, several."""
 
 
 class Evaluator(ABC):
@@ -54,7 +54,7 @@ class Evaluator(ABC):
     threshold: float | None = None
     """On the native scale: passing from here on (up to here, where lower is better)."""
     params: Mapping[str, Any] = MappingProxyType({})
-    """What was configured; part of the version."""
+    """The configured parameters; part of the version."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A subclass with another `run` is not `immediate`, unless it says so."""
@@ -110,7 +110,7 @@ class Evaluator(ABC):
 
     @property
     def revision(self) -> str:
-        """What stands beside the version: the hand-set label, or the digest of the code where that is the version."""
+        """Shown beside the version: the hand-set label, or the digest of the code where the label is the version."""
         return (self.source_digest or self.label) if self.version == self.label else self.label
 
     def _code(self) -> Callable[..., Any]:

@@ -52,14 +52,14 @@ Relay = Callable[[Message], Awaitable[Message]]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one evaluator may use."""
+    """The resources that one evaluator may use."""
 
     time_s: float = 30.0
     """For one case, counted again from each reply of the judge; beyond it the process is killed."""
     memory_mb: int = 2048
     """Address space of one process (POSIX only)."""
     processes: int = 2
-    """How many cases of one evaluator may be scored at once."""
+    """The number of cases of one evaluator that may be scored at once."""
 
 
 def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluator | Entry:
@@ -150,7 +150,7 @@ class Isolated(Evaluator):
 
 
 def _facts(judge: Judge) -> Message:
-    """What an evaluator may read of its judge."""
+    """The attributes that an evaluator may read of its judge."""
     temperature = getattr(judge, "temperature", None)
     return {"id": judge.id, "model": model_of(judge), "temperature": temperature, "max_tokens": max_tokens_of(judge)}
 
@@ -230,7 +230,7 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process runs."""
         return self._process.returncode is None
 
     async def ask(self, request: bytes, within_s: float, relay: Relay = _no_judge) -> Message:

@@ -78,7 +78,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _load_error(path_or_name: str | Path, failure: BaseException) -> ConfigurationError:
-    """What is wrong with a file or module, with the innermost line of it that failed."""
+    """The error of a file or module, with the innermost of its lines that failed."""
     file = str(Path(path_or_name).absolute())
     if isinstance(failure, SyntaxError):
         line = failure.lineno if failure.filename == file else None

@@ -47,7 +47,7 @@ _OFFERED = ("judge", "embedder", "language", "prompts")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A registered evaluator: how it is made, and what a person should know before using it.
+    """A registered evaluator: its factory, and the facts that a person needs before using it.
 
     Each family lists its entries in `ENTRIES: tuple[Entry, ...]`.
     """
@@ -69,7 +69,7 @@ class Entry:
     packages: tuple[str, ...] = ()
     """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
     install: str = ""
-    """What to install for those packages, e.g. `ragpulse[text]`."""
+    """The distribution that brings those packages, e.g. `ragpulse[text]`."""
     former: Mapping[str, str] = field(default_factory=dict)
     """Label of an earlier version to how its scores meant something else; said where a limit may stem from it."""
 

@@ -1,4 +1,4 @@
-"""What an evaluator returns, on which scale, and the result that is made of it: case → evaluator → result."""
+"""The outcome of an evaluator, its scale, and the result made of both: case → evaluator → result."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an evaluator's `run` found, before scale and threshold are applied."""
+    """The value of an evaluator's `run`, before scale and threshold are applied."""
 
     score: float | None = None
     """On the native scale of the metric; None where the metric says there is nothing to score."""

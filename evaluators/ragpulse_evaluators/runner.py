@@ -35,7 +35,7 @@ Named = str | Evaluator | Callable[..., Any] | Any
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How often an unreachable judge is asked again, and after which waits."""
+    """Retries of an unreachable judge: their number and the waits between them."""
 
     times: int = 3
     """Attempts beyond the first; only results marked `retriable` are attempted again."""

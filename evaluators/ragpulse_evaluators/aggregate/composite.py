@@ -46,7 +46,7 @@ class Composite(Evaluator):
         self.cost_class = next((cost for cost in ("k calls", "1 call", "embedding") if cost in costs), "free")
 
     def estimate(self, case: Case) -> Estimate:
-        """What all parts together may cost."""
+        """The sum over the parts."""
         return sum((part.estimate(case) for part in self._parts.values()), Estimate())
 
     async def run(self, case: Case) -> Outcome:

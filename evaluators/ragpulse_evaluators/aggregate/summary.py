@@ -1,4 +1,4 @@
-"""Results of one evaluator over a set, in one report: means with intervals, pass rate, what could not be read."""
+"""Results of one evaluator over a set, in one report: means with intervals, pass rate, parsing success."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Summary:
     """Mean of each numeric part over the results that have it, also where another part could not be read (GroUSE's
     report); also read as attributes."""
     labels: Mapping[str, int] = field(default_factory=dict)
-    """How often each label was given."""
+    """Count of each label."""
     precision: float | None = None
     """With `expected`: of the results that passed, how many should have."""
     recall: float | None = None

@@ -25,7 +25,7 @@ class Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """How two versions fared against each other; `p` is the sign test's, None where every game was a tie."""
+    """The games of two versions against each other; `p` is the sign test's, None where every game was a tie."""
 
     first: str
     second: str

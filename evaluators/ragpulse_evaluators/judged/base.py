@@ -130,7 +130,7 @@ class JudgedEvaluator(Evaluator):
         return await self.assess(case, Session(judge, calls, self.words, repair=self._repair, canary=canary))
 
     def calls_for(self, case: Case) -> int:
-        """How many judge calls this case takes when every reply can be read."""
+        """The number of judge calls of this case when every reply can be read."""
         del case
         return self.calls
 

@@ -48,7 +48,7 @@ class Spec(BaseModel):
     """The choices: a list, a string of single letters, or from_n, from_n_abc, from_n_ABC; without: a number is read."""
     choice_scores: dict[str, float] | Literal["from_strings"] | None = None
     n: int = Field(default=2, ge=1, le=26)
-    """How many choices `from_n...` stands for."""
+    """The number of choices of `from_n...`."""
     threshold: float | None = None
     reverse_score: bool = False
     """Lower is better: passes at or below the threshold, normalized = 1 - score."""

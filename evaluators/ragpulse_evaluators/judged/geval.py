@@ -54,7 +54,7 @@ def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> f
 
 @dataclass(frozen=True)
 class _Dimension:
-    """What is marked, and from where to where."""
+    """A dimension with its lowest and highest mark."""
 
     name: str
     lowest: int

@@ -44,7 +44,7 @@ _NULL = words_of("en").none | {"not applicable"}
 
 @dataclass(frozen=True)
 class Grade:
-    """What the judge gave one metric; `score` None means null: the metric does not apply."""
+    """The judge's grade of one metric; `score` None means null: the metric does not apply."""
 
     score: float | None
     justification: str = ""
@@ -77,7 +77,7 @@ _CONSIDERED: Mapping[str, Mapping[str, Any]] = {
         "answer_contains_related_information": (bool, ...),
     },
 }
-"""What the judge writes down before each grade."""
+"""Fields that the judge fills in before each grade."""
 
 
 def _pair(metric: str) -> type[BaseModel]:
@@ -123,7 +123,7 @@ def _grade_value(value: Any, metric: str) -> float | None:
 
 
 class _Grouse(JudgedEvaluator):
-    """What the six share: one prompt file with a block per metric."""
+    """Base of the six: one prompt file with a block per metric."""
 
     prompt_name = "grouse"
     parser = "grouse-pair"

@@ -202,12 +202,12 @@ class ContextRelevancy(JudgedEvaluator):
         return 2 if self._dual else 1
 
 
-def _numbers(found: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
+def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
     """The reason and the distinct numbers of relevant sentences; a sentence that was not shown is unreadable."""
-    numbers = {item if isinstance(item, int) else _position(item, sentences) for item in found.relevant}
-    if wrong := sorted(number for number in numbers if not 1 <= number <= len(sentences)):
-        raise Unreadable(f"sentence {wrong[0]} of {len(sentences)}")
-    return found.reason, sorted(numbers)
+    numbers = {item if isinstance(item, int) else _position(item, sentences) for item in reply.relevant}
+    if outside := sorted(number for number in numbers if not 1 <= number <= len(sentences)):
+        raise Unreadable(f"sentence {outside[0]} of {len(sentences)}")
+    return reply.reason, sorted(numbers)
 
 
 def _position(text: str, sentences: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
-"""Chat completions as every OpenAI-compatible server speaks them: what is sent, how replies and refusals are read.
+"""Chat completions as every OpenAI-compatible server speaks them: makes requests, reads replies and rejections.
 
-`HTTPJudge` and `LLMJudge` differ only in how a request travels. What a server does not accept (structured output, a
-sampling parameter, a system message) is left out, and that is remembered once a request without it has succeeded.
+`HTTPJudge` and `LLMJudge` differ only in how a request travels. Whatever a server does not accept (structured output,
+a sampling parameter, a system message) is left out. The server is remembered once a request without it has succeeded.
 """
 
 from __future__ import annotations

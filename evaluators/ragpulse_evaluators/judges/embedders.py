@@ -1,4 +1,4 @@
-"""Texts to vectors: what an embedder offers, and the embedder that works offline."""
+"""Texts to vectors: the protocol of embedders, and the embedder that works offline."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _MAX_BRACES = 64
 """Braces tried that begin no object, so that a tower of them costs nothing."""
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}]|[A-Za-z]+', re.DOTALL)
-"""What matters within an object that is no strict JSON: strings, braces, bare words."""
+"""The tokens of an object that is no strict JSON: strings, braces, bare words."""
 _LITERALS = {"true": "True", "false": "False", "null": "None", "nan": "", "infinity": ""}
 
 

@@ -78,7 +78,7 @@ class BudgetedJudge(JudgeWrapper):
 
 
 LONGEST_PAUSE_S = 600.0
-"""A longer `Retry-After` is asked again after this time: it may have been lifted."""
+"""After this time the server is asked again even where its `Retry-After` is longer: the limit may have been lifted."""
 
 
 class Gate:

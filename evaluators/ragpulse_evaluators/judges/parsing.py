@@ -227,7 +227,7 @@ def without_reasoning(text: str) -> str:
 
 
 def final_text(call: JudgeCall, *, cut: bool = False) -> str:
-    """What a judge's reply says in the end; raises `NoVerdict` where it was cut off, filtered or a refusal.
+    """The reply without its reasoning; raises `NoVerdict` where it was cut off, filtered or a refusal.
 
     With `cut`, a reply that was cut off after its beginning is taken: for bare marks, which come first.
     """

@@ -1,4 +1,4 @@
-"""The LLM behind an evaluator: what a judge offers, and what judges share."""
+"""The LLM behind an evaluator: the protocol of judges, and their common base."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What `Judge.ask` is given, as one value."""
+    """The arguments of `Judge.ask` as one value."""
 
     messages: Sequence[Message]
     n: int = 1

@@ -147,7 +147,7 @@ def _report(results: Sequence[EvaluationResult], pairs: Sequence[Marked]) -> Cal
 
 
 def _agreement(report: CalibrationReport) -> float | None:
-    """What alignment maximises: kappa where it is defined, else the rank correlation; 0 for a constant judge."""
+    """The objective of alignment: kappa where it is defined, else the rank correlation; 0 for a constant judge."""
     if report.kappa is not None:
         return report.kappa
     return 0.0 if report.constant else report.spearman

@@ -57,7 +57,7 @@ class Consistency:
 def position_bias(
     results: Sequence[EvaluationResult] | Sequence[tuple[float, float]],
 ) -> PositionBias | None:
-    """How far a pairwise judge follows the position.
+    """Measure the influence of the position on a pairwise judge.
 
     Takes `pairwise` results made with `consensus`, or pairs of votes for one and the same answer, shown first and
     shown second: 1 it won, 0.5 tie, 0 it lost. None where nothing was judged in both orders.
@@ -85,7 +85,7 @@ def _orders(item: EvaluationResult | tuple[float, float]) -> tuple[float, float]
 
 
 def length_bias(scores: Sequence[float], lengths: Sequence[float], human: Sequence[float] | None = None) -> LengthBias:
-    """How far longer answers get higher scores, and (with people's scores) higher than people give them."""
+    """Correlate length with scores, and (with people's scores) with the excess over people's."""
     error = None
     if human is not None:
         error = spearman([score - label for score, label in zip(scores, human, strict=True)], lengths)
@@ -93,7 +93,7 @@ def length_bias(scores: Sequence[float], lengths: Sequence[float], human: Sequen
 
 
 def self_consistency(rounds: Sequence[Sequence[float | bool | None]], *, threshold: float | None = None) -> Consistency:
-    """How far a judge agrees with itself: `rounds[round][case]`, None where it gave no score.
+    """Measure a judge's agreement with itself: `rounds[round][case]`, None where it gave no score.
 
     Verdicts are scores cut at `threshold`; without one any difference in score is a flip.
     """

@@ -149,7 +149,7 @@ _CONDITIONS: Mapping[str, Mapping[str, str]] = {
     "good_refusal": {**_REFUSED, "faithfulness": "==1", "usefulness": "==1"},
     "bare_refusal": {**_REFUSED, "faithfulness": "==None", "usefulness": "==None"},
 }
-"""What each kind of answer demands of a judge; the same for every subject."""
+"""The conditions of each kind of answer; the same for every subject."""
 
 _UNANSWERABLE = ("answers_without_evidence", "useless_addition", "good_refusal", "bare_refusal")
 

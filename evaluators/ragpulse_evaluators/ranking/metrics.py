@@ -1,8 +1,8 @@
 """Ranking measures of one query: ids as retrieved, best first, against graded relevant ids.
 
 Values are trec_eval's (checked against pytrec-eval-terrier). Repeated ids count at their first place only. `k` cuts the
-list; None takes all of it. A grade above 0 is relevant. Where nobody knows what is relevant, two lists are compared,
-and where no ids are known, retrieved text with reference passages.
+list; None takes all of it. A grade above 0 is relevant. Two lists are compared where no relevant ids are known;
+retrieved text is compared with reference passages where no ids are known at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Cutoff = Annotated[int, Field(ge=1)] | None
 """The length of the list that counts; None takes all of it."""
 Gain = Literal["linear", "exponential"]
 GAINS: Mapping[Gain, Callable[[float], float]] = {"linear": float, "exponential": lambda grade: 2.0**grade - 1.0}
-"""What a grade is worth: trec_eval's nDCG is linear, the web search one exponential (Burges et al. 2005)."""
+"""The gain of a grade: linear in trec_eval's nDCG, exponential in web search (Burges et al. 2005)."""
 
 
 def _grades(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None) -> list[float]:
@@ -42,8 +42,8 @@ def recall(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | Non
 def precision(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """The share of relevant ids among k places, some empty in a shorter list; without k among all retrieved."""
     grades = _grades(retrieved, relevant, k)
-    places = k or len(grades)
-    return _hits(grades) / places if places else 0.0
+    count = k or len(grades)
+    return _hits(grades) / count if count else 0.0
 
 
 def reciprocal_rank(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
@@ -77,23 +77,23 @@ def ndcg(
 
 
 def _dcg(gains: Sequence[float]) -> float:
-    return math.fsum(gain / math.log2(place) for place, gain in enumerate(gains, start=2))
+    return math.fsum(gain / math.log2(rank) for rank, gain in enumerate(gains, start=2))
 
 
 def _hits(grades: Iterable[float]) -> int:
     return sum(grade > 0 for grade in grades)
 
 
-def jaccard(one: Sequence[Hashable], other: Sequence[Hashable]) -> float:
+def jaccard(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     """The share of all ids in either list that is in both (Jaccard 1901): 1 the same set, 0 nothing in common.
 
     Two empty lists are the same set.
     """
-    a, b = set(one), set(other)
+    a, b = set(first), set(second)
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def rank_biased_overlap(one: Sequence[Hashable], other: Sequence[Hashable], *, p: float = 0.9) -> float:
+def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], *, p: float = 0.9) -> float:
     """The overlap of two rankings, the top weighing most: 1 the same order, 0 nothing in common.
 
     RBO_EXT of Webber, Moffat and Zobel 2010 (equation 32, lists of uneven length): the agreement seen is taken to go on
@@ -102,15 +102,15 @@ def rank_biased_overlap(one: Sequence[Hashable], other: Sequence[Hashable], *, p
     """
     if not 0.0 < p < 1.0:
         raise ValueError(f"p lies between 0 and 1, got {p}")
-    short, long = sorted((list(dict.fromkeys(one)), list(dict.fromkeys(other))), key=len)
+    short, long = sorted((list(dict.fromkeys(first)), list(dict.fromkeys(second))), key=len)
     s, n = len(short), len(long)
     if s == 0:
         return 1.0 if n == 0 else 0.0
     shared = [len(set(short[:depth]) & set(long[:depth])) for depth in range(1, n + 1)]
     at_short, at_end = shared[s - 1], shared[-1]
-    seen = sum(x / depth * p**depth for depth, x in enumerate(shared, start=1))
-    beyond = sum(at_short * (depth - s) / (s * depth) * p**depth for depth in range(s + 1, n + 1))
-    overlap = (1.0 - p) / p * (seen + beyond) + ((at_end - at_short) / n + at_short / s) * p**n
+    observed = sum(x / depth * p**depth for depth, x in enumerate(shared, start=1))
+    extrapolated = sum(at_short * (depth - s) / (s * depth) * p**depth for depth in range(s + 1, n + 1))
+    overlap = (1.0 - p) / p * (observed + extrapolated) + ((at_end - at_short) / n + at_short / s) * p**n
     return min(1.0, overlap)  # rounding
 
 
@@ -191,8 +191,8 @@ class RetrieverRecall(Evaluator):
     async def run(self, case: Case) -> Outcome:
         """Look for each reference passage; parts say which were found."""
         retrieved = normalize_answer(" ".join(case.texts))
-        found = [normalize_answer(passage) in retrieved for passage in nonempty_references(case.references)]
-        return Outcome(score=sum(found) / len(found), parts={"found": found})
+        matches = [normalize_answer(passage) in retrieved for passage in nonempty_references(case.references)]
+        return Outcome(score=sum(matches) / len(matches), parts={"found": matches})
 
 
 def _tokens(text: str) -> int:
@@ -224,9 +224,11 @@ class RetrieverTokenRelevance(Evaluator):
         if not total:
             raise MissingField("contexts")
         passages = nonempty_references(case.references)
-        found = [passage in retrieved for passage in passages]
+        matches = [passage in retrieved for passage in passages]
         relevant = sum(self._count(passage) for passage in passages if passage in retrieved)
-        return Outcome(score=min(1.0, relevant / total), parts={"found": found, "relevant": relevant, "tokens": total})
+        return Outcome(
+            score=min(1.0, relevant / total), parts={"found": matches, "relevant": relevant, "tokens": total}
+        )
 
     def _count(self, text: str) -> int:
         tokens = self._tokenizer(text)

@@ -1,4 +1,4 @@
-"""How far two or more raters agree: correlations, kappas, alpha, ROC AUC. Undefined (a constant series) is None."""
+"""Agreement of two or more raters: correlations, kappas, alpha, ROC AUC. Undefined (a constant series) is None."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def _tied(values: Sequence[Hashable]) -> int:
-    """How many pairs of the values are equal."""
+    """The number of pairs of equal values."""
     return sum(count * (count - 1) // 2 for count in Counter(values).values())
 
 

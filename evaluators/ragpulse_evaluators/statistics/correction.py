@@ -90,14 +90,14 @@ def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[f
 
 
 def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
-    """How far each answer pulls the weighted mean, and that mean."""
+    """The pull of each answer on the weighted mean, and that mean."""
     mean = weighted_mean(values, weights)
     total = math.fsum(weights)
     return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
 
 
 def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float]:
-    """How far all answers of one user pull together."""
+    """The sum of the pulls of each user's answers."""
     sums: dict[Hashable, float] = {}
     for pull, name in zip(pulls, names, strict=True):
         sums[name] = sums.get(name, 0.0) + pull
@@ -105,7 +105,7 @@ def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float
 
 
 def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
-    """Whether enough was judged, of either kind, to trust a slope."""
+    """Whether there are enough judged answers of either kind to trust a slope."""
     share = (mean - bounds[0]) / (bounds[1] - bounds[0])
     return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE
 

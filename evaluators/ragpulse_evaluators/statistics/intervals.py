@@ -170,7 +170,7 @@ def _clipped(lo: float, hi: float, bounds: tuple[float, float] | None) -> tuple[
 
 
 def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int:
-    """How many scored traces bring Wilson's interval at this expected rate down to ± `half_width` (`ragpulse plan`)."""
+    """The number of scored traces at which Wilson's interval at this rate is ± `half_width` wide (`ragpulse plan`)."""
     if not (0.0 <= rate <= 1.0 and 0.0 < half_width < 1.0):
         raise ValueError("needed_n takes a rate in [0, 1] and a half-width in (0, 1)")
     low, high = 1, 1

@@ -41,7 +41,7 @@ class Moments:
     least: float
     most: float
     between: int
-    """How many scores lie within 0 and 1, the ends left out."""
+    """The number of scores strictly between 0 and 1."""
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Moments | None:
@@ -65,7 +65,7 @@ class Moments:
         return self._mean.estimate(bounds=bounds, confidence=confidence)
 
     def trials(self, confidence: float = 0.95) -> float | None:
-        """How many independent yes-or-no answers are as informative as these scores from 0 to 1."""
+        """The number of independent yes-or-no answers that are as informative as these scores from 0 to 1."""
         return self._mean.trials(confidence)
 
     def trials_at(self, mean: float, likeness: float, confidence: float) -> float | None:
@@ -74,7 +74,7 @@ class Moments:
 
     @property
     def likeness(self) -> float:
-        """How alike the answers of a user are: the intraclass correlation, 0 where every answer stands alone."""
+        """The intraclass correlation of a user's answers, 0 where every answer stands alone."""
         return self._mean.likeness
 
     @property
@@ -242,7 +242,7 @@ class WeightedMean:
         return self._equal or not 0.0 < p < 1.0 or self.variance <= 0.0
 
     def _freedom(self, confidence: float) -> float:
-        """What a variance that is estimated costs: normal quantile over Student's, squared.
+        """The cost of estimating the variance: normal quantile over Student's, squared.
 
         Only the part that the likeness within users explains is as uncertain as users are few: of the rest every answer
         tells.

@@ -34,9 +34,9 @@ def fuzzy_match(response: str, reference: str | tuple[str, ...], *, whole_words:
     return any(normalize_answer(text) in answer for text in nonempty_references(reference))
 
 
-def _runs_in(part: list[str], whole: list[str]) -> bool:
-    size = len(part)
-    return size > 0 and any(whole[start : start + size] == part for start in range(len(whole) - size + 1))
+def _runs_in(run: list[str], tokens: list[str]) -> bool:
+    size = len(run)
+    return size > 0 and any(tokens[start : start + size] == run for start in range(len(tokens) - size + 1))
 
 
 def match(response: str, reference: str | tuple[str, ...], *, rule: Rule = "match", ignore_case: bool = False) -> bool:

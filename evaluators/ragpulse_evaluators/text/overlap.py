@@ -1,4 +1,4 @@
-"""How much wording do answer and reference share: ROUGE, BLEU, chrF, METEOR.
+"""Wording that answer and reference share: ROUGE, BLEU, chrF, METEOR.
 
 ROUGE (Lin 2004) works for any language and gives Google's rouge-score values for ASCII text. BLEU and chrF are
 sacrebleu's and METEOR is nltk's: `ragpulse[text]`.
@@ -67,8 +67,8 @@ def _longest_by_line(answer: str, reference: str) -> Outcome:
     sizes = free_answer.total(), free_reference.total()
     shared = 0
     for line in reference_lines:
-        places = {place for other in answer_lines for place in _subsequence(line, other)}
-        for token in (line[place] for place in sorted(places)):
+        positions = {position for other in answer_lines for position in _subsequence(line, other)}
+        for token in (line[position] for position in sorted(positions)):
             if free_reference[token] > 0 and free_answer[token] > 0:
                 shared += 1
                 free_reference[token] -= 1
@@ -77,7 +77,7 @@ def _longest_by_line(answer: str, reference: str) -> Outcome:
 
 
 def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
-    """The places in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
+    """The positions in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
 
     Lines of thousands of words are left to rapidfuzz, which is fast and breaks ties its own way.
     """
@@ -85,23 +85,23 @@ def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
         from rapidfuzz.distance import LCSseq
 
         equal = [block for block in LCSseq.opcodes(line, other) if block.tag == "equal"]
-        return {place for block in equal for place in range(block.src_start, block.src_end)}
+        return {position for block in equal for position in range(block.src_start, block.src_end)}
     table = [[0] * (len(other) + 1)]
     for token in line:
         row, above = [0], table[-1]
         for column, rival in enumerate(other, start=1):
             row.append(above[column - 1] + 1 if token == rival else max(above[column], row[-1]))
         table.append(row)
-    places, i, j = set(), len(line), len(other)
+    positions, i, j = set(), len(line), len(other)
     while i and j:
         if line[i - 1] == other[j - 1]:
             i, j = i - 1, j - 1
-            places.add(i)
+            positions.add(i)
         elif table[i][j - 1] > table[i - 1][j]:
             j -= 1
         else:
             i -= 1
-    return places
+    return positions
 
 
 Smoothing = Literal["none", "floor", "add-k", "exp"]
