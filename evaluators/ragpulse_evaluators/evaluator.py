@@ -128,16 +128,22 @@ class Evaluator(ABC):
         By default each call of a user's class is counted with the whole case in it.
         """
         calls = 0 if not self.wants_judge else 1 if self.cost_class == "1 call" else _SEVERAL
+        return self._estimate(case, calls=calls, instructions=_INSTRUCTIONS, reply=_REPLY)
+
+    def _estimate(self, case: Case, *, calls: int, instructions: int, reply: int, repairs: int = 0) -> Estimate:
+        """So many calls with the whole case and so many tokens of instructions in each."""
         if not calls or any(case.lacks(field) for field in self.needs):
             return Estimate()
-        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
-        tokens = _INSTRUCTIONS + sum(count_tokens(text) for text in texts if text)
+        turns = (text for turn in case.history or () for text in (turn.query, turn.response))
+        texts = (case.query, case.response, case.second_response, *case.references, *case.texts, *turns)
+        tokens = instructions + sum(count_tokens(text) for text in texts if text)
+        longest = max_tokens_of(self.judge)
         return Estimate(
             calls=calls,
             input_tokens=calls * tokens,
-            output_tokens=calls * _REPLY,
-            max_input_tokens=calls * tokens,
-            max_output_tokens=calls * max_tokens_of(self.judge),
+            output_tokens=calls * reply,
+            max_input_tokens=(calls + repairs) * tokens + repairs * longest,
+            max_output_tokens=(calls + repairs) * longest,
         )
 
     async def __call__(self, case: Case) -> EvaluationResult:

@@ -136,21 +136,13 @@ class JudgedEvaluator(Evaluator):
 
     def estimate(self, case: Case) -> Estimate:
         """Calls, prompt and reply tokens: every call is counted with the whole case in it."""
-        if any(case.lacks(field) for field in self.needs):
-            return Estimate()
         calls = self.calls_for(case)
-        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
-        turns = (text for turn in case.history or () for text in (turn.query, turn.response))
-        data = sum(count_tokens(text) for text in (*texts, *turns) if text)
-        per_call = data + count_tokens(self.prompts.source)
-        longest = max_tokens_of(self.judge)
-        repairs = calls if self._repair and self.repairs else 0
-        return Estimate(
+        return self._estimate(
+            case,
             calls=calls,
-            input_tokens=calls * per_call,
-            output_tokens=calls * self.reply_tokens,
-            max_input_tokens=(calls + repairs) * per_call + repairs * longest,
-            max_output_tokens=(calls + repairs) * longest,
+            instructions=count_tokens(self.prompts.source),
+            reply=self.reply_tokens,
+            repairs=calls if self._repair and self.repairs else 0,
         )
 
 

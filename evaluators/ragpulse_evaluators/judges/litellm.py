@@ -9,6 +9,7 @@ import asyncio
 import importlib.util
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
 
+_NOT_SET_UP = re.compile(r"missing (?:credentials|\w+ api key)|no module named", re.IGNORECASE)
+"""Failures on this machine that no second attempt mends: a key or a provider's package is missing."""
 _INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 
 
@@ -76,6 +79,8 @@ class LLMJudge(ChatJudge):
             answer = await litellm.acompletion(**body, **self._access)
         except Exception as failure:
             message, status = f"{type(failure).__name__}: {failure}", getattr(failure, "status_code", None)
+            if _NOT_SET_UP.search(message):
+                status = 401  # litellm says 500, which would be asked again
             if not isinstance(status, int):
                 raise JudgeError(f"{self.where}: {message}", maybe_billed=True) from failure
             headers = getattr(failure, "litellm_response_headers", None) or {}
