@@ -202,8 +202,10 @@ class Case(BaseModel):
         """Refuse an unknown field with the name that is meant: ours for a column of another package, or the nearest."""
         for name in data if isinstance(data, Mapping) else ():
             if name not in cls.model_fields:
-                hint = f": it is called {COLUMNS[name]!r}" if name in COLUMNS else nearest(name, cls.model_fields)
-                raise ValueError(f"a case has no field {name!r}{hint}")
+                if name in COLUMNS:
+                    raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
+                hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
+                raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
         return data
 
     @property

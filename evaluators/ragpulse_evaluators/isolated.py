@@ -28,7 +28,7 @@ from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
 from ragpulse_evaluators.evaluator import Estimate, Evaluator
 from ragpulse_evaluators.isolated_child import Source, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
-from ragpulse_evaluators.registry import Entry, Registry, keyword_signature
+from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 _START_S = 120.0
@@ -76,9 +76,8 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
     def factory(**params: Any) -> Evaluator:
         return _isolated(item.factory(**params), source, item.name, params, limits)
 
-    own = inspect.signature(item.factory).parameters
-    defaults = {name: own[name].default if name in own else None for name in Registry([item]).accepts(item.name)}
-    factory.__signature__ = keyword_signature(defaults)  # type: ignore[attr-defined]
+    defaults = {p.name: p.default for p in inspect.signature(item.factory).parameters.values()}
+    set_keywords(factory, parameters_of(item.factory), defaults)
     return replace(item, factory=factory)
 
 

@@ -18,7 +18,7 @@ from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Entry, Registry, default_registry, keyword_signature
+from ragpulse_evaluators.registry import Entry, Registry, default_registry, set_keywords
 
 __all__ = ("configure_evaluators", "load", "load_module")
 
@@ -145,6 +145,6 @@ def _configured(registry: Registry, name: str, use: str, params: Mapping[str, An
         sample = factory()
     except ConfigurationError as error:
         raise ConfigurationError(f"evaluator {name!r}: {error}") from None
-    factory.__signature__ = keyword_signature(dict.fromkeys(registry.accepts(use)))  # type: ignore[attr-defined]
+    set_keywords(factory, dict.fromkeys(registry.accepts(use), Any), {})
     values = ", ".join(f"{key}={value!r}" for key, value in params.items())
     return _entry(name, factory, sample, Path("configuration"), f"{use} with {values}" if values else use)

@@ -109,14 +109,13 @@ class Entry:
         `threshold` says whether the evaluator also takes a threshold.
         """
         defaults = {p.name: p.default for p in _signature(function) if p.kind is p.KEYWORD_ONLY}
+        types = {name: kind for name, kind in parameters_of(function).items() if name in defaults}
 
         @wraps(function)
         def factory(**params: Any) -> Evaluator:
             return Function(function, scale=scale or Scale(), **defaults | params)
 
-        factory.__annotations__ = function.__annotations__ | {"threshold": "float | None"}
-        accepted = defaults | ({"threshold": None} if threshold else {})
-        factory.__signature__ = keyword_signature(accepted)  # type: ignore[attr-defined]
+        set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
         example = factory()
         return cls(
             name=example.name,
@@ -175,14 +174,14 @@ class Registry:
 
     def accepts(self, name: str) -> list[str]:
         """Parameter names of an entry, sorted; empty for a ready evaluator."""
-        return sorted(_parameters(self._entries[name].factory)) if name in self._entries else []
+        return sorted(parameters_of(self._entries[name].factory)) if name in self._entries else []
 
     def _make(self, name: str, params: Mapping[str, Any]) -> Evaluator:
         entry = self._entries.get(name)
         if entry is None:
             raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
         entry.check_packages()
-        accepted = _parameters(entry.factory)
+        accepted = parameters_of(entry.factory)
         offered = _with_ready_judge(params)
         taken = {key: value for key, value in offered.items() if key in accepted or key not in _OFFERED}
         if unknown := [key for key in taken if key not in accepted]:
@@ -267,10 +266,10 @@ def _check_threshold(evaluator: Evaluator) -> None:
 
 
 @cache
-def _parameters(factory: Any) -> Mapping[str, Any]:
+def parameters_of(factory: Any) -> Mapping[str, Any]:
     """Names and types of the keywords that a factory takes, through the constructors it inherits from."""
     if isinstance(factory, partial):
-        return {name: kind for name, kind in _parameters(factory.func).items() if name not in factory.keywords}
+        return {name: kind for name, kind in parameters_of(factory.func).items() if name not in factory.keywords}
     if not inspect.isclass(factory):
         return _keywords(factory)
     names: dict[str, Any] = {}
@@ -290,10 +289,11 @@ def _keywords(function: Any) -> dict[str, Any]:
     return {name: types.get(name, Any) for name in named}
 
 
-def keyword_signature(defaults: Mapping[str, Any]) -> inspect.Signature:
-    """The signature of a factory that takes these keywords."""
+def set_keywords(factory: Any, types: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Give a factory that takes `**params` the keywords of these types; a default is None where none is known."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature([inspect.Parameter(name, kind, default=value) for name, value in defaults.items()])
+    parameters = [inspect.Parameter(name, kind, default=defaults.get(name)) for name in types]
+    factory.__annotations__, factory.__signature__ = dict(types), inspect.Signature(parameters)
 
 
 def _signature(function: Any) -> Iterable[inspect.Parameter]:

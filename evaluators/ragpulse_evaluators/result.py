@@ -80,7 +80,7 @@ class Outcome:
     parts: Mapping[str, Any] = field(default_factory=dict)
     ci95: tuple[float, float] | None = None
     normalized: float | None = None
-    """Set it only where the scale cannot say (a target of one's own); else the scale does."""
+    """Set it only where the scale cannot say (a target); else the scale does."""
 
 
 def _finite(value: Any) -> bool:

@@ -236,7 +236,7 @@ class AnswerRelevancy(JudgedEvaluator):
         self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
         if self.judge is not None and self._n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Make up questions, compare, average."""

@@ -221,7 +221,7 @@ class Judgement(JudgedEvaluator):
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
         self._n = n
         if self.judge is not None and n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
