@@ -187,13 +187,23 @@ class Evaluator(ABC):
         if isinstance(outcome, EvaluationResult):
             own = {"evaluator": self.name, "version": self.version, "judge": self.judge_id, "case": case}
             return outcome.model_copy(update={**own, "calls": outcome.calls or tuple(calls)})
-        values = {**vars(outcome), "parts": dict(outcome.parts)}
+        normalized, passing = outcome.normalized, outcome.passing
         if outcome.score is not None:
-            if outcome.normalized is None:
-                values["normalized"] = self.scale.normalize(outcome.score)
-            if outcome.passing is None and self.threshold is not None:
-                values["passing"] = self.scale.passes(outcome.score, self.threshold)
-        return self._result(case, calls, **values)
+            if normalized is None:
+                normalized = self.scale.normalize(outcome.score)
+            if passing is None and self.threshold is not None:
+                passing = self.scale.passes(outcome.score, self.threshold)
+        return self._result(
+            case,
+            calls,
+            score=outcome.score,
+            normalized=normalized,
+            passing=passing,
+            label=outcome.label,
+            explanation=outcome.explanation,
+            parts=dict(outcome.parts),
+            ci95=outcome.ci95,
+        )
 
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         if isinstance(error, (MissingField, Unreadable)):
