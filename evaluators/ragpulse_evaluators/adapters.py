@@ -30,15 +30,15 @@ _FIELDS = {
     "second_response": ("second_response",),
 }
 """Our field, and what other packages call it."""
-_FIELD_OF = {theirs: ours for ours, names in _FIELDS.items() for theirs in names}
+_FIELD_OF = {name: field for field, names in _FIELDS.items() for name in names}
 _MODEL = ("get_model_name", "model_name", "model_engine", "model")
-"""Where an object tells which model it asks, best first."""
+"""Attributes in which an object names the model that it asks, best first."""
 _NO_SETTING = re.compile("key|secret|token|url|client|cache|verbose|log|_id$", re.I)
 """Attributes that do not change the meaning of a score, or must not be read."""
 _PLACEHOLDER = re.compile(r"{{[#{]?\s*(\w+)")
 """A variable of a prompt of autoevals."""
 _SETTINGS = ("model", "model_name", "temperature", "instruction", "language")
-"""What is read of an object that a metric holds."""
+"""Attributes that are read of an object that a metric holds."""
 
 
 class Foreign(Evaluator):
@@ -60,17 +60,17 @@ class Foreign(Evaluator):
         self.name = name or getattr(target, "name", None) or type(target).__name__
         self.needs = frozenset(self.inferred() if needs is None else needs)
         self.scale = scale
-        self.label = f"{self.distribution} {_installed(self.distribution)}"
+        self.label = f"{self.distribution} {_version_of(self.distribution)}"
         embeds = any("embedding" in key for key in _attributes(target))
         self.cost_class = "k calls" if self.model else "embedding" if embeds else "free"
 
     @property
     def judge_id(self) -> str | None:
-        """The model that the package asks; None where it tells none."""
+        """The model that the package asks; None where it names none."""
         return self.model
 
     def settings(self) -> Mapping[str, Any]:
-        """What was configured, for the version."""
+        """The configured settings, for the version."""
         return _configured(self.target)
 
     def inferred(self) -> Iterable[str]:
@@ -83,7 +83,7 @@ class Foreign(Evaluator):
         return failed.model_copy(update={"retriable": failed.status == "error" and self.cost_class != "free"})
 
     async def run(self, case: Case) -> Outcome:
-        """Score one case without recording what the package tells of its calls."""
+        """Score one case without recording the calls of the package."""
         return await self._attempt(case, [])
 
     @abstractmethod
@@ -98,9 +98,9 @@ def _attributes(target: Any) -> dict[str, Any]:
 def _configured(target: Any) -> dict[str, Any]:
     """The attributes that parameters of the constructor set; an object may keep results beside them."""
     constructors = [vars(layer)["__init__"] for layer in type(target).__mro__[:-1] if "__init__" in vars(layer)]
-    names = {name for each in constructors for name in inspect.signature(each).parameters}
-    held = {name: getattr(target, name, getattr(target, f"_{name}", None)) for name in sorted(names)}
-    return {name: _setting(value) for name, value in held.items() if not _NO_SETTING.search(name)}
+    names = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
+    values = {name: getattr(target, name, getattr(target, f"_{name}", None)) for name in sorted(names)}
+    return {name: _setting(value) for name, value in values.items() if not _NO_SETTING.search(name)}
 
 
 def _setting(value: Any) -> Any:
@@ -108,49 +108,51 @@ def _setting(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _setting(each) for key, each in value.items() if not _NO_SETTING.search(str(key))}
+        return {str(key): _setting(item) for key, item in value.items() if not _NO_SETTING.search(str(key))}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_setting(each) for each in value]
-    known = {key: getattr(value, key, None) for key in _SETTINGS}
+        return [_setting(item) for item in value]
     kind = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
-    plain = {key: each for key, each in known.items() if isinstance(each, (str, int, float))}
+    attributes = {key: getattr(value, key, None) for key in _SETTINGS}
+    plain = {key: item for key, item in attributes.items() if isinstance(item, (str, int, float))}
     return {"type": getattr(kind, "__qualname__", str(kind)), **plain}
 
 
 def _model_in(target: Any) -> str | None:
     """The name of the model that a metric asks: its own attribute, or that of an object it holds."""
-    held = [getattr(each, "__self__", each) for key, each in _attributes(target).items() if "embedding" not in key]
-    for value in (target, *held):
+    attributes = [
+        getattr(item, "__self__", item) for key, item in _attributes(target).items() if "embedding" not in key
+    ]
+    for value in (target, *attributes):
         for key in _MODEL:
-            found = getattr(value, key, None) or getattr(getattr(value, "metadata", None), key, None)
-            name = found() if inspect.ismethod(found) else found
+            name = getattr(value, key, None) or getattr(getattr(value, "metadata", None), key, None)
+            name = name() if inspect.ismethod(name) else name
             if isinstance(name, str) and name:
                 return name
     return None
 
 
-def _installed(distribution: str) -> str:
-    return next((each.version for each in distributions(name=distribution)), "unknown")
+def _version_of(distribution: str) -> str:
+    return next((installed.version for installed in distributions(name=distribution)), "unknown")
 
 
-def _given(case: Case) -> dict[str, Any]:
+def _present(case: Case) -> dict[str, Any]:
     """The fields of the case that have a value, as strings."""
-    found = {
+    fields = {
         "query": case.query,
         "response": case.response,
         "contexts": None if case.contexts is None else list(case.texts),
         "reference": "\n".join(case.references) or None,
         "second_response": case.second_response,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
-def _ours(owner: str, names: Iterable[str]) -> list[str]:
+def _case_fields(owner: str, names: Iterable[str]) -> list[str]:
     """Our fields for the names of another package; raises `ConfigurationError` for one that a case never has."""
-    wanted = list(names)
-    if unknown := [name for name in wanted if name not in _FIELD_OF]:
+    names = list(names)
+    if unknown := [name for name in names if name not in _FIELD_OF]:
         raise ConfigurationError(f"{owner} needs {unknown[0]!r}; a case has {', '.join(_FIELDS)}")
-    return [_FIELD_OF[name] for name in wanted]
+    return [_FIELD_OF[name] for name in names]
 
 
 def _required(function: Any) -> list[str]:
@@ -170,16 +172,16 @@ class LlamaIndexEvaluator(Foreign):
         return {**super().settings(), "prompts": {key: value.get_template() for key, value in prompts.items()}}
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
-        given = dict.fromkeys(("query", "response", "contexts")) | _given(case)
+        fields = dict.fromkeys(("query", "response", "contexts")) | _present(case)
         try:
-            found = await self.target.aevaluate(**given)
+            result = await self.target.aevaluate(**fields)
         except ValueError as error:
             if "must be provided" in str(error):
-                raise MissingField(*(key for key, value in given.items() if value is None)) from None
+                raise MissingField(*(key for key, value in fields.items() if value is None)) from None
             raise
-        if getattr(found, "invalid_result", False):
-            raise Unreadable(getattr(found, "invalid_reason", None) or "the evaluator called its result invalid")
-        return Outcome(score=found.score, passing=found.passing, explanation=found.feedback)
+        if getattr(result, "invalid_result", False):
+            raise Unreadable(getattr(result, "invalid_reason", None) or "the evaluator called its result invalid")
+        return Outcome(score=result.score, passing=result.passing, explanation=result.feedback)
 
 
 class RagasMetric(Foreign):
@@ -195,19 +197,19 @@ class RagasMetric(Foreign):
     def inferred(self) -> Iterable[str]:
         """The required columns, or the parameters of `ascore`."""
         older = getattr(self.target, "required_columns", {}).get("SINGLE_TURN")
-        return _ours(self.name, _required(self.target.ascore) if older is None else sorted(older))
+        return _case_fields(self.name, _required(self.target.ascore) if older is None else sorted(older))
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         names = {"query": "user_input", "contexts": "retrieved_contexts"}
-        fields = {names.get(key, key): value for key, value in _given(case).items()}
+        fields = {names.get(key, key): value for key, value in _present(case).items()}
         if hasattr(self.target, "single_turn_ascore"):
             from ragas import SingleTurnSample  # type: ignore[import-not-found]  # there already: it made the target
 
             fields.pop("second_response", None)
             return Outcome(score=float(await self.target.single_turn_ascore(SingleTurnSample(**fields))))
-        wanted = inspect.signature(self.target.ascore).parameters
-        found = await self.target.ascore(**{key: value for key, value in fields.items() if key in wanted})
-        return Outcome(score=float(found.value), explanation=found.reason)
+        parameters = inspect.signature(self.target.ascore).parameters
+        result = await self.target.ascore(**{key: value for key, value in fields.items() if key in parameters})
+        return Outcome(score=float(result.value), explanation=result.reason)
 
 
 class DeepEvalMetric(Foreign):
@@ -217,33 +219,33 @@ class DeepEvalMetric(Foreign):
 
     def inferred(self) -> Iterable[str]:
         """Those of a G-Eval metric; others say what is missing when they are asked."""
-        wanted = getattr(self.target, "evaluation_params", None) or ()
-        return _ours(self.name, (each.value for each in wanted))
+        params = getattr(self.target, "evaluation_params", None) or ()
+        return _case_fields(self.name, (param.value for param in params))
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         from deepeval.errors import MissingTestCaseParamsError  # type: ignore[import-not-found]  # there already
         from deepeval.test_case import LLMTestCase  # type: ignore[import-not-found]
 
-        given, metric = _given(case), copy.copy(self.target)
+        fields, metric = _present(case), copy.copy(self.target)
         test = LLMTestCase(
-            input=given.get("query", ""),
-            actual_output=given.get("response"),
-            expected_output=given.get("reference"),
-            retrieval_context=given.get("contexts"),
+            input=fields.get("query", ""),
+            actual_output=fields.get("response"),
+            expected_output=fields.get("reference"),
+            retrieval_context=fields.get("contexts"),
         )
         try:
             score = await metric.a_measure(test)
         except MissingTestCaseParamsError as missing:
             raise MissingField(str(missing)) from None
         finally:
-            calls += self._told(metric)
+            calls += self._calls(metric)
         return Outcome(score=score, passing=metric.success, explanation=metric.reason)
 
-    def _told(self, metric: Any) -> list[JudgeCall]:
-        """What the metric tells of its calls, as one."""
-        cost, given, got = (getattr(metric, key, None) for key in ("evaluation_cost", "input_tokens", "output_tokens"))
-        call = JudgeCall(model=self.model or "", input_tokens=given, output_tokens=got, cost_usd=cost)
-        return [] if cost is None and not given else [call]
+    def _calls(self, metric: Any) -> list[JudgeCall]:
+        """Cost and tokens of the metric's calls, as one call; none where it tells neither."""
+        cost, sent, received = (getattr(metric, k, None) for k in ("evaluation_cost", "input_tokens", "output_tokens"))
+        call = JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
+        return [] if cost is None and not sent else [call]
 
 
 class AutoevalsScorer(Foreign):
@@ -258,25 +260,26 @@ class AutoevalsScorer(Foreign):
     def inferred(self) -> Iterable[str]:
         """The fields that a classifier's prompt names; others say what is missing when they are asked."""
         texts = (message.get("content", "") for message in getattr(self.target, "messages", None) or ())
-        named = {name for text in texts for name in _PLACEHOLDER.findall(text)}
-        return {"response", *(_FIELD_OF[name] for name in named if name in _FIELD_OF)}
+        variables = {name for text in texts for name in _PLACEHOLDER.findall(text)}
+        return {"response", *(_FIELD_OF[name] for name in variables if name in _FIELD_OF)}
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
-        given = _given(case)
+        fields = _present(case)
         names = {"query": "input", "contexts": "context"}
-        extra = {theirs: given[ours] for ours, theirs in names.items() if ours in given}
+        extra = {name: fields[field] for field, name in names.items() if field in fields}
+        output, expected = fields.get("response"), fields.get("reference")
         try:
-            found = await self.target.eval_async(output=given.get("response"), expected=given.get("reference"), **extra)
+            result = await self.target.eval_async(output=output, expected=expected, **extra)
         except ValueError as error:
             missing = re.search(r"requires (?:an? )?(\w+) value", str(error))
             if missing is None:
                 raise
             raise MissingField(_FIELD_OF.get(missing[1], missing[1])) from None
-        if found.error is not None:
-            raise Unreadable(str(found.error))
-        if found.score is None:
+        if result.error is not None:
+            raise Unreadable(str(result.error))
+        if result.score is None:
             raise MissingField("anything to score")
-        return Outcome(score=found.score, explanation=(found.metadata or {}).get("rationale"))
+        return Outcome(score=result.score, explanation=(result.metadata or {}).get("rationale"))
 
 
 class TruLensMetric(Foreign):
@@ -289,19 +292,19 @@ class TruLensMetric(Foreign):
 
     def inferred(self) -> Iterable[str]:
         """The parameters of its function that have no default."""
-        return _ours(self.name, _required(self.target.imp))
+        return _case_fields(self.name, _required(self.target.imp))
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         from trulens.core.feedback.endpoint import Endpoint  # type: ignore[import-not-found]  # there already
 
-        given, fields = _given(case), {}
+        fields, arguments = _present(case), {}
         for name, parameter in inspect.signature(self.target.imp).parameters.items():
-            ours = _FIELD_OF.get(name)
-            if ours in given and (parameter.default is parameter.empty):
-                value = given[ours]
+            field = _FIELD_OF.get(name)
+            if field in fields and parameter.default is parameter.empty:
+                value = fields[field]
                 many = "list" in str(parameter.annotation).lower()
-                fields[name] = "\n\n".join(value) if isinstance(value, list) and not many else value
-        found, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **fields)
+                arguments[name] = "\n\n".join(value) if isinstance(value, list) and not many else value
+        result, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **arguments)
         cost = tally()
         if cost.n_requests:
             calls.append(
@@ -312,8 +315,8 @@ class TruLensMetric(Foreign):
                     cost_usd=cost.cost,
                 )
             )
-        score, given = found if isinstance(found, tuple) else (found, None)
-        reasons = given.items() if isinstance(given, Mapping) else ()
+        score, details = result if isinstance(result, tuple) else (result, None)
+        reasons = details.items() if isinstance(details, Mapping) else ()
         reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)
         return Outcome(score=float(score), explanation=reason)
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragpulse_evaluators.errors import nearest
+
 __all__ = ("Case", "Context", "Turn")
 
 
@@ -23,7 +25,7 @@ def _clean_or_empty(value: Any) -> Any:
 
 TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
 ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-"""Where retrieved objects have their text and id: as in `ragpulse.attributes`, which this package must not import."""
+"""Attributes of retrieved objects with text and id, as in `ragpulse.attributes`; this package must not import it."""
 
 COLUMNS = {
     "question": "query",
@@ -96,8 +98,8 @@ def node_text(node: Any) -> str:
 
 def _identity(item: Any) -> Any:
     """The first id under `ID_KEYS`; None without one."""
-    found = (getattr(item, key, None) for key in ID_KEYS)
-    return next((value for value in found if isinstance(value, str | int)), None)
+    values = (getattr(item, key, None) for key in ID_KEYS)
+    return next((value for value in values if isinstance(value, str | int)), None)
 
 
 def _maybe_str(value: Any) -> str | None:
@@ -136,10 +138,9 @@ def _history(value: Any) -> Any:
         elif item["role"] == "user":
             turns.append({"query": item["content"]})
         elif item["role"] == "assistant":
-            last = turns[-1] if turns and "response" not in turns[-1] else {}
-            turns[-1:] = (
-                [{**last, "response": item["content"]}] if last else [*turns[-1:], {"response": item["content"]}]
-            )
+            if not turns or "response" in turns[-1]:
+                turns.append({})
+            turns[-1]["response"] = item["content"]
     return tuple(turns)
 
 
@@ -162,7 +163,7 @@ def _reference(value: Any) -> Any:
 
 
 class Case(BaseModel):
-    """What is known of one answered question; every field is optional."""
+    """One answered question as far as it is known; every field is optional."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -198,10 +199,13 @@ class Case(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _hint(cls, data: Any) -> Any:
-        """Refuse the column names of other packages with ours."""
+        """Refuse an unknown field with the name that is meant: ours for a column of another package, or the nearest."""
         for name in data if isinstance(data, Mapping) else ():
-            if name in COLUMNS:
-                raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
+            if name not in cls.model_fields:
+                if name in COLUMNS:
+                    raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
+                hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
+                raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
         return data
 
     @property
@@ -235,8 +239,9 @@ class Case(BaseModel):
     ) -> Case:
         """Read a LlamaIndex-shaped answer (`.response`, `.source_nodes[*].get_content()`), a string or a mapping."""
         if isinstance(response, Mapping):
-            given = {field: response[field] for field in cls.model_fields if field in response}
-            return cls.model_validate(given | _present(query=query, reference=reference))
+            fields = {field: response[field] for field in cls.model_fields if field in response}
+            overrides = {"query": query, "reference": reference}
+            return cls.model_validate(fields | {key: value for key, value in overrides.items() if value is not None})
         if isinstance(response, str):
             return cls(query=query, response=response, reference=_reference(reference))
         answer = getattr(response, "response", None)
@@ -247,10 +252,6 @@ class Case(BaseModel):
             contexts=None if nodes is None else tuple(_node(item) for item in nodes),
             reference=_reference(reference),
         )
-
-
-def _present(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _node(item: Any) -> Context:

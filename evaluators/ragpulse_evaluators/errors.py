@@ -115,9 +115,9 @@ class NoRecording(JudgeError):
     retriable = False
 
 
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`; did you mean 'x'?`, or nothing when no name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -127,6 +127,6 @@ def excerpt(text: str, size: int = 80) -> str:
     return line if len(line) <= size else line[: size - 1] + "…"
 
 
-def unreadable(wanted: str, text: str) -> NoReturn:
+def unreadable(expected: str, text: str) -> NoReturn:
     """Raise `Unreadable` that says what was expected and how the text begins."""
-    raise Unreadable(f"expected {wanted}, got {excerpt(text)!r}")
+    raise Unreadable(f"expected {expected}, got {excerpt(text)!r}")

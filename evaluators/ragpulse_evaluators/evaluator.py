@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
-from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
@@ -24,7 +24,7 @@ __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcom
 _SEVERAL, _INSTRUCTIONS, _REPLY = 4, 500, 300
 """Calls, and tokens of each beside the case, of a user's class that asks a judge."""
 CostClass = Literal["free", "embedding", "1 call", "k calls"]
-"""What one case costs: nothing, an embedding, one judge call, several."""
+"""The cost of one case: nothing, an embedding, one judge call, several."""
 
 
 class Evaluator(ABC):
@@ -54,10 +54,10 @@ class Evaluator(ABC):
     threshold: float | None = None
     """On the native scale: passing from here on (up to here, where lower is better)."""
     params: Mapping[str, Any] = MappingProxyType({})
-    """What was configured; part of the version."""
+    """The configured parameters; part of the version."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass that runs something else says itself whether that waits."""
+        """A subclass with another `run` is not `immediate`, unless it says so."""
         super().__init_subclass__(**options)
         if {"run", "_attempt", "__call__"} & cls.__dict__.keys() and "immediate" not in cls.__dict__:
             cls.immediate = False
@@ -110,7 +110,7 @@ class Evaluator(ABC):
 
     @property
     def revision(self) -> str:
-        """What stands beside the version: the hand-set label, or the digest of the code where that is the version."""
+        """Shown beside the version: the hand-set label, or the digest of the code where the label is the version."""
         return (self.source_digest or self.label) if self.version == self.label else self.label
 
     def _code(self) -> Callable[..., Any]:
@@ -125,19 +125,25 @@ class Evaluator(ABC):
     def estimate(self, case: Case) -> Estimate:
         """Judge calls and tokens of this case, repairs apart; zero where no judge is asked.
 
-        A class of a user that asks a judge and says nothing better is taken to ask with the whole case each time.
+        By default each call of a user's class is counted with the whole case in it.
         """
         calls = 0 if not self.wants_judge else 1 if self.cost_class == "1 call" else _SEVERAL
+        return self._estimate(case, calls=calls, instructions=_INSTRUCTIONS, reply=_REPLY)
+
+    def _estimate(self, case: Case, *, calls: int, instructions: int, reply: int, repairs: int = 0) -> Estimate:
+        """So many calls with the whole case and so many tokens of instructions in each."""
         if not calls or any(case.lacks(field) for field in self.needs):
             return Estimate()
-        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
-        tokens = _INSTRUCTIONS + sum(count_tokens(text) for text in texts if text)
+        turns = (text for turn in case.history or () for text in (turn.query, turn.response))
+        texts = (case.query, case.response, case.second_response, *case.references, *case.texts, *turns)
+        tokens = instructions + sum(count_tokens(text) for text in texts if text)
+        longest = max_tokens_of(self.judge)
         return Estimate(
             calls=calls,
             input_tokens=calls * tokens,
-            output_tokens=calls * _REPLY,
-            max_input_tokens=calls * tokens,
-            max_output_tokens=calls * max_tokens_of(self.judge),
+            output_tokens=calls * reply,
+            max_input_tokens=(calls + repairs) * tokens + repairs * longest,
+            max_output_tokens=(calls + repairs) * longest,
         )
 
     async def __call__(self, case: Case) -> EvaluationResult:
@@ -145,8 +151,7 @@ class Evaluator(ABC):
         calls: list[JudgeCall] = []
         try:
             self._demand(case)
-            found = as_outcome(await self._attempt(case, calls))
-            return self._settle(case, found, calls)
+            return self._settle(case, as_outcome(await self._attempt(case, calls)), calls)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a failure is a value, never raised
             return self._failure(case, calls, error)
 
@@ -163,12 +168,12 @@ class Evaluator(ABC):
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         del calls
-        found = await asyncio.to_thread(self.run, case) if self._may_block else self.run(case)
-        return await found if inspect.isawaitable(found) else found
+        value = await asyncio.to_thread(self.run, case) if self._may_block else self.run(case)
+        return await value if inspect.isawaitable(value) else value
 
     @cached_property
     def _may_block(self) -> bool:
-        """Whether a user wrote it without `async`: it runs in a thread, so that others go on meanwhile."""
+        """Whether a user's code is not `async`: it runs in a thread, and other cases go on meanwhile."""
         code = self._code()
         return not _is_own(code) and not inspect.iscoroutinefunction(code if inspect.isroutine(code) else self.run)
 
@@ -177,26 +182,27 @@ class Evaluator(ABC):
         if missing:
             raise MissingField(*missing)
 
-    def _settle(self, case: Case, found: Outcome | EvaluationResult, calls: list[JudgeCall]) -> EvaluationResult:
-        if isinstance(found, EvaluationResult):
+    def _settle(self, case: Case, outcome: Outcome | EvaluationResult, calls: list[JudgeCall]) -> EvaluationResult:
+        """The result of an outcome: normalized by the scale, passing by the threshold."""
+        if isinstance(outcome, EvaluationResult):
             own = {"evaluator": self.name, "version": self.version, "judge": self.judge_id, "case": case}
-            return found.model_copy(update={**own, "calls": found.calls or tuple(calls)})
-        normalized, passing = found.normalized, found.passing
-        if found.score is not None:
+            return outcome.model_copy(update={**own, "calls": outcome.calls or tuple(calls)})
+        normalized, passing = outcome.normalized, outcome.passing
+        if outcome.score is not None:
             if normalized is None:
-                normalized = self.scale.normalize(found.score)
+                normalized = self.scale.normalize(outcome.score)
             if passing is None and self.threshold is not None:
-                passing = self.scale.passes(found.score, self.threshold)
+                passing = self.scale.passes(outcome.score, self.threshold)
         return self._result(
             case,
             calls,
-            score=found.score,
+            score=outcome.score,
             normalized=normalized,
             passing=passing,
-            label=found.label,
-            explanation=found.explanation,
-            parts=dict(found.parts),
-            ci95=found.ci95,
+            label=outcome.label,
+            explanation=outcome.explanation,
+            parts=dict(outcome.parts),
+            ci95=outcome.ci95,
         )
 
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
@@ -224,7 +230,7 @@ class Function(Evaluator):
     """A plain function as an evaluator: its parameter names say which case fields it needs.
 
     `case` and `trace` receive the whole case and the facts of its run; parameters with a default that are no case field
-    are options. The number of a user's function is kept as it is and normalized when it lies in 0..1 or in `scale`.
+    are options. The score is the function's number; it is normalized when it lies in 0..1 or in `scale`.
     """
 
     parser = "function"
@@ -256,15 +262,12 @@ class Function(Evaluator):
 
     def run(self, case: Case) -> Any:
         """Call the function with the fields it names."""
-        given = {name: _read(case, field) for name, field in self._fields.items()}
-        return self.function(**given, **self.params_of_function())
+        fields = {name: case if field == "case" else getattr(case, field) for name, field in self._fields.items()}
+        options = {key: value for key, value in self.params.items() if key != "threshold"}
+        return self.function(**fields, **options)
 
     def _code(self) -> Callable[..., Any]:
         return self.function
-
-    def params_of_function(self) -> dict[str, Any]:
-        """The options handed to the function: every parameter but the threshold."""
-        return {key: value for key, value in self.params.items() if key != "threshold"}
 
 
 class _UserFunction(Function):
@@ -275,17 +278,13 @@ class _UserFunction(Function):
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether this project wrote it: what a user's function waits for is not known."""
+    """Whether the function belongs to this package; a user's function may wait."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
-
-
-def _read(case: Case, field: str) -> Any:
-    return case if field == "case" else getattr(case, field)
 
 
 def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Which case field each parameter receives, and which fields are required."""
-    received: dict[str, str] = {}
+    fields: dict[str, str] = {}
     required: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():
         field = _ALIASES.get(name, name)
@@ -293,14 +292,15 @@ def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple
         if name in params or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         if field in _FIELDS or field in ("case", "trace"):
-            received[name] = field
+            fields[name] = field
             if not optional and field in _FIELDS:
                 required.append(field)
         elif not optional:
-            known = sorted(_FIELDS | {"case", "trace"})
-            hint = nearest(name, known) or f"; known are {', '.join(known)}"
+            names = sorted(_FIELDS | {"case", "trace"})
+            ours = COLUMNS.get(name)
+            hint = f"; it is called {ours!r}" if ours else nearest(name, names) or f"; known are {', '.join(names)}"
             raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field{hint}")
-    return received, required
+    return fields, required
 
 
 @overload

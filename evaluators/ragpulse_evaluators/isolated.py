@@ -19,7 +19,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -29,7 +28,7 @@ from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
 from ragpulse_evaluators.evaluator import Estimate, Evaluator
 from ragpulse_evaluators.isolated_child import Source, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
-from ragpulse_evaluators.registry import Entry, Registry
+from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 _START_S = 120.0
@@ -41,6 +40,11 @@ _CHILD = (
 """The modules of the parent are found wherever it found them."""
 _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
+_COPIED = (
+    *("__doc__", "name", "label", "language", "params", "needs", "scale", "cost_class"),
+    *("judge", "wants_judge", "takes_all", "version", "source_digest"),
+)
+"""Attributes that are those of the user's evaluator."""
 Message = dict[str, Any]
 Relay = Callable[[Message], Awaitable[Message]]
 """Puts a question of the child to the judge; returns the reply for the child."""
@@ -48,14 +52,14 @@ Relay = Callable[[Message], Awaitable[Message]]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one evaluator may use."""
+    """The resources that one evaluator may use."""
 
     time_s: float = 30.0
     """For one case, counted again from each reply of the judge; beyond it the process is killed."""
     memory_mb: int = 2048
     """Address space of one process (POSIX only)."""
     processes: int = 2
-    """How many cases of one evaluator may be scored at once."""
+    """The number of cases of one evaluator that may be scored at once."""
 
 
 def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluator | Entry:
@@ -63,8 +67,8 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
 
     A YAML file holds no code: its evaluator stays in this process.
     """
-    kind, place = source
-    if kind == "file" and not place.endswith(".py"):
+    kind, path = source
+    if kind == "file" and not path.endswith(".py"):
         return item
     if isinstance(item, Evaluator):
         return _isolated(item, source, item.name, {}, limits)
@@ -72,29 +76,22 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
     def factory(**params: Any) -> Evaluator:
         return _isolated(item.factory(**params), source, item.name, params, limits)
 
-    known = inspect.signature(item.factory).parameters
-    factory.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=known[name].default if name in known else None
-            )
-            for name in Registry([item]).accepts(item.name)
-        ]
-    )
+    defaults = {p.name: p.default for p in inspect.signature(item.factory).parameters.values()}
+    set_keywords(factory, parameters_of(item.factory), defaults)
     return replace(item, factory=factory)
 
 
-def _isolated(made: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Isolated:
+def _isolated(evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Isolated:
     setup = {
         "source": source,
         "name": name,
         "params": {key: value for key, value in params.items() if key not in _OWN_OBJECTS},
         "resolves": "resolve" in params,
-        "judged": made.wants_judge or made.judge is not None,
+        "judged": evaluator.wants_judge or evaluator.judge is not None,
         "limits": asdict(limits),
     }
     try:
-        return Isolated(made, pickle.dumps(setup), limits)
+        return Isolated(evaluator, pickle.dumps(setup), limits)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigurationError(f"{name}: its process cannot receive the parameters: {error}") from None
 
@@ -102,36 +99,24 @@ def _isolated(made: Evaluator, source: Source, name: str, params: Mapping[str, A
 class Isolated(Evaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
-    def __init__(self, made: Evaluator, setup: bytes, limits: Limits) -> None:
-        super().__init__(threshold=made.threshold)
-        self.__doc__ = made.__doc__
-        self.name, self.label, self.language, self.params = made.name, made.label, made.language, made.params
-        self.needs, self.scale, self.cost_class = made.needs, made.scale, made.cost_class
-        self.judge, self.wants_judge, self.takes_all = made.judge, made.wants_judge, made.takes_all
-        self.limits, self._made, self._children = limits, made, _Children(setup, limits)
-
-    @cached_property
-    def version(self) -> str:
-        """That of the user's evaluator."""
-        return self._made.version
-
-    @cached_property
-    def source_digest(self) -> str | None:
-        """That of the user's evaluator."""
-        return self._made.source_digest
+    def __init__(self, evaluator: Evaluator, setup: bytes, limits: Limits) -> None:
+        super().__init__(threshold=evaluator.threshold)
+        for name in _COPIED:
+            setattr(self, name, getattr(evaluator, name))
+        self.limits, self._evaluator, self._children = limits, evaluator, _Children(setup, limits)
 
     @property
     def judge_id(self) -> str | None:
         """That of the judge it is given, or of the model that a metric of another package asks."""
-        return self._made.judge_id if self.judge is None else self.judge.id
+        return self._evaluator.judge_id if self.judge is None else self.judge.id
 
     def fingerprint(self) -> dict[str, Any]:
         """That of the user's evaluator."""
-        return self._made.fingerprint()
+        return self._evaluator.fingerprint()
 
     def estimate(self, case: Case) -> Estimate:
         """That of the user's evaluator."""
-        return self._made.estimate(case)
+        return self._evaluator.estimate(case)
 
     async def run(self, case: Case) -> EvaluationResult:
         """Score one case in a child process; raises EvaluatorStopped where it ends or takes too long."""
@@ -155,16 +140,16 @@ class Isolated(Evaluator):
         try:
             assert self.judge is not None, "the child has a judge where this process has one"
             judge = with_sampling(self.judge, **sampling) if sampling else self.judge
-            answered = await judge.ask(**question, schema=schema and _as_model(**schema))
+            answers = await judge.ask(**question, schema=schema and _as_model(**schema))
         except Exception as error:  # noqa: BLE001 - the boundary: the evaluator in the child receives it
             calls.extend(getattr(error, "calls", ()))  # a request without a reply may be billed all the same
             return {"error": (type(error).__name__, str(error), getattr(error, "retriable", False))}
-        calls.extend(answered)
-        return {"calls": [call.model_dump(mode="json") for call in answered]}
+        calls.extend(answers)
+        return {"calls": [call.model_dump(mode="json") for call in answers]}
 
 
 def _facts(judge: Judge) -> Message:
-    """What an evaluator may read of its judge."""
+    """The attributes that an evaluator may read of its judge."""
     temperature = getattr(judge, "temperature", None)
     return {"id": judge.id, "model": model_of(judge), "temperature": temperature, "max_tokens": max_tokens_of(judge)}
 
@@ -210,8 +195,8 @@ class _Children:
         child = await _Child.start()
         try:
             failure = (await child.ask(self._setup, _START_S)).get("failure")
-        except EvaluatorStopped as stopped:
-            failure = str(stopped)
+        except EvaluatorStopped as error:
+            failure = str(error)
         if failure:
             await child.aclose()
             raise EvaluatorStopped(f"the evaluator was not loaded in its process: {failure}")
@@ -244,14 +229,14 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process runs."""
         return self._process.returncode is None
 
     async def ask(self, request: bytes, within_s: float, relay: Relay = _no_judge) -> Message:
         """Return the reply; raises EvaluatorStopped, and then the process is gone, as after a cancellation."""
         questions: set[asyncio.Task[None]] = set()
 
-        def answered(task: asyncio.Task[None]) -> None:
+        def finish(task: asyncio.Task[None]) -> None:
             questions.discard(task)
             if not questions and not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time() + within_s)
@@ -262,7 +247,7 @@ class _Child:
                 while "question" in (reply := await self._receive()):
                     limit.reschedule(None)  # the judge has limits of its own
                     questions.add(task := asyncio.create_task(self._answer(reply, relay)))
-                    task.add_done_callback(answered)
+                    task.add_done_callback(finish)
             return reply
         except TimeoutError:
             await self.aclose()
@@ -274,7 +259,7 @@ class _Child:
             raise
         finally:
             for task in questions:
-                task.remove_done_callback(answered)
+                task.remove_done_callback(finish)
                 task.cancel()
 
     async def aclose(self) -> None:
@@ -293,9 +278,9 @@ class _Child:
         reply: Message = json.loads(await self._replies.readexactly(size))
         return reply
 
-    async def _answer(self, asked: Message, relay: Relay) -> None:
-        reply = await relay(asked["question"])
-        self._requests.write(framed(pickle.dumps(reply | {"number": asked["number"]})))
+    async def _answer(self, message: Message, relay: Relay) -> None:
+        reply = await relay(message["question"])
+        self._requests.write(framed(pickle.dumps(reply | {"number": message["number"]})))
 
     async def _end(self) -> str:
         """Say how the process ended."""

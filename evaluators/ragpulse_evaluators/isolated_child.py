@@ -17,18 +17,16 @@ import pickle
 import queue
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from typing import Any, BinaryIO, Self
 
-from pydantic import BaseModel
-
 from ragpulse_evaluators import errors
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judges.protocol import Message
+from ragpulse_evaluators.judges.protocol import BaseJudge, Question
 from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
@@ -44,10 +42,10 @@ def framed(payload: bytes) -> bytes:
 
 
 class _Link:
-    """The pipes to the parent; a thread sorts what comes into cases and the judge's replies."""
+    """The pipes to the parent; a thread sorts requests into cases and the judge's replies."""
 
     def __init__(self) -> None:
-        """Take standard input and output; what the evaluator prints goes to standard error."""
+        """Take over standard input and output; the evaluator's prints go to standard error."""
         self._requests: BinaryIO = os.fdopen(os.dup(0), "rb")
         self._replies: BinaryIO = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
@@ -55,7 +53,7 @@ class _Link:
         self.setup: dict[str, Any] = self._receive()
         self.cases: queue.SimpleQueue[tuple[Case, dict[str, Any] | None] | None] = queue.SimpleQueue()
         self._numbers, self._writing = count(), threading.Lock()
-        self._asked: dict[int, Future[dict[str, Any]]] = {}
+        self._pending: dict[int, Future[dict[str, Any]]] = {}
         threading.Thread(target=self._sort, daemon=True).start()
 
     def send(self, **reply: Any) -> None:
@@ -67,14 +65,14 @@ class _Link:
     async def ask(self, **question: Any) -> dict[str, Any]:
         """Have the parent put a question to its judge."""
         number, reply = next(self._numbers), Future[dict[str, Any]]()
-        self._asked[number] = reply
+        self._pending[number] = reply
         _end_in(0)  # the judge's time is not the evaluator's
         self.send(question=question, number=number)
         try:
             return await asyncio.wrap_future(reply)
         finally:
-            self._asked.pop(number, None)
-            if not self._asked:
+            self._pending.pop(number, None)
+            if not self._pending:
                 _end_in(self.setup["limits"]["time_s"] + _GRACE_S)
 
     def _receive(self) -> Any:
@@ -86,45 +84,33 @@ class _Link:
         while (request := self._receive()) is not None:
             if isinstance(request, tuple):
                 self.cases.put(request)
-            elif (asked := self._asked.get(request["number"])) and asked.set_running_or_notify_cancel():
-                asked.set_result(request)
+            elif (reply := self._pending.get(request["number"])) and reply.set_running_or_notify_cancel():
+                reply.set_result(request)
         self.cases.put(None)
-        if self._asked:
+        if self._pending:
             os._exit(0)  # the parent is gone: nobody answers
 
 
-class RelayedJudge:
-    """The judge of the parent's process, asked over the pipe: gate, budget, cache and records are there."""
+class RelayedJudge(BaseJudge):
+    """The judge of the parent's process, asked over the pipe: gate, budget, cache and records are there.
+
+    `facts` are the attributes of the parent's judge, which every copy shares; they come with the case.
+    """
 
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._sampling: dict[str, Any] = {}
-        self._facts: dict[str, Any] = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
+        self.facts: dict[str, Any] = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
 
-    def describe(self, facts: Mapping[str, Any]) -> None:
-        """Take over id, model and sampling parameters, which every copy shares."""
-        self._facts.update(facts)
+    def __getattr__(self, name: str) -> Any:
+        if name in ("temperature", "max_tokens", "model"):
+            return (self.facts | self._sampling)[name]
+        raise AttributeError(name)
 
     @property
     def id(self) -> str:
         """The id of the parent's judge."""
-        return str(self._facts["id"])
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        return str(self._facts["model"])
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature that questions are put at."""
-        found: float | None = self._sampling.get("temperature", self._facts["temperature"])
-        return found
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens of one reply."""
-        return int(self._sampling.get("max_tokens", self._facts["max_tokens"]))
+        return str(self.facts["id"])
 
     def with_sampling(self, **changes: Any) -> Self:
         """The same judge with other sampling parameters."""
@@ -132,33 +118,25 @@ class RelayedJudge:
         changed._sampling = {**self._sampling, **changes}
         return changed
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
+    async def answer(self, question: Question) -> list[JudgeCall]:
         """Ask the parent; raises what its judge raised, as an error of this package."""
+        schema = question.schema
         reply = await self._link.ask(
-            messages=[dict(message) for message in messages],
-            n=n,
+            messages=[dict(message) for message in question.messages],
+            n=question.n,
             schema=schema and {"name": schema.__name__, "schema": schema.model_json_schema()},
-            logprobs=logprobs,
+            logprobs=question.logprobs,
             sampling=self._sampling,
         )
         if "error" in reply:
-            raise _raised(*reply["error"])
+            raise _judge_error(*reply["error"])
         return [JudgeCall.model_validate(call) for call in reply["calls"]]
 
 
-def _raised(kind: str, text: str, retriable: bool) -> errors.JudgeError:
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, errors.JudgeError):
-        error = known(text)
-    else:
-        error = errors.JudgeError(f"{kind}: {text}")
+def _judge_error(name: str, text: str, retriable: bool) -> errors.JudgeError:
+    kind: Any = getattr(errors, name, None)
+    known = isinstance(kind, type) and issubclass(kind, errors.JudgeError)
+    error = kind(text) if known else errors.JudgeError(f"{name}: {text}")
     error.retriable = retriable
     return error
 
@@ -169,7 +147,7 @@ def main() -> None:
     _restrict(link.setup["limits"]["memory_mb"])
     judge = RelayedJudge(link)
     try:
-        evaluator = _made(link.setup, judge)
+        evaluator = _load(link.setup, judge)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: the parent reports why there is none
         link.send(failure=f"{type(error).__name__}: {error}")
         return
@@ -178,13 +156,13 @@ def main() -> None:
         while (request := link.cases.get()) is not None:
             case, facts = request
             if facts is not None:
-                judge.describe(facts)
+                judge.facts.update(facts)
                 evaluator.judge = judge
-            if not _scored(link, runner, evaluator, case):
+            if not _score(link, runner, evaluator, case):
                 return  # what filled the memory may still be held; the next case gets a new process
 
 
-def _scored(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
+def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
     """Score a case; returns whether there is memory for another."""
     limits = link.setup["limits"]
     _end_in(limits["time_s"] + _GRACE_S)
@@ -215,14 +193,14 @@ def _end_in(seconds: float) -> None:
         signal.alarm(math.ceil(seconds))
 
 
-def _made(setup: Mapping[str, Any], judge: RelayedJudge) -> Evaluator:
+def _load(setup: Mapping[str, Any], judge: RelayedJudge) -> Evaluator:
     """Make the evaluator as the parent did; its judge is the parent's."""
     from ragpulse_evaluators.loading import load, load_module  # imports all families, which the parent may not need
     from ragpulse_evaluators.registry import default_registry
 
-    kind, place = setup["source"]
+    kind, path_or_name = setup["source"]
     registry = default_registry() if setup["resolves"] else Registry(())
-    registry = registry.with_(*(load if kind == "file" else load_module)(place))
+    registry = registry.with_(*(load if kind == "file" else load_module)(path_or_name))
     return registry.get(setup["name"], judge=judge if setup["judged"] else None, **setup["params"])
 
 

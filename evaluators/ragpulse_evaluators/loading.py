@@ -18,7 +18,7 @@ from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Entry, Registry, default_registry
+from ragpulse_evaluators.registry import Entry, Registry, default_registry, set_keywords
 
 __all__ = ("configure_evaluators", "load", "load_module")
 
@@ -32,11 +32,11 @@ def load(path: str | Path) -> list[Evaluator | Entry]:
     """
     path = Path(path)
     if not path.is_file():
-        beside = [file.name for file in path.parent.glob("*") if file.suffix in _SUFFIXES]
-        raise ConfigurationError(f"{path} is no file{nearest(path.name, beside)}")
+        siblings = [file.name for file in path.parent.glob("*") if file.suffix in _SUFFIXES]
+        raise ConfigurationError(f"{path} is no file{nearest(path.name, siblings)}")
     if path.suffix not in _SUFFIXES:
         raise ConfigurationError(f"{path}: evaluators are loaded from .py, .yaml or .yml files")
-    return _found_in(_imported(path), path) if path.suffix == ".py" else [_from_yaml(path)]
+    return _evaluators_of(_import(path), path) if path.suffix == ".py" else [_from_yaml(path)]
 
 
 def load_module(name: str) -> list[Evaluator | Entry]:
@@ -45,24 +45,24 @@ def load_module(name: str) -> list[Evaluator | Entry]:
         module = importlib.import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
-            raise _wrong(name, missing) from missing
+            raise _load_error(name, missing) from missing
         package = sys.modules.get(missing.name.rpartition(".")[0])
-        beside = [found.name for found in pkgutil.iter_modules(package and package.__path__)]
-        hint = nearest(missing.name.rpartition(".")[2], beside)
+        siblings = [module.name for module in pkgutil.iter_modules(package and package.__path__)]
+        hint = nearest(missing.name.rpartition(".")[2], siblings)
         raise ConfigurationError(f"there is no module {missing.name!r}{hint}") from None
-    except (Exception, SystemExit) as failed:
-        raise _wrong(name, failed) from failed
-    return _found_in(module, Path(name))
+    except (Exception, SystemExit) as failure:
+        raise _load_error(name, failure) from failure
+    return _evaluators_of(module, Path(name))
 
 
-def _found_in(module: ModuleType, path: Path) -> list[Evaluator | Entry]:
-    found = [item for value in vars(module).values() if (item := _loaded(value, module, path)) is not None]
-    if not found:
+def _evaluators_of(module: ModuleType, path: Path) -> list[Evaluator | Entry]:
+    items = [item for value in vars(module).values() if (item := _as_item(value, module, path)) is not None]
+    if not items:
         raise ConfigurationError(f"{path} holds no evaluator: decorate a function with @evaluator")
-    return found
+    return items
 
 
-def _imported(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     name = f"ragpulse_loaded_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, "a .py path always has a spec"
@@ -71,48 +71,45 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles of the file look their module up by name
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as failed:
+    except (Exception, SystemExit) as failure:
         del sys.modules[name]
-        raise _wrong(path, failed) from failed
+        raise _load_error(path, failure) from failure
     return module
 
 
-def _wrong(place: str | Path, failed: BaseException) -> ConfigurationError:
-    """What is wrong with a file or module, with the innermost line of it that failed."""
-    file = str(Path(place).absolute())
-    if isinstance(failed, SyntaxError):
-        line = failed.lineno if failed.filename == file else None
+def _load_error(path_or_name: str | Path, failure: BaseException) -> ConfigurationError:
+    """The error of a file or module, with the innermost of its lines that failed."""
+    file = str(Path(path_or_name).absolute())
+    if isinstance(failure, SyntaxError):
+        line = failure.lineno if failure.filename == file else None
     else:
-        frames = traceback.extract_tb(failed.__traceback__)
+        frames = traceback.extract_tb(failure.__traceback__)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
-    return ConfigurationError(f"{place}{f':{line}' if line else ''}: {type(failed).__name__}: {failed}")
+    return ConfigurationError(f"{path_or_name}{f':{line}' if line else ''}: {type(failure).__name__}: {failure}")
 
 
-def _loaded(value: Any, module: ModuleType, path: Path) -> Evaluator | Entry | None:
+def _as_item(value: Any, module: ModuleType, path: Path) -> Evaluator | Entry | None:
     if isinstance(value, (Evaluator, Entry)):
         return value
-    own = inspect.isclass(value) and value.__module__ == module.__name__
-    if not own or not issubclass(value, Evaluator) or inspect.isabstract(value) or not value.name:
+    defined_here = inspect.isclass(value) and value.__module__ == module.__name__
+    if not defined_here or not issubclass(value, Evaluator) or inspect.isabstract(value) or not value.name:
         return None
     return _entry(value.name, value, value, path, value.__doc__)
 
 
 def _from_yaml(path: Path) -> Entry:
     spec = read_spec(path)
-    named = spec if spec.name else spec.model_copy(update={"name": path.stem})
-    factory = partial(CustomYaml, spec=named.model_dump(exclude_none=True))
-    return _entry(
-        str(named.name), factory, CustomYaml(spec=named.model_dump(exclude_none=True)), path, spec.description
-    )
+    values = {"name": path.stem} | spec.model_dump(exclude_none=True)
+    return _entry(values["name"], partial(CustomYaml, spec=values), CustomYaml(spec=values), path, spec.description)
 
 
-def _entry(name: str, factory: Any, like: Any, path: Path, description: str | None) -> Entry:
+def _entry(name: str, factory: Any, sample: Any, path: Path, description: str | None) -> Entry:
     return Entry(
         name=name,
         factory=factory,
-        needs=tuple(sorted(like.needs)),
-        scale=like.scale,
-        cost_class=like.cost_class,
+        needs=tuple(sorted(sample.needs)),
+        scale=sample.scale,
+        cost_class=sample.cost_class,
         source=path.name,
         description=(description or "").strip().partition("\n")[0],
         example=f'get_evaluator("{name}")',
@@ -124,31 +121,30 @@ def configure_evaluators(
 ) -> Registry:
     """A registry that also knows the configured evaluators: each spec has `name`, `use` and the parameters of `use`.
 
-    Each is made once here, so that a wrong one raises `ConfigurationError` (with the nearest name) at once.
+    Each is made once here: a wrong one raises `ConfigurationError` at once, with the nearest name.
     """
-    wider = registry or default_registry()
+    registry = registry or default_registry()
     for spec in specs:
         params = dict(spec)
         name, use = params.pop("name", None), params.pop("use", None)
         if not isinstance(name, str) or not isinstance(use, str):
             raise ConfigurationError(f"a configured evaluator has a name and a use: {dict(spec)}")
-        wider = wider.with_(_configured(wider, name, use, params, judge))
-    return wider
+        registry = registry.with_(_configured(registry, name, use, params, judge))
+    return registry
 
 
 def _configured(registry: Registry, name: str, use: str, params: Mapping[str, Any], judge: str | Judge | None) -> Entry:
     def factory(**options: Any) -> Evaluator:
-        made = registry.get(use, **{"judge": judge, **params, **options})
-        made.name = name
-        return made
+        evaluator = registry.get(use, **{"judge": judge, **params, **options})
+        evaluator.name = name
+        return evaluator
 
     if use in registry.names and not registry.accepts(use):
         raise ConfigurationError(f"evaluator {name!r}: {use!r} is ready made; use it by its own name")
     try:
         sample = factory()
-    except ConfigurationError as wrong:
-        raise ConfigurationError(f"evaluator {name!r}: {wrong}") from None
-    keywords = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in registry.accepts(use)]
-    factory.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    shown = ", ".join(f"{key}={value!r}" for key, value in params.items())
-    return _entry(name, factory, sample, Path("configuration"), f"{use} with {shown}" if shown else use)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"evaluator {name!r}: {error}") from None
+    set_keywords(factory, dict.fromkeys(registry.accepts(use), Any), {})
+    values = ", ".join(f"{key}={value!r}" for key, value in params.items())
+    return _entry(name, factory, sample, Path("configuration"), f"{use} with {values}" if values else use)

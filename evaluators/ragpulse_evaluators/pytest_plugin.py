@@ -38,19 +38,19 @@ def _assert_quality(
 
     results = next(iter(evaluate_sync(cases, evaluator, **options).values()))
     summary = summarize(results)
-    found = summary.normalized
-    value = None if found is None else (found.lo if sure and found.lo is not None else found.estimate)
-    lost = 1.0 - summary.counts["ok"] / max(summary.n, 1)
-    if value is None or value < at_least or lost > unscored:
+    mean = summary.normalized
+    value = None if mean is None else (mean.lo if sure and mean.lo is not None else mean.estimate)
+    unscored_share = 1.0 - summary.counts["ok"] / max(summary.n, 1)
+    if value is None or value < at_least or unscored_share > unscored:
         pytest.fail(f"{summary}; wanted at least {at_least:g}\n{_worst(results)}", pytrace=False)
     return summary
 
 
-def _worst(results: Sequence[EvaluationResult], shown: int = 3) -> str:
+def _worst(results: Sequence[EvaluationResult], count: int = 3) -> str:
     """The lowest and the unscored results, with the evaluator's explanation."""
     ranked = sorted(results, key=lambda result: -1.0 if result.normalized is None else result.normalized)
     lines = []
-    for result in ranked[:shown]:
+    for result in ranked[:count]:
         unit = result.status if result.normalized is None else f"{result.normalized:.2f}"
         lines.append(f"  {unit}: {result.query or ''} → {(result.response or '')[:80]} ({result.explanation or ''})")
     return "\n".join(lines)

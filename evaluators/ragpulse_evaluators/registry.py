@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator, nearest
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
@@ -23,7 +28,7 @@ __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator",
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
-_SEEDS_NAMES = {
+_OTHER_NAMES = {
     "score_threshold": "threshold",
     "enforce_consensus": "consensus",
     "yaml_specs": "spec",
@@ -42,7 +47,7 @@ _OFFERED = ("judge", "embedder", "language", "prompts")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A registered evaluator: how it is made, and what a person should know before using it.
+    """A registered evaluator: its factory, and the facts that a person needs before using it.
 
     Each family lists its entries in `ENTRIES: tuple[Entry, ...]`.
     """
@@ -64,28 +69,62 @@ class Entry:
     packages: tuple[str, ...] = ()
     """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
     install: str = ""
-    """What to install for those packages, e.g. `ragpulse[text]`."""
+    """The distribution that brings those packages, e.g. `ragpulse[text]`."""
     former: Mapping[str, str] = field(default_factory=dict)
     """Label of an earlier version to how its scores meant something else; said where a limit may stem from it."""
 
     @classmethod
     def of(
-        cls, made: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
+        cls, kind: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
     ) -> Entry:
         """The entry of an evaluator class: name, needs, scale and cost are those of the class.
 
         The description is by default the first line of the docstring; `options` are the parameters in the example.
         """
+        described: dict[str, Any] = {
+            "name": kind.name,
+            "factory": kind,
+            "needs": tuple(field for field in Case.model_fields if field in kind.needs),
+            "scale": kind.scale,
+            "cost_class": kind.cost_class,
+            "source": source,
+            "description": description or (kind.__doc__ or "").strip().partition("\n")[0],
+            "example": f'get_evaluator("{kind.name}"{options and ", "}{options})',
+        }
+        return cls(**described | fields)
+
+    @classmethod
+    def of_function(
+        cls,
+        function: Callable[..., Any],
+        *,
+        source: str,
+        description: str,
+        options: str = "",
+        scale: Scale | None = None,
+        threshold: bool = False,
+    ) -> Entry:
+        """The entry of a function of case fields: its keyword-only parameters are those of the evaluator.
+
+        `threshold` says whether the evaluator also takes a threshold.
+        """
+        defaults = {p.name: p.default for p in _signature(function) if p.kind is p.KEYWORD_ONLY}
+        types = {name: kind for name, kind in parameters_of(function).items() if name in defaults}
+
+        @wraps(function)
+        def factory(**params: Any) -> Evaluator:
+            return Function(function, scale=scale or Scale(), **defaults | params)
+
+        set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
+        example = factory()
         return cls(
-            name=made.name,
-            factory=made,
-            needs=tuple(field for field in Case.model_fields if field in made.needs),
-            scale=made.scale,
-            cost_class=made.cost_class,
+            name=example.name,
+            factory=factory,
+            needs=tuple(field for field in Case.model_fields if field in example.needs),
+            scale=example.scale,
             source=source,
-            description=description or (made.__doc__ or "").strip().partition("\n")[0],
-            example=f'get_evaluator("{made.name}"{options and ", "}{options})',
-            **fields,
+            description=description,
+            example=f'get_evaluator("{example.name}"{options and ", "}{options})',
         )
 
     def check_packages(self) -> None:
@@ -102,10 +141,10 @@ class Registry:
         self._entries = _unique(entries)
         self._instances = {instance.name: instance for instance in instances}
 
-    def with_(self, *added: Evaluator | Entry) -> Registry:
+    def with_(self, *items: Evaluator | Entry) -> Registry:
         """A registry with these added; a ready evaluator hides an entry of the same name."""
-        entries = [item for item in added if isinstance(item, Entry)]
-        instances = [item for item in added if isinstance(item, Evaluator)]
+        entries = [item for item in items if isinstance(item, Entry)]
+        instances = [item for item in items if isinstance(item, Evaluator)]
         return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
 
     @property
@@ -124,102 +163,146 @@ class Registry:
         `judge`, `embedder`, `language` and `prompts` are passed to evaluators that take them, so that one call serves a
         mixed list; any other unknown parameter raises `ConfigurationError`.
         """
-        plain, _, version = name.partition("@")
-        ready = self._instances.get(plain)
-        made = self._make(plain, params) if ready is None else _equipped(ready, params)
-        if version and made.label != version and not made.version.startswith(version):
-            raise UnknownEvaluator(f"{plain} has version {made.version} (label {made.label}), not {version!r}")
-        return made
+        plain_name, _, version = name.partition("@")
+        instance = self._instances.get(plain_name)
+        evaluator = self._make(plain_name, params) if instance is None else _with_judge(instance, params)
+        if version and evaluator.label != version and not evaluator.version.startswith(version):
+            raise UnknownEvaluator(
+                f"{plain_name} has version {evaluator.version} (label {evaluator.label}), not {version!r}"
+            )
+        return evaluator
 
     def accepts(self, name: str) -> list[str]:
         """Parameter names of an entry, sorted; empty for a ready evaluator."""
-        return sorted(_parameters(self._entries[name].factory)) if name in self._entries else []
+        return sorted(parameters_of(self._entries[name].factory)) if name in self._entries else []
 
     def _make(self, name: str, params: Mapping[str, Any]) -> Evaluator:
         entry = self._entries.get(name)
         if entry is None:
             raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
         entry.check_packages()
-        accepted = _parameters(entry.factory)
-        given = _judge_ready(params)
-        chosen = {k: v for k, v in given.items() if k in accepted or k not in _OFFERED}
-        if unknown := [key for key in chosen if key not in accepted]:
-            ours = _SEEDS_NAMES.get(unknown[0])
+        accepted = parameters_of(entry.factory)
+        offered = _with_ready_judge(params)
+        taken = {key: value for key, value in offered.items() if key in accepted or key not in _OFFERED}
+        if unknown := [key for key in taken if key not in accepted]:
+            ours = _OTHER_NAMES.get(unknown[0])
             hint = f"; it is called {ours!r} here" if ours in accepted else nearest(unknown[0], accepted)
             raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{hint}")
         if "resolve" in accepted:
-            chosen["resolve"] = self._resolver(given)
-        if missing := sorted(_required(entry.factory) - set(chosen)):
+            taken["resolve"] = self._resolver(offered)
+        if missing := sorted(_required(entry.factory) - set(taken)):
             raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
-        return entry.factory(**chosen)
+        _check_values(name, accepted, taken)
+        try:
+            evaluator = entry.factory(**taken)
+        except ConfigurationError:
+            raise
+        except Exception as failure:  # the boundary: a user's constructor
+            raise ConfigurationError(f"{name}: {type(failure).__name__}: {failure}") from failure
+        _check_threshold(evaluator)
+        return evaluator
 
     def _resolver(self, outer: Mapping[str, Any]) -> Any:
         shared = {key: value for key, value in outer.items() if key in _OFFERED}
         return lambda name, **params: self.get(name, **shared | params)
 
 
-def _equipped(ready: Evaluator, params: Mapping[str, Any]) -> Evaluator:
-    """A ready evaluator; one that was made without the judge it needs is copied with the given judge."""
-    given = _judge_ready(params)
-    if unknown := sorted(set(given) - set(_OFFERED)):
-        raise ConfigurationError(f"{ready.name} is an instance and takes no parameter {unknown[0]!r}")
-    if not ready.wants_judge or ready.judge is not None or given.get("judge") is None:
-        return ready
-    equipped = copy.copy(ready)
-    equipped.judge = given["judge"]
-    return equipped
+def _with_judge(instance: Evaluator, params: Mapping[str, Any]) -> Evaluator:
+    """The instance; a copy with the judge of the parameters where the instance needs one and has none."""
+    options = _with_ready_judge(params)
+    if unknown := sorted(set(options) - set(_OFFERED)):
+        raise ConfigurationError(f"{instance.name} is an instance and takes no parameter {unknown[0]!r}")
+    if not instance.wants_judge or instance.judge is not None or options.get("judge") is None:
+        return instance
+    copied = copy.copy(instance)
+    copied.judge = options["judge"]
+    return copied
 
 
-def _judge_ready(params: Mapping[str, Any]) -> dict[str, Any]:
+def _with_ready_judge(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with `judge`, `api_base` and `api_key` made into one judge."""
-    given = dict(params)
-    access = {key: given.pop(key) for key in _ACCESS if given.get(key) is not None}
-    if isinstance(given.get("judge"), str):
-        given["judge"] = as_judge(given["judge"], **access)
+    merged = dict(params)
+    access = {key: merged.pop(key) for key in _ACCESS if merged.get(key) is not None}
+    if isinstance(merged.get("judge"), str):
+        merged["judge"] = as_judge(merged["judge"], **access)
     return {
-        key: value for key, value in given.items() if not (key in _OFFERED and value is None) and key not in _ACCESS
+        key: value for key, value in merged.items() if not (key in _OFFERED and value is None) and key not in _ACCESS
     }
 
 
 def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in entries:
-        if entry.name in found:
+        if entry.name in by_name:
             raise ConfigurationError(f"two evaluators are called {entry.name!r}")
-        found[entry.name] = entry
-    return found
+        by_name[entry.name] = entry
+    return by_name
+
+
+def _check_values(name: str, accepted: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a value that its parameter's type does not allow; objects are not checked."""
+    for key, value in params.items():
+        if key in ("judge", "embedder"):  # whatever makes them says what is wrong
+            continue
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(accepted[key], config=ConfigDict(arbitrary_types_allowed=True))
+            adapter.validate_json(json.dumps(value), strict=True)
+        except ValidationError as failure:
+            raise ConfigurationError(f"{name}: {key}={value!r}: {failure.errors()[0]['msg']}") from None
+        except (TypeError, PydanticUserError, SchemaError):  # an object, or a type that pydantic cannot read
+            continue
+
+
+def _check_threshold(evaluator: Evaluator) -> None:
+    scale, threshold = evaluator.scale, evaluator.threshold
+    if (
+        threshold is None
+        or scale.kind == "open"
+        or scale.lo <= threshold <= (math.inf if scale.hi is None else scale.hi)
+    ):
+        return
+    ends = f"{scale.lo:g}.." + ("" if scale.hi is None else f"{scale.hi:g}")
+    raise ConfigurationError(f"{evaluator.name}: threshold={threshold:g} is outside the scale {ends}")
 
 
 @cache
-def _parameters(factory: Any) -> frozenset[str]:
-    """Keyword names a factory takes, through the constructors it inherits from."""
+def parameters_of(factory: Any) -> Mapping[str, Any]:
+    """Names and types of the keywords that a factory takes, through the constructors it inherits from."""
     if isinstance(factory, partial):
-        return _parameters(factory.func) - set(factory.keywords)
+        return {name: kind for name, kind in parameters_of(factory.func).items() if name not in factory.keywords}
     if not inspect.isclass(factory):
-        return frozenset(_keywords(factory))
-    names: set[str] = set()
-    for layer in factory.__mro__:
-        if "__init__" in vars(layer):
-            names |= _keywords(vars(layer)["__init__"])
-            if not _takes_any(vars(layer)["__init__"]):
-                break
-    return frozenset(names - {"self"})
+        return _keywords(factory)
+    names: dict[str, Any] = {}
+    for constructor in (vars(layer)["__init__"] for layer in factory.__mro__ if "__init__" in vars(layer)):
+        names = _keywords(constructor) | names
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in _signature(constructor)):
+            break
+    return {name: kind for name, kind in names.items() if name != "self"}
 
 
-def _keywords(function: Any) -> set[str]:
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds}
+def _keywords(function: Any) -> dict[str, Any]:
+    try:
+        types = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # a name that is imported for type checkers only; a callable object
+        types = {}
+    named = [p.name for p in _signature(function) if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return {name: types.get(name, Any) for name in named}
+
+
+def set_keywords(factory: Any, types: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Give a factory that takes `**params` the keywords of these types; a default is None where none is known."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, kind, default=defaults.get(name)) for name in types]
+    factory.__annotations__, factory.__signature__ = dict(types), inspect.Signature(parameters)
+
+
+def _signature(function: Any) -> Iterable[inspect.Parameter]:
+    return inspect.signature(function).parameters.values()
 
 
 @cache
 def _required(factory: Any) -> frozenset[str]:
-    parameters = inspect.signature(factory).parameters.values()
-    return frozenset(p.name for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
-
-
-def _takes_any(function: Any) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return frozenset(p.name for p in _signature(factory) if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
 
 
 @cache
@@ -232,10 +315,10 @@ def default_registry() -> Registry:
 
 def _flat(items: Iterable[Any]) -> list[Evaluator | Entry]:
     """Entry points may name an evaluator, an entry, or a tuple of them."""
-    found: list[Evaluator | Entry] = []
+    flat: list[Evaluator | Entry] = []
     for item in items:
-        found += [item] if isinstance(item, (Evaluator, Entry)) else list(item)
-    return found
+        flat += [item] if isinstance(item, (Evaluator, Entry)) else list(item)
+    return flat
 
 
 def get_evaluator(

@@ -1,4 +1,4 @@
-"""What an evaluator returns, on which scale, and the result that is made of it: case → evaluator → result."""
+"""The outcome of an evaluator, its scale, and the result made of both: case → evaluator → result."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an evaluator's `run` found, before scale and threshold are applied."""
+    """The value of an evaluator's `run`, before scale and threshold are applied."""
 
     score: float | None = None
     """On the native scale of the metric; None where the metric says there is nothing to score."""
@@ -80,7 +80,7 @@ class Outcome:
     parts: Mapping[str, Any] = field(default_factory=dict)
     ci95: tuple[float, float] | None = None
     normalized: float | None = None
-    """Set it only where the scale cannot say (a target of one's own); else the scale does."""
+    """Set it only where the scale cannot say (a target); else the scale does."""
 
 
 def _finite(value: Any) -> bool:
@@ -121,13 +121,8 @@ class EvaluationResult(BaseModel):
         if not isinstance(data, dict) or (_finite(data.get("score")) and _finite(data.get("normalized"))):
             return data
         explanation = data.get("explanation") or "the score is not a finite number"
-        return data | {
-            "status": "invalid",
-            "score": None,
-            "normalized": None,
-            "passing": None,
-            "explanation": explanation,
-        }
+        nothing = dict.fromkeys(("score", "normalized", "passing"))
+        return data | nothing | {"status": "invalid", "explanation": explanation}
 
     @classmethod
     def of(cls, evaluator: Any, **values: Any) -> EvaluationResult:
@@ -140,13 +135,13 @@ class EvaluationResult(BaseModel):
         return self.normalized
 
     @property
-    def feedback(self) -> str | None:
-        """LlamaIndex's name for `explanation`."""
+    def reasoning(self) -> str | None:
+        """PolyEval's name for `explanation`."""
         return self.explanation
 
     @property
-    def reasoning(self) -> str | None:
-        """PolyEval's name for `explanation`."""
+    def feedback(self) -> str | None:
+        """LlamaIndex's name for `explanation`."""
         return self.explanation
 
     @property
@@ -197,7 +192,7 @@ class Scale:
         if not math.isfinite(score):
             raise Unreadable(f"{score} is not a finite number")
         if self.kind == "open":
-            return self._turned(score) if 0.0 <= score <= 1.0 else None
+            return self._oriented(score) if 0.0 <= score <= 1.0 else None
         if self.hi is None:
             return None
         if not self.lo - 1e-9 <= score <= self.hi + 1e-9:
@@ -206,9 +201,9 @@ class Scale:
             score = (score - self.lo) / (self.hi - self.lo)
         elif self.kind == "ratio":
             score = score / self.hi
-        return self._turned(min(1.0, max(0.0, score)))
+        return self._oriented(min(1.0, max(0.0, score)))
 
-    def _turned(self, unit: float) -> float:
+    def _oriented(self, unit: float) -> float:
         return 1.0 - unit if self.reverse else unit
 
     def passes(self, score: float, threshold: float) -> bool:
@@ -245,7 +240,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Outcome:
     value = {key: item for key, item in renamed.items() if key is not None}
     if isinstance(value.get("score"), bool):
         value = {"passing": value["score"], **value, "score": float(value["score"])}
-    known = {field.name for field in fields(Outcome)}
-    if unknown := sorted(set(value) - known):
-        raise Unreadable(f"unknown keys {unknown}; known are {sorted(known)}")
+    keys = {field.name for field in fields(Outcome)}
+    if unknown := sorted(set(value) - keys):
+        raise Unreadable(f"unknown keys {unknown}; known are {sorted(keys)}")
     return Outcome(**value)

@@ -7,13 +7,14 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.evaluator import evaluator as as_evaluator
+from ragpulse_evaluators.evaluator import evaluator as function_evaluator
 from ragpulse_evaluators.judges.cache import CachedJudge, JudgeCache
 from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge, Gate, GatedJudge
 from ragpulse_evaluators.judges.litellm import LLMJudge, as_judge, prices
@@ -25,14 +26,16 @@ __all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_respon
 
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
-Found = TypeVar("Found")
+Value = TypeVar("Value")
+Cases = Case | Mapping[str, Any] | Iterable[Case | Mapping[str, Any]]
+"""One case, or several."""
 Named = str | Evaluator | Callable[..., Any] | Any
 """A name, an evaluator, a plain function of case fields, or an evaluator of another package."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How often an unreachable judge is asked again, and after which waits."""
+    """Retries of an unreachable judge: their number and the waits between them."""
 
     times: int = 3
     """Attempts beyond the first; only results marked `retriable` are attempted again."""
@@ -46,7 +49,7 @@ class Retry:
 
 
 async def evaluate(
-    cases: Iterable[Case | Mapping[str, Any]],
+    cases: Cases,
     evaluators: Named | Sequence[Named],
     *,
     judge: str | Judge | None = None,
@@ -63,32 +66,35 @@ async def evaluate(
 ) -> dict[str, list[EvaluationResult]]:
     """Score every case with every evaluator; name → results in the order of the cases.
 
-    `params` are per name, `shared` (language, api_base, ...) go to every evaluator that knows them. `concurrency`
-    bounds cases in flight over all evaluators, and the requests to `judge`. `max_usd` is a hard limit: a question that
-    might exceed it is not asked and becomes an `error` result (`prices_usd`: per input and output token, where the
-    model's price is not known). Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises
-    `ConfigurationError` before the first question for unknown names and parameters, and where a judge is needed but
-    none given.
+    `params` are per name. `shared` are for all: `api_base` and `api_key` for the judge, `language` and `prompts` for
+    the evaluators that take them; each must know any other parameter. `concurrency` bounds the cases in flight
+    over all evaluators, and the requests to `judge`. `max_usd` is a hard limit: a question that might exceed it is not
+    asked and becomes an `error` result. `prices_usd` are USD per input and output token, where the model's price is
+    not known. Metrics over a set (accuracy, pass_rate, ...) return a list of one result. Raises `ConfigurationError`
+    before the first question: for unknown names, wrong parameters and a missing judge.
     """
-    seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in cases]
-    asked = _judge(judge, shared, cache, max_usd, prices_usd, concurrency)
-    wanted = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
-    made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
-    tasks = [_Task(evaluator, index) for evaluator in made.values() for index in _indices(evaluator, seen)]
+    if concurrency < 1:
+        raise ConfigurationError(f"concurrency is at least 1, not {concurrency}")
+    sequence = [cases] if isinstance(cases, (Case, Mapping)) else cases
+    checked = [case if isinstance(case, Case) else Case.model_validate(case) for case in sequence]
+    limited = _limited(judge, shared, cache, max_usd, prices_usd, concurrency)
+    items = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
+    shared |= {"judge": limited, "embedder": embedder}
+    by_name = _by_name(items, registry or default_registry(), params or {}, shared)
+    tasks = [(name, task) for name, evaluator in by_name.items() for task in _tasks(evaluator, checked)]
     try:
-        results = await _run(tasks, seen, concurrency, _bar(progress), retry or Retry())
+        results = await _run([task for _, task in tasks], concurrency, _bar(progress), retry or Retry())
     finally:
-        for each in made.values():
-            await close_judge(each.judge)
-    found: dict[str, list[EvaluationResult]] = {name: [] for name in made}
-    names = {id(evaluator): name for name, evaluator in made.items()}
-    for task, result in zip(tasks, results, strict=True):
-        found[names[id(task.evaluator)]].append(result)
-    return found
+        for evaluator in by_name.values():
+            await close_judge(evaluator.judge)
+    grouped: dict[str, list[EvaluationResult]] = {name: [] for name in by_name}
+    for (name, _), result in zip(tasks, results, strict=True):
+        grouped[name].append(result)
+    return grouped
 
 
 def evaluate_sync(
-    cases: Iterable[Case | Mapping[str, Any]], evaluators: Named | Sequence[Named], **options: Any
+    cases: Cases, evaluators: Named | Sequence[Named], **options: Any
 ) -> dict[str, list[EvaluationResult]]:
     """`evaluate` for code without an event loop; raises `ConfigurationError` inside one (a notebook)."""
     if _loop_runs():
@@ -111,15 +117,15 @@ def evaluate_response(
 
     async def score() -> EvaluationResult:
         case = Case.from_response(response, query=query, reference=reference)
-        found = await evaluate([case], [evaluator], **options)
-        return next(iter(found.values()))[0]
+        ((result,),) = (await evaluate([case], [evaluator], **options)).values()
+        return result
 
     return run_or_await(score())
 
 
-def run_or_await(work: Coroutine[Any, Any, Found]) -> Found:
+def run_or_await(work: Coroutine[Any, Any, Value]) -> Value:
     """The result of a coroutine where no event loop runs, else the coroutine itself, to be awaited."""
-    return cast(Found, work) if _loop_runs() else asyncio.run(work)
+    return cast(Value, work) if _loop_runs() else asyncio.run(work)
 
 
 def _loop_runs() -> bool:
@@ -158,29 +164,22 @@ async def evaluate_queries(
 
 
 async def _ask_engine(engine: Any, query: str) -> Any:
-    ask = getattr(engine, "aquery", None)
-    if ask is not None:
-        return await ask(query)
-    plain = getattr(engine, "query", engine)
-    answer = plain(query) if inspect.iscoroutinefunction(plain) else await asyncio.to_thread(plain, query)
+    if hasattr(engine, "aquery"):
+        return await engine.aquery(query)
+    ask = getattr(engine, "query", engine)
+    answer = ask(query) if inspect.iscoroutinefunction(ask) else await asyncio.to_thread(ask, query)
     return await answer if inspect.isawaitable(answer) else answer
 
 
-@dataclass(frozen=True)
-class _Task:
-    evaluator: Evaluator
-    index: int | None
-    """None: the whole set."""
-
-    def start(self, cases: Sequence[Case]) -> Awaitable[EvaluationResult]:
-        return self.evaluator.over(cases) if self.index is None else self.evaluator(cases[self.index])
+Task = Callable[[], Awaitable[EvaluationResult]]
 
 
-def _indices(evaluator: Evaluator, cases: Sequence[Case]) -> Sequence[int | None]:
-    return [None] if evaluator.takes_all else range(len(cases))
+def _tasks(evaluator: Evaluator, cases: Sequence[Case]) -> list[Task]:
+    """One for each case, or one for the whole set."""
+    return [partial(evaluator.over, cases)] if evaluator.takes_all else [partial(evaluator, case) for case in cases]
 
 
-def _judge(
+def _limited(
     judge: str | Judge | None,
     shared: dict[str, Any],
     cache: JudgeCache | None,
@@ -188,40 +187,46 @@ def _judge(
     prices_usd: tuple[float, float] | None,
     concurrency: int,
 ) -> Judge | None:
+    """The judge behind cache, gate and budget; takes `api_base` and `api_key` out of `shared`."""
     access = {key: shared.pop(key) for key in ("api_base", "api_key") if key in shared}
-    asked = as_judge(judge, **access)
-    if asked is None:
+    limited = as_judge(judge, **access)
+    if limited is None:
         return None
     if max_usd is not None:
-        known = prices_usd or (prices(asked.model) if isinstance(asked, LLMJudge) else None)
-        if known is None:
+        price = prices_usd or (prices(limited.model) if isinstance(limited, LLMJudge) else None)
+        if price is None:
             raise ConfigurationError(
-                f"no price is known for {asked.id}: pass prices_usd=(per input token, per output token)"
+                f"no price is known for {limited.id}: pass prices_usd=(per input token, per output token)"
             )
-        asked = BudgetedJudge(asked, Budget(max_usd), known)
-    asked = GatedJudge(asked, Gate(concurrency))
-    return asked if cache is None else CachedJudge(asked, cache)
+        limited = BudgetedJudge(limited, Budget(max_usd), price)
+    limited = GatedJudge(limited, Gate(concurrency))
+    return limited if cache is None else CachedJudge(limited, cache)
 
 
-def _made(
-    wanted: Sequence[Named], registry: Registry, params: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
+def _by_name(
+    items: Sequence[Named], registry: Registry, params: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
 ) -> dict[str, Evaluator]:
-    made: dict[str, Evaluator] = {}
-    for item in wanted:
-        one = registry.get(item, **{**shared, **params.get(item, {})}) if isinstance(item, str) else _ready(item)
-        key = item if isinstance(item, str) else one.name
-        if key in made:
-            key = f"{one.name}@{one.version}"
-        if one.wants_judge and one.judge is None:
-            raise ConfigurationError(f"{one.name} needs a judge: pass judge='provider/model'")
-        made[key] = one
-    return made
+    """The evaluators by the name under which their results are returned."""
+    if unknown := [name for name in params if name not in items]:
+        hint = nearest(unknown[0], [name for name in items if isinstance(name, str)])
+        raise ConfigurationError(f"params are given for {unknown[0]!r}, which is not asked for{hint}")
+    by_name: dict[str, Evaluator] = {}
+    for item in items:
+        if isinstance(item, str):
+            name, evaluator = item, registry.get(item, **{**shared, **params.get(item, {})})
+        else:
+            evaluator = _as_evaluator(item)
+            name = evaluator.name
+        if evaluator.wants_judge and evaluator.judge is None:
+            raise ConfigurationError(f"{evaluator.name} needs a judge: pass judge='provider/model'")
+        by_name[f"{evaluator.name}@{evaluator.version}" if name in by_name else name] = evaluator
+    return by_name
 
 
-def _ready(item: Any) -> Evaluator:
+def _as_evaluator(item: Any) -> Evaluator:
     if isinstance(item, Evaluator):
         return item
-    return as_evaluator(item) if inspect.isroutine(item) else adapt(item)
+    return function_evaluator(item) if inspect.isroutine(item) else adapt(item)
 
 
 def _bar(progress: Progress) -> Callable[[int, int], None]:
@@ -241,11 +246,7 @@ def _print_bar(done: int, total: int) -> None:
 
 
 async def _run(
-    tasks: Sequence[_Task],
-    cases: Sequence[Case],
-    concurrency: int,
-    report: Callable[[int, int], None],
-    retry: Retry,
+    tasks: Sequence[Task], concurrency: int, report: Callable[[int, int], None], retry: Retry
 ) -> list[EvaluationResult]:
     """A fixed number of workers takes the tasks in order."""
     results: dict[int, EvaluationResult] = {}
@@ -253,20 +254,20 @@ async def _run(
 
     async def work() -> None:
         for position, task in pending:
-            results[position] = await _with_retry(task, cases, retry)
+            results[position] = await _with_retry(task, retry)
             report(len(results), len(tasks))
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(max(1, min(concurrency, len(tasks)))):
+        for _ in range(min(concurrency, len(tasks))):
             group.create_task(work())
     return [results[position] for position in range(len(tasks))]
 
 
-async def _with_retry(task: _Task, cases: Sequence[Case], retry: Retry) -> EvaluationResult:
-    result = await task.start(cases)
+async def _with_retry(task: Task, retry: Retry) -> EvaluationResult:
+    result = await task()
     for attempt in range(retry.times):
         if not result.retriable:
             break
         await asyncio.sleep(retry.wait(attempt))
-        result = await task.start(cases)
+        result = await task()
     return result

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
@@ -42,8 +42,8 @@ def is_json(response: str, *, fenced: bool = False) -> Outcome:
     """True where the answer is one JSON value (RFC 8259) and nothing else."""
     try:
         read(response, fenced=fenced)
-    except ValueError as wrong:
-        return _failed(str(wrong))
+    except ValueError as error:
+        return _failed(str(error))
     return Outcome(score=1.0, passing=True)
 
 
@@ -54,47 +54,43 @@ def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool 
     where a reference is itself no JSON.
     """
     try:
-        given = read(response, fenced=fenced)
-    except ValueError as wrong:
-        return _failed(f"the answer is no JSON: {wrong}")
+        answer = read(response, fenced=fenced)
+    except ValueError as error:
+        return _failed(f"the answer is no JSON: {error}")
     try:
-        found = [difference(given, _wanted(text)) for text in nonempty_references(reference)]
+        differences = [difference(answer, _read_reference(text)) for text in nonempty_references(reference)]
     except RecursionError:
         raise Unreadable("nested too deeply to be compared") from None
-    if None in found:
+    if None in differences:
         return Outcome(score=1.0, passing=True)
-    return _failed(found[0] or "")
+    return _failed(differences[0] or "")
 
 
-def _wanted(text: str) -> Any:
+def _read_reference(text: str) -> Any:
     try:
         return read(text)
-    except ValueError as wrong:
-        raise Unreadable(f"the reference is no JSON: {wrong}") from None
+    except ValueError as error:
+        raise Unreadable(f"the reference is no JSON: {error}") from None
 
 
 def _failed(why: str) -> Outcome:
     return Outcome(score=0.0, passing=False, explanation=why)
 
 
-def difference(given: Any, wanted: Any, path: str = "$") -> str | None:
+def difference(answer: Any, reference: Any, path: str = "$") -> str | None:
     """The first place where two JSON values differ, in words; None where they are equal."""
-    if isinstance(given, dict) and isinstance(wanted, dict):
-        return _difference_of_keys(given, wanted, path)
-    if isinstance(given, list) and isinstance(wanted, list):
-        if len(given) != len(wanted):
-            return f"{path} has {len(given)} items, not {len(wanted)}"
-        pairs = (difference(g, w, f"{path}[{i}]") for i, (g, w) in enumerate(zip(given, wanted, strict=True)))
-        return next((found for found in pairs if found), None)
-    same = _kind(given) is _kind(wanted) and given == wanted
-    return None if same else f"{path} is {_short(given)}, not {_short(wanted)}"
-
-
-def _difference_of_keys(given: dict[str, Any], wanted: dict[str, Any], path: str) -> str | None:
-    for key in sorted(given.keys() ^ wanted.keys()):
-        return f"{path}.{key} is missing" if key in wanted else f"{path}.{key} is not wanted"
-    inner = (difference(given[key], wanted[key], f"{path}.{key}") for key in wanted)
-    return next((found for found in inner if found), None)
+    if isinstance(answer, dict) and isinstance(reference, dict):
+        for key in sorted(answer.keys() ^ reference.keys()):
+            return f"{path}.{key} is missing" if key in reference else f"{path}.{key} is not wanted"
+        pairs = [(f".{key}", answer[key], reference[key]) for key in reference]
+    elif isinstance(answer, list) and isinstance(reference, list):
+        if len(answer) != len(reference):
+            return f"{path} has {len(answer)} items, not {len(reference)}"
+        pairs = [(f"[{i}]", left, right) for i, (left, right) in enumerate(zip(answer, reference, strict=True))]
+    else:
+        same = _kind(answer) is _kind(reference) and answer == reference
+        return None if same else f"{path} is {_short(answer)}, not {_short(reference)}"
+    return next((text for part, left, right in pairs if (text := difference(left, right, path + part))), None)
 
 
 def _kind(value: Any) -> type:
@@ -113,6 +109,7 @@ class JsonSchema(Evaluator):
     """
 
     name = "json_schema"
+    needs = frozenset({"response"})
     parser = "json"
 
     def __init__(
@@ -121,7 +118,8 @@ class JsonSchema(Evaluator):
         schema = read(schema) if isinstance(schema, str) else schema
         super().__init__(schema=schema, fenced=fenced)
         self.name = name
-        self.needs = frozenset({"response", "reference"} if schema is None else {"response"})
+        if schema is None:
+            self.needs = frozenset({"response", "reference"})
         self._validator = None if schema is None else _validator(schema)
 
     async def run(self, case: Any) -> Outcome:
@@ -129,16 +127,16 @@ class JsonSchema(Evaluator):
         validator = self._validator or self._of_case(case.references[0])
         try:
             value = read(case.response, fenced=self.params["fenced"])
-        except ValueError as wrong:
-            return _failed(f"the answer is no JSON: {wrong}")
+        except ValueError as error:
+            return _failed(f"the answer is no JSON: {error}")
         return _verdict(validator, value)
 
     @staticmethod
     def _of_case(text: str) -> Validator:
         try:
-            return _validator(_wanted(text))
-        except ConfigurationError as wrong:
-            raise Unreadable(str(wrong)) from None
+            return _validator(_read_reference(text))
+        except ConfigurationError as error:
+            raise Unreadable(str(error)) from None
 
 
 def _validator(schema: Any) -> Validator:
@@ -149,8 +147,8 @@ def _validator(schema: Any) -> Validator:
     kind = validator_for(schema, default=Draft202012Validator)
     try:
         kind.check_schema(schema)
-    except SchemaError as wrong:
-        raise ConfigurationError(f"not a JSON Schema: {wrong.json_path}: {wrong.message}") from None
+    except SchemaError as error:
+        raise ConfigurationError(f"not a JSON Schema: {error.json_path}: {error.message}") from None
     # An explicit registry of the specifications alone: nothing is ever looked up over the network.
     return kind(schema, registry=REGISTRY)
 
@@ -161,45 +159,9 @@ def _verdict(validator: Validator, value: Any) -> Outcome:
 
     try:
         worst = best_match(validator.iter_errors(value))
-    except Unresolvable as wrong:
-        raise Unreadable(f"the schema refers to another document: {wrong}") from None
+    except Unresolvable as error:
+        raise Unreadable(f"the schema refers to another document: {error}") from None
     return Outcome(score=1.0, passing=True) if worst is None else _failed(f"{worst.json_path}: {worst.message}")
-
-
-def _is_json(*, fenced: bool = False) -> Evaluator:
-    return Function(is_json, scale=Scale(), fenced=fenced)
-
-
-def _json_match(*, fenced: bool = False) -> Evaluator:
-    return Function(json_match, scale=Scale(), fenced=fenced)
-
-
-_entry = partial(Entry, scale=Scale(), source="PolyEval")
-
-_JSON_ENTRIES: tuple[Entry, ...] = (
-    _entry(
-        name="is_json",
-        factory=_is_json,
-        needs=("response",),
-        description="Is the answer valid JSON?",
-        example='get_evaluator("is_json", fenced=True)',
-    ),
-    _entry(
-        name="json_match",
-        factory=_json_match,
-        needs=("response", "reference"),
-        description="Is the answer the same JSON value as the reference?",
-        example='get_evaluator("json_match")',
-    ),
-    _entry(
-        name="json_schema",
-        factory=JsonSchema,
-        needs=("response",),
-        source="PolyEval; JSON Schema",
-        description="Is the answer valid under the JSON Schema?",
-        example='get_evaluator("json_schema", schema={"type": "object", "required": ["answer"]})',
-    ),
-)
 
 
 Mode = Literal["search", "match", "fullmatch"]
@@ -214,6 +176,7 @@ class Regex(Evaluator):
     """
 
     name = "regex"
+    needs = frozenset({"response"})
     parser = "regex"
 
     def __init__(
@@ -225,11 +188,10 @@ class Regex(Evaluator):
         timeout_s: float = 0.5,
         name: str = "regex",
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ConfigurationError(f"regex has no mode {mode!r}; choose one of {', '.join(get_args(Mode))}")
         super().__init__(pattern=pattern, mode=mode, ignore_case=ignore_case)
         self.name = name
-        self.needs = frozenset({"response", "reference"} if pattern is None else {"response"})
+        if pattern is None:
+            self.needs = frozenset({"response", "reference"})
         self._pattern = None if pattern is None else _compiled(pattern, ignore_case)
         self._mode, self._ignore_case, self._timeout_s = mode, ignore_case, timeout_s
 
@@ -237,17 +199,17 @@ class Regex(Evaluator):
         """Match; the explanation quotes what was matched."""
         compiled = self._pattern or self._of_case(case.references[0])
         try:
-            found: Any = getattr(compiled, self._mode)(case.response, timeout=self._timeout_s)
+            match: Any = getattr(compiled, self._mode)(case.response, timeout=self._timeout_s)
         except TimeoutError:
             raise Unreadable(f"the pattern took longer than {self._timeout_s:g} s") from None
-        explanation = None if found is None else f"matched {found[0][:60]!r}"
-        return Outcome(score=float(found is not None), passing=found is not None, explanation=explanation)
+        explanation = None if match is None else f"matched {match[0][:60]!r}"
+        return Outcome(score=float(match is not None), passing=match is not None, explanation=explanation)
 
     def _of_case(self, pattern: str) -> regex.Pattern[str]:
         try:
             return _compiled(pattern, self._ignore_case)
-        except ConfigurationError as wrong:
-            raise Unreadable(str(wrong)) from None
+        except ConfigurationError as error:
+            raise Unreadable(str(error)) from None
 
 
 @lru_cache(maxsize=256)
@@ -258,8 +220,8 @@ def _compiled(pattern: str, ignore_case: bool) -> regex.Pattern[str]:
         raise ConfigurationError("an empty regular expression matches every answer: give a pattern")
     try:
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
-    except regex.error as wrong:
-        raise ConfigurationError(f"not a regular expression: {wrong}") from None
+    except regex.error as error:
+        raise ConfigurationError(f"not a regular expression: {error}") from None
 
 
 def _format_adherence(
@@ -276,15 +238,19 @@ def _format_adherence(
 
 
 ENTRIES: tuple[Entry, ...] = (
-    *_JSON_ENTRIES,
-    Entry(
-        name="regex",
-        factory=Regex,
-        needs=("response",),
-        scale=Scale(),
+    Entry.of_function(is_json, source="PolyEval", description="Is the answer valid JSON?", options="fenced=True"),
+    Entry.of_function(json_match, source="PolyEval", description="Is the answer the same JSON value as the reference?"),
+    Entry.of(
+        JsonSchema,
+        source="PolyEval; JSON Schema",
+        description="Is the answer valid under the JSON Schema?",
+        options='schema={"type": "object", "required": ["answer"]}',
+    ),
+    Entry.of(
+        Regex,
         source="PolyEval Regex",
         description="Does the answer match the regular expression?",
-        example='get_evaluator("regex", pattern=r"\\d{4}")',
+        options='pattern=r"\\d{4}"',
     ),
     Entry(
         name="format_adherence",

@@ -80,8 +80,8 @@ async def test_async_functions_options_and_aliases() -> None:
 
 
 def test_a_parameter_that_is_no_field_is_refused() -> None:
-    """The message lists the fields there are."""
-    with pytest.raises(ConfigurationError, match="'answer' is no case field"):
+    """The message names the field that is meant."""
+    with pytest.raises(ConfigurationError, match="'answer' is no case field; it is called 'response'"):
 
         @evaluator
         def wrong(answer: str) -> bool:

@@ -115,6 +115,12 @@ async def scored(one: Evaluator, *cases: Case) -> list[Any]:
         await one.aclose()
 
 
+def test_a_value_of_the_wrong_type_starts_no_process(users: Path) -> None:
+    """The types of a user's constructor count here too."""
+    with pytest.raises(ConfigurationError, match=r"asks: times='2': .*valid integer"):
+        registry(users).get("asks", times="2")
+
+
 async def test_the_judge_is_asked_in_this_process(users: Path) -> None:
     """Questions at once, schema, log-probabilities and temperature reach the judge; its calls are the result's."""
     judge = Asked(["0.25", "0.5", "1"])

@@ -1,12 +1,15 @@
 """Names, versions, entry points and helpful errors."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragpulse_evaluators import (
     Case,
+    Evaluator,
     Registry,
     ScriptedJudge,
     default_registry,
@@ -129,3 +132,40 @@ def test_parameter_names_of_other_packages_are_refused_with_ours(name: str, thei
     """LlamaIndex's, PolyEval's and DeepEval's names."""
     with pytest.raises(ConfigurationError, match=f"no parameter '{theirs}'; it is called '{ours}' here"):
         get_evaluator(name, **{theirs: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("judge", {"n": "3"}, "judge: n='3': .*valid integer"),
+        ("correctness", {"threshold": "4"}, "correctness: threshold='4': .*valid number"),
+        ("rubric", {"span": [1, "5"]}, "rubric: span=.*valid number"),
+        ("pass_rate", {"of": 3}, "pass_rate: of=3"),
+        ("correctness", {"threshold": 0.5}, r"threshold=0\.5 is outside the scale 1\.\.5"),
+        ("groundedness", {"threshold": 80}, r"threshold=80 is outside the scale 0\.\.1"),
+        ("latency", {"threshold": -1}, r"threshold=-1 is outside the scale 0\.\.$"),
+        ("faithfulness", {"judge": 42}, "a judge is a model's name or an object with id and ask"),
+        ("semscore", {"embedder": object()}, "an embedder is a model's name or an object with embed"),
+    ],
+)
+def test_wrong_values_are_refused_when_they_are_configured(name: str, params: dict[str, Any], message: str) -> None:
+    """A text in place of a number, a threshold that every or no answer passes: refused before the first case."""
+    with pytest.raises(ConfigurationError, match=message):
+        get_evaluator(name, **params)
+
+
+def test_lists_and_whole_numbers_serve_as_a_file_has_them() -> None:
+    """TOML and JSON know neither tuples nor a difference between 2 and 2.0."""
+    assert get_evaluator("rubric", span=[1, 5], threshold=2, judge=ScriptedJudge([])).scale.hi == 5
+
+
+def test_a_constructor_that_fails_is_named() -> None:
+    """A bug in a user's `__init__` is an error of configuration, with its cause."""
+
+    def factory(*, path: Path) -> Evaluator:
+        raise FileNotFoundError(path)
+
+    entry = replace(default_registry().entries[0], name="loaded", factory=factory)
+    with pytest.raises(ConfigurationError, match=r"loaded: FileNotFoundError: model\.bin") as failure:
+        Registry([entry]).get("loaded", path="model.bin")
+    assert isinstance(failure.value.__cause__, FileNotFoundError)

@@ -120,6 +120,17 @@ async def test_mistakes_are_told_before_the_first_question() -> None:
         await evaluate(CASES, ["exact_match", "faithfulness"])
     with pytest.raises(ConfigurationError, match="no evaluator is called"):
         await evaluate(CASES, ["truth"])
+    with pytest.raises(ConfigurationError, match="'regx', which is not asked for; did you mean 'regex'"):
+        await evaluate(CASES, ["regex"], params={"regx": {"pattern": "x"}})
+    with pytest.raises(ConfigurationError, match="concurrency is at least 1"):
+        await evaluate(CASES, "faithfulness", judge=EchoJudge(), concurrency=0)
+
+
+async def test_a_single_case_needs_no_list() -> None:
+    """As a single evaluator needs none."""
+    for case in (Case(response="a", reference="a"), {"response": "a", "reference": "a"}):
+        found = await evaluate(case, "exact_match")
+        assert [result.score for result in found["exact_match"]] == [1.0]
 
 
 async def test_a_budget_is_never_exceeded() -> None:

@@ -119,7 +119,7 @@ def _cases(path: Path) -> list[Any]:
         try:
             cases.append(Case.model_validate({key: value for key, value in row.items() if key not in _BESIDE}))
         except ValidationError as error:
-            raise Failure(f"{path}:{number}: {_mistake(error.errors()[0], sorted(Case.model_fields))}") from error
+            raise Failure(f"{path}:{number}: {_mistake(error.errors()[0])}") from error
     if not cases:
         raise Failure(f"{path} holds no case: one JSON object a line with query, response, contexts, reference, ...")
     return cases
@@ -137,15 +137,10 @@ _BESIDE = ("human", "group", "kind")
 """Columns that stand beside a case: a person's score, the group it belongs to, how `perturb` changed it."""
 
 
-def _mistake(error: Mapping[str, Any], known: list[str]) -> str:
-    """Say what is wrong with a row: the columns of other packages bring their own hint."""
-    place = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        from ragpulse_evaluators.errors import nearest
-
-        hint = nearest(place, known) or f"; known are {', '.join(known)}"
-        return f"a case has no field {place!r}{hint} (other facts go into metadata)"
-    return f"{place}: {error['msg']}" if place else str(error["msg"]).removeprefix("Value error, ")
+def _mistake(error: Mapping[str, Any]) -> str:
+    """Say what is wrong with a row."""
+    field = ".".join(map(str, error["loc"]))
+    return f"{field}: {error['msg']}" if field else str(error["msg"]).removeprefix("Value error, ")
 
 
 def _rows(path: Path) -> Iterable[dict[str, Any]]:

@@ -33,9 +33,10 @@ class Composite(Evaluator):
         threshold: float | None = None,
         resolve: Callable[..., Evaluator],
     ) -> None:
-        _check(weights)
-        given, options = evaluators or {}, params or {}
-        self._parts = {name: given.get(name) or resolve(name, **options.get(name, {})) for name in weights}
+        if not any(weights.values()) or any(not math.isfinite(weight) or weight < 0 for weight in weights.values()):
+            raise ConfigurationError("composite needs weights={name: number >= 0, ...}, one of them above 0")
+        ready, options = evaluators or {}, params or {}
+        self._parts = {name: ready.get(name) or resolve(name, **options.get(name, {})) for name in weights}
         self._weights = dict(weights)
         versions = {name: part.version for name, part in self._parts.items()}
         super().__init__(threshold=threshold, weights=self._weights, parts=versions)
@@ -45,7 +46,7 @@ class Composite(Evaluator):
         self.cost_class = next((cost for cost in ("k calls", "1 call", "embedding") if cost in costs), "free")
 
     def estimate(self, case: Case) -> Estimate:
-        """What all parts together may cost."""
+        """The sum over the parts."""
         return sum((part.estimate(case) for part in self._parts.values()), Estimate())
 
     async def run(self, case: Case) -> Outcome:
@@ -55,13 +56,13 @@ class Composite(Evaluator):
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         results = dict(zip(self._parts, await self._all(case), strict=True))
         calls.extend(call for result in results.values() for call in result.calls)
-        failed = {name: result for name, result in results.items() if result.status == "error"}
-        if failed:  # may succeed another time, unless a part fails for good
-            passing = all(result.retriable for result in failed.values())
-            message = "no answer from " + ", ".join(f"{name} ({_why(result)})" for name, result in failed.items())
-            raise JudgeError(message) if passing else JudgeRejected(message)
-        if lacking := [f"{name} ({_why(result)})" for name, result in results.items() if result.normalized is None]:
-            raise Unreadable("no score from " + ", ".join(lacking))
+        errors = {name: result for name, result in results.items() if result.status == "error"}
+        if errors:  # may succeed another time, unless a part fails for good
+            retriable = all(result.retriable for result in errors.values())
+            message = "no answer from " + ", ".join(f"{name} ({_reason(result)})" for name, result in errors.items())
+            raise JudgeError(message) if retriable else JudgeRejected(message)
+        if unscored := [f"{name} ({_reason(result)})" for name, result in results.items() if result.normalized is None]:
+            raise Unreadable("no score from " + ", ".join(unscored))
         units = {name: result.normalized or 0.0 for name, result in results.items()}
         total = math.fsum(weight * units[name] for name, weight in self._weights.items())
         return Outcome(score=total / math.fsum(self._weights.values()), parts=units)
@@ -74,14 +75,7 @@ class Composite(Evaluator):
         return list(await asyncio.gather(*(part(case) for part in parts)))
 
 
-def _check(weights: Mapping[str, float]) -> None:
-    if not weights or any(not math.isfinite(weight) or weight < 0 for weight in weights.values()):
-        raise ConfigurationError("composite needs weights={name: number >= 0, ...}")
-    if not any(weights.values()):
-        raise ConfigurationError("composite needs a weight above 0")
-
-
-def _why(result: EvaluationResult) -> str:
+def _reason(result: EvaluationResult) -> str:
     return result.explanation or f"{result.status}, but without a 0..1 form"
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from ragpulse_evaluators.aggregate.labels import SetEvaluator
+from pydantic import Field
+
+from ragpulse_evaluators.aggregate.labels import SetEvaluator, wilson_interval
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.statistics import wilson
 
 _LESS = Scale(hi=None, reverse=True)
 _MORE = Scale(hi=None)
 
 
-class Budgeted(Evaluator):
+class _Figure(Evaluator):
     """A figure of the run as it is; with a `target` it passes within, where `normalized` is 1, above it target/figure.
 
     Without a target there is no `normalized`: seconds and dollars have no natural best.
@@ -30,23 +30,33 @@ class Budgeted(Evaluator):
     parser = "figure"
     immediate = True
 
-    def __init__(self, name: str, field: str, *, target: float | None = None, threshold: float | None = None) -> None:
-        if target is not None and not target > 0:
-            raise ConfigurationError(f"{name}: target is a number above 0, got {target!r}")
+    def __init__(self, *, target: Annotated[float, Field(gt=0)] | None = None, threshold: float | None = None) -> None:
         super().__init__(threshold=target if threshold is None else threshold, target=target)
-        self.name = name
-        self.needs = frozenset({field})
-        self._field, self._target = field, target
+        self._target = target
 
     def run(self, case: Case) -> Outcome:
         """Read the figure; a negative one is invalid."""
-        figure = float(getattr(case, self._field))
+        (field,) = self.needs
+        figure = float(getattr(case, field))
         if figure < 0:
-            raise Unreadable(f"{self._field} is {figure:g}")
+            raise Unreadable(f"{field} is {figure:g}")
         target = self._target
-        return Outcome(
-            score=figure, normalized=None if target is None else 1.0 if figure <= target else target / figure
-        )
+        normalized = None if target is None else 1.0 if figure <= target else target / figure
+        return Outcome(score=figure, normalized=normalized)
+
+
+class Latency(_Figure):
+    """How many seconds did the answer take?"""
+
+    name = "latency"
+    needs = frozenset({"latency_s"})
+
+
+class Cost(_Figure):
+    """How many USD did the answer cost?"""
+
+    name = "cost"
+    needs = frozenset({"cost_usd"})
 
 
 class Throughput(SetEvaluator):
@@ -58,31 +68,36 @@ class Throughput(SetEvaluator):
     """
 
     name = "throughput"
+    needs = frozenset({"latency_s"})
     scale = _MORE
 
     def __init__(
         self, *, window_s: float | None = None, target: float | None = None, threshold: float | None = None
     ) -> None:
         super().__init__(threshold=target if threshold is None else threshold, window_s=window_s, target=target)
-        self.needs = frozenset() if window_s else frozenset({"latency_s"})
+        if window_s:
+            self.needs = frozenset()
         self._window_s, self._target = window_s, target
 
     async def measure(self, cases: Sequence[Case]) -> Outcome:
         """Divide the requests by the window."""
-        window, how = self._window(cases)
+        window, description = self._window(cases)
         if window <= 0:
             raise Unreadable("the requests took no time")
         rate = len(cases) / window
         reached = None if self._target is None else min(1.0, rate / self._target)
-        return Outcome(score=rate, normalized=reached, explanation=f"{len(cases)} requests in {window:g} s, {how}")
+        return Outcome(
+            score=rate, normalized=reached, explanation=f"{len(cases)} requests in {window:g} s, {description}"
+        )
 
     def _window(self, cases: Sequence[Case]) -> tuple[float, str]:
         if self._window_s is not None:
             return self._window_s, "the window given"
         starts = [case.metadata.get("start_time") for case in cases]
         if all(start is not None for start in starts):
-            spans = [(_seconds(start), case.latency_s or 0.0) for start, case in zip(starts, cases, strict=True)]
-            return max(at + took for at, took in spans) - min(at for at, _ in spans), "first start to last end"
+            times = [_seconds(start) for start in starts]
+            ends = [start + (case.latency_s or 0.0) for start, case in zip(times, cases, strict=True)]
+            return max(ends) - min(times), "first start to last end"
         return sum(case.latency_s or 0.0 for case in cases), "one after another"
 
 
@@ -104,6 +119,7 @@ class PassRate(SetEvaluator):
     """
 
     name = "pass_rate"
+    needs = frozenset({"response", "reference"})
     parser = "pass rate"
 
     def __init__(
@@ -126,48 +142,29 @@ class PassRate(SetEvaluator):
         verdicts = [result.passing for result in results if result.status == "ok" and result.passing is not None]
         if not verdicts:
             raise Unreadable(f"{self._of.name} gave no verdict; does it have a threshold?")
-        found = wilson(sum(verdicts), len(verdicts))
         counts = {status: sum(r.status == status for r in results) for status in ("invalid", "error")}
         return Outcome(
             score=sum(verdicts) / len(verdicts),
-            ci95=None if found is None else (found.lo or 0.0, found.hi or 0.0),
+            ci95=wilson_interval(sum(verdicts), len(verdicts)),
             parts={"passed": sum(verdicts), "judged": len(verdicts), **counts},
         )
 
 
-_entry = partial(Entry, source="Prompt Evaluation (S3)")
+_SOURCE = "Prompt Evaluation (S3)"
 
 ENTRIES: tuple[Entry, ...] = (
-    _entry(
-        name="latency",
-        factory=partial(Budgeted, name="latency", field="latency_s"),
-        needs=("latency_s",),
-        scale=_LESS,
-        description="How many seconds did the answer take?",
-        example='get_evaluator("latency", target=2.0)',
-    ),
-    _entry(
-        name="cost",
-        factory=partial(Budgeted, name="cost", field="cost_usd"),
-        needs=("cost_usd",),
-        scale=_LESS,
-        description="How many USD did the answer cost?",
-        example='get_evaluator("cost", target=0.01)',
-    ),
-    _entry(
-        name="throughput",
-        factory=Throughput,
-        needs=("latency_s",),
-        scale=_MORE,
+    Entry.of(Latency, source=_SOURCE, options="target=2.0"),
+    Entry.of(Cost, source=_SOURCE, options="target=0.01"),
+    Entry.of(
+        Throughput,
+        source=_SOURCE,
         description="How many requests per second were served?",
-        example='get_evaluator("throughput", target=5.0)',
+        options="target=5.0",
     ),
-    _entry(
-        name="pass_rate",
-        factory=PassRate,
-        needs=("reference", "response"),
-        scale=Scale(),
+    Entry.of(
+        PassRate,
+        source=_SOURCE,
         description="Which share of the cases passes another evaluator?",
-        example='get_evaluator("pass_rate", of="exact_match")',
+        options='of="exact_match"',
     ),
 )

@@ -6,15 +6,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
-from ragpulse_evaluators.statistics import roc_auc, wilson
+from ragpulse_evaluators.statistics import roc_auc
+from ragpulse_evaluators.statistics.weighted import wilson_bounds
 from ragpulse_evaluators.text.words import normalize_answer
 
 Average = Literal["macro", "micro"]
@@ -51,8 +51,8 @@ class SetEvaluator(Evaluator):
         try:
             if not usable:
                 raise MissingField(*sorted(self.needs))
-            found = await self.measure(usable)
-            result = self._settle(Case(), replace(found, parts={**found.parts, **counts}), [])
+            outcome = await self.measure(usable)
+            result = self._settle(Case(), replace(outcome, parts={**outcome.parts, **counts}), [])
         except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
             result = self._failure(Case(), [], error)
         return result.model_copy(update={"case": None})
@@ -70,15 +70,15 @@ class Accuracy(SetEvaluator):
     async def measure(self, cases: Sequence[Case]) -> Outcome:
         """Count."""
         right = sum(answer == label for answer, label in _pairs(cases))
-        return Outcome(score=right / len(cases), ci95=_interval(right, len(cases)))
+        return Outcome(score=right / len(cases), ci95=wilson_interval(right, len(cases)))
 
 
-def _interval(k: int, n: int) -> tuple[float, float] | None:
-    found = wilson(k, n)
-    return None if found is None or found.lo is None or found.hi is None else (found.lo, found.hi)
+def wilson_interval(k: int, n: int) -> tuple[float, float] | None:
+    """The ends of Wilson's interval for k of n; None where n is 0."""
+    return None if n == 0 else wilson_bounds(k / n, n, 0.95)
 
 
-class LabelRate(SetEvaluator):
+class _LabelRate(SetEvaluator):
     """Precision, recall or F1 of answers that are labels.
 
     Of one class where `positive` names it, or where all labels are a yes or a no ("pass", "1", "true", "是", ...);
@@ -89,17 +89,9 @@ class LabelRate(SetEvaluator):
     needs = frozenset({"response", "reference"})
 
     def __init__(
-        self,
-        name: str,
-        *,
-        positive: str | None = None,
-        average: Average = "macro",
-        threshold: float | None = None,
+        self, *, positive: str | None = None, average: Average = "macro", threshold: float | None = None
     ) -> None:
-        if average not in get_args(Average):
-            raise ConfigurationError(f"{name} has no average {average!r}; choose macro or micro")
         super().__init__(threshold=threshold, positive=positive, average=average)
-        self.name = name
         self._positive = None if positive is None else frozenset({normalize_answer(positive)})
         self._average = average
 
@@ -109,28 +101,44 @@ class LabelRate(SetEvaluator):
         labels = {label for pair in pairs for label in pair}
         positive = self._positive or (_YES if labels <= _YES | _NO else None)
         if positive is not None:
-            rates = _Rates.of([(answer in positive, label in positive) for answer, label in pairs])
+            rates = _Rates([(answer in positive, label in positive) for answer, label in pairs])
             return Outcome(score=getattr(rates, self.name), parts={"f1": rates.f1})
-        classes = {label: _Rates.of([(s == label, w == label) for s, w in pairs]) for label in sorted(labels)}
-        by_class = {label: getattr(rates, self.name) for label, rates in classes.items()}
+        rates_of = {name: _Rates([(a == name, b == name) for a, b in pairs]) for name in sorted(labels)}
+        by_class = {name: getattr(rates, self.name) for name, rates in rates_of.items()}
         if self._average == "micro":
             share = sum(answer == label for answer, label in pairs) / len(pairs)
             return Outcome(score=share, parts={"f1": share, "classes": by_class})
-        f1 = math.fsum(rates.f1 for rates in classes.values()) / len(classes)
+        f1 = math.fsum(rates.f1 for rates in rates_of.values()) / len(rates_of)
         return Outcome(score=math.fsum(by_class.values()) / len(by_class), parts={"f1": f1, "classes": by_class})
+
+
+class Precision(_LabelRate):
+    """Of the answers that gave a label, how many were right?"""
+
+    name = "precision"
+
+
+class Recall(_LabelRate):
+    """Of the cases that have a label, how many answers gave it?"""
+
+    name = "recall"
+
+
+class F1(_LabelRate):
+    """How well do answers and right labels agree, by the harmonic mean of precision and recall?"""
+
+    name = "f1"
 
 
 class _Rates:
     """Precision, recall and F1 of yes/no pairs (answer, label)."""
 
-    def __init__(self, hits: int, answers: int, labels: int) -> None:
+    def __init__(self, pairs: Sequence[tuple[bool, bool]]) -> None:
+        hits = sum(answer and label for answer, label in pairs)
+        answers, labels = (sum(flags) for flags in zip(*pairs, strict=True))
         self.precision = hits / answers if answers else 0.0
         self.recall = hits / labels if labels else 0.0
         self.f1 = 2.0 * hits / (answers + labels) if hits else 0.0
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[bool, bool]]) -> _Rates:
-        return cls(sum(s and r for s, r in pairs), sum(s for s, _ in pairs), sum(r for _, r in pairs))
 
 
 class RocAuc(SetEvaluator):
@@ -167,28 +175,12 @@ def _number(text: str) -> float:
 
 
 _SOURCE = "scikit-learn's definitions"
-_entry = partial(Entry, needs=("response", "reference"), scale=Scale(), source=_SOURCE)
 
 ENTRIES: tuple[Entry, ...] = (
     Entry.of(Accuracy, source=_SOURCE, description="Which share of the answers is the right label?"),
-    _entry(
-        name="precision",
-        factory=partial(LabelRate, name="precision"),
-        description="Of the answers that gave a label, how many were right?",
-        example='get_evaluator("precision", positive="spam")',
-    ),
-    _entry(
-        name="recall",
-        factory=partial(LabelRate, name="recall"),
-        description="Of the cases that have a label, how many answers gave it?",
-        example='get_evaluator("recall", positive="spam")',
-    ),
-    _entry(
-        name="f1",
-        factory=partial(LabelRate, name="f1"),
-        description="How well do answers and right labels agree, by the harmonic mean of precision and recall?",
-        example='get_evaluator("f1", positive="spam")',
-    ),
+    Entry.of(Precision, source=_SOURCE, options='positive="spam"'),
+    Entry.of(Recall, source=_SOURCE, options='positive="spam"'),
+    Entry.of(F1, source=_SOURCE, options='positive="spam"'),
     Entry.of(
         RocAuc,
         source=_SOURCE,

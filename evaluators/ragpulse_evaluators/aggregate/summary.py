@@ -1,11 +1,11 @@
-"""Results of one evaluator over a set, in one report: means with intervals, pass rate, what could not be read."""
+"""Results of one evaluator over a set, in one report: means with intervals, pass rate, parsing success."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import overload
 
 from ragpulse_evaluators.errors import ConfigurationError
@@ -39,7 +39,7 @@ class Summary:
     """Mean of each numeric part over the results that have it, also where another part could not be read (GroUSE's
     report); also read as attributes."""
     labels: Mapping[str, int] = field(default_factory=dict)
-    """How often each label was given."""
+    """Count of each label."""
     precision: float | None = None
     """With `expected`: of the results that passed, how many should have."""
     recall: float | None = None
@@ -81,7 +81,7 @@ def summarize(
     appear. Raises `ConfigurationError` for results of several evaluators or versions in one list: they do not pool.
     """
     if isinstance(results, Mapping):
-        return {name: _summary(list(found), expected) for name, found in results.items()}
+        return {name: _summary(list(group), expected) for name, group in results.items()}
     return _summary(list(results), expected)
 
 
@@ -91,13 +91,13 @@ def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -
         raise ConfigurationError(f"results of {len(series)} evaluators or versions do not pool; sum each up alone")
     name, version, judge = series.pop() if series else ("", "", None)
     counts = Counter(result.status for result in results)
-    scored = [result for result in results if result.status == "ok"]
-    scores = [result.score for result in scored if result.score is not None]
-    units = [result.normalized for result in scored if result.normalized is not None]
-    verdicts = [result.passing for result in scored if result.passing is not None]
+    readable = [result for result in results if result.status == "ok"]
+    scores = [result.score for result in readable if result.score is not None]
+    units = [result.normalized for result in readable if result.normalized is not None]
+    verdicts = [result.passing for result in readable if result.passing is not None]
     rate = wilson(sum(verdicts), len(verdicts))
     replies = counts["ok"] + counts["invalid"]
-    mean = mean_ci(scores, bounds=_bounds(scored))
+    mean = mean_ci(scores, bounds=_bounds(readable))
     return Summary(
         evaluator=name,
         version=version,
@@ -111,7 +111,7 @@ def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -
         pass_ci=rate,
         parsing_success=counts["ok"] / replies if replies else None,
         parts=_part_means(results),
-        labels=dict(Counter(result.label for result in scored if result.label is not None)),
+        labels=dict(Counter(result.label for result in readable if result.label is not None)),
         **_against(results, expected),
     )
 
@@ -122,24 +122,24 @@ def _bounds(results: Sequence[EvaluationResult]) -> tuple[float, float] | None:
     The 0..1 form is linear in the score, so two results with different forms determine where 0 and 1 lie.
     """
     pairs = [(result.score, result.normalized) for result in results if result.score is not None]
-    known = sorted({(unit, score) for score, unit in pairs if unit is not None})
-    if len(known) < len(set(pairs)) or len(known) < 2 or known[0][0] == known[-1][0]:
+    points = sorted({(unit, score) for score, unit in pairs if unit is not None})
+    if len(points) < len(set(pairs)) or len(points) < 2 or points[0][0] == points[-1][0]:
         return None
-    (low, first), (high, last) = known[0], known[-1]
+    (low, first), (high, last) = points[0], points[-1]
     slope = (last - first) / (high - low)
-    if any(abs(first + slope * (unit - low) - score) > 1e-6 * (1 + abs(score)) for unit, score in known):
+    if any(abs(first + slope * (unit - low) - score) > 1e-6 * (1 + abs(score)) for unit, score in points):
         return None
     ends = first - slope * low, first + slope * (1.0 - low)
     return min(ends), max(ends)
 
 
 def _part_means(results: Iterable[EvaluationResult]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    by_part: dict[str, list[float]] = {}
     for result in results:
         for name, value in result.parts.items():
             if isinstance(value, int | float):
-                found.setdefault(name, []).append(float(value))
-    return {name: math.fsum(values) / len(values) for name, values in found.items()}
+                by_part.setdefault(name, []).append(float(value))
+    return {name: fmean(values) for name, values in by_part.items()}
 
 
 def _against(results: Sequence[EvaluationResult], expected: Sequence[bool] | None) -> dict[str, float | None]:
@@ -148,13 +148,15 @@ def _against(results: Sequence[EvaluationResult], expected: Sequence[bool] | Non
     if len(expected) != len(results):
         raise ConfigurationError(f"{len(results)} results but {len(expected)} expectations")
     pairs = [
-        (r.passing, e) for r, e in zip(results, expected, strict=True) if r.status == "ok" and r.passing is not None
+        (result.passing, expectation)
+        for result, expectation in zip(results, expected, strict=True)
+        if result.status == "ok" and result.passing is not None
     ]
-    hits = sum(passed and wanted for passed, wanted in pairs)
-    passed, wanted = sum(bool(p) for p, _ in pairs), sum(e for _, e in pairs)
+    hits = sum(passing and expectation for passing, expectation in pairs)
+    passed, positives = (sum(map(bool, flags)) for flags in zip(*pairs, strict=True)) if pairs else (0, 0)
     return {
         "precision": hits / passed if passed else None,
-        "recall": hits / wanted if wanted else None,
-        "f1": 2.0 * hits / (passed + wanted) if passed + wanted else None,
-        "accuracy": sum(p == e for p, e in pairs) / len(pairs) if pairs else None,
+        "recall": hits / positives if positives else None,
+        "f1": 2.0 * hits / (passed + positives) if passed + positives else None,
+        "accuracy": fmean(passing == expectation for passing, expectation in pairs) if pairs else None,
     }

@@ -25,7 +25,7 @@ class Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """How two versions fared against each other; `p` is the sign test's, None where every game was a tie."""
+    """The games of two versions against each other; `p` is the sign test's, None where every game was a tie."""
 
     first: str
     second: str
@@ -88,13 +88,13 @@ def _strengths(names: Sequence[str], points: Mapping[tuple[str, str], float]) ->
     Half a tie between all pairs keeps a version that won every game at a finite strength.
     """
     count = len(names)
-    gained = [[0.0 if a == b else points.get((a, b), 0.0) + 0.25 for b in names] for a in names]
-    won = [math.fsum(row) for row in gained]
+    matrix = [[0.0 if a == b else points.get((a, b), 0.0) + 0.25 for b in names] for a in names]
+    won = [math.fsum(row) for row in matrix]
     strengths = [1.0 / count] * count
     for _ in range(1000):
         updated = [
             won[i]
-            / math.fsum((gained[i][j] + gained[j][i]) / (strengths[i] + strengths[j]) for j in range(count) if j != i)
+            / math.fsum((matrix[i][j] + matrix[j][i]) / (strengths[i] + strengths[j]) for j in range(count) if j != i)
             for i in range(count)
         ]
         total = math.fsum(updated)
@@ -124,8 +124,8 @@ async def play(versions: Mapping[str, Sequence[Case]], evaluator: Evaluator, *, 
     async def compare(first: str, second: str, index: int) -> Game | None:
         case = versions[first][index].model_copy(update={"second_response": versions[second][index].response})
         async with gate:
-            found = await evaluator(case)
-        return None if found.score is None else Game(first=first, second=second, score=found.score)
+            result = await evaluator(case)
+        return None if result.score is None else Game(first=first, second=second, score=result.score)
 
     rounds = [
         compare(first, second, index)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -15,12 +15,12 @@ from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadabl
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
-from ragpulse_evaluators.judged.session import Asked, Reason, Session, YesNo, json_or, number_in, reasoning_of
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
-from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judges.json_reply import read_model
 from ragpulse_evaluators.judges.litellm import as_embedder
-from ragpulse_evaluators.judges.parsing import check_count, read_number
+from ragpulse_evaluators.judges.parsing import Words, check_count, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -29,12 +29,18 @@ from ragpulse_evaluators.result import Outcome
 class Share(Reply):
     """`{"reason": "...", "score": 0.4}`: a number in 0..1."""
 
+    form = '{"reason": "...", "score": 0.0..1.0}'
     reason: Reason = ""
     score: Annotated[
         float,
         number_in(0, 1),
         Field(ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "similarity")),
     ]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """After "Final answer:", or alone on the first line."""
+        return cls(score=read_number(text, words, lo=0, hi=1), reason=reasoning_of(text, words))
 
 
 class LLMSimilarity(JudgedEvaluator):
@@ -46,30 +52,20 @@ class LLMSimilarity(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call per reference; the closest counts."""
-        pairs = [self.render("evaluate", case, left=case.response or "", right=one) for one in case.references]
-        found = [await read_share(session, prompt) for prompt in pairs]
-        best = max(found, key=lambda share: share.score)
-        return Outcome(score=best.score, explanation=best.reason or None, parts={"scores": [s.score for s in found]})
+        prompts = [self.render("evaluate", case, left=case.response or "", right=text) for text in case.references]
+        shares = [await session.read(prompt, Share) for prompt in prompts]
+        best = max(shares, key=lambda share: share.score)
+        parts = {"scores": [share.score for share in shares]}
+        return Outcome(score=best.score, explanation=best.reason or None, parts=parts)
 
     def calls_for(self, case: Case) -> int:
         """One per reference."""
         return len(case.references)
 
 
-async def read_share(session: Session, prompt: Asked) -> Share:
-    """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
-
-    def plain(text: str) -> Share:
-        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=reasoning_of(text))
-
-    return await session.read(prompt, json_or(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
-
-
-class Similarity(Protocol):
-    """A similarity of two texts in 0..1, such as a cross-encoder."""
-
-    def __call__(self, response: str, reference: str, /) -> float:
-        """How close the two texts are."""
+Weight = Annotated[float, Field(ge=0)]
+Similarity = Callable[[str, str], float]
+"""A similarity of response and reference in 0..1, such as a cross-encoder."""
 
 
 class Classified(Reply):
@@ -89,6 +85,7 @@ ClassOf = Annotated[list[Classified], BeforeValidator(_with_statement)]
 class Classes(Reply):
     """`{"TP": [...], "FP": [...], "FN": [...]}` of statements, bare or with reasons."""
 
+    form = '{"TP": [...], "FP": [...], "FN": [...]}'
     TP: ClassOf
     FP: ClassOf
     FN: ClassOf
@@ -119,30 +116,32 @@ class AnswerCorrectness(JudgedEvaluator):
         self,
         *,
         mode: Literal["seed", "fbeta"] = "seed",
-        weights: Sequence[float] | None = None,
-        beta: float = 1.0,
+        weights: tuple[Weight, Weight] | None = None,
+        beta: Annotated[float, Field(gt=0)] = 1.0,
         similarity: Similarity | None = None,
         embedder: str | Embedder | None = None,
         language: str = "en",
         prompts: str | Path | None = None,
         **options: Any,
     ) -> None:
-        chosen = tuple(weights) if weights is not None else {"seed": (0.4, 0.6), "fbeta": (0.75, 0.25)}.get(mode, ())
-        if len(chosen) != 2 or min(chosen) < 0 or not sum(chosen) or beta <= 0:
-            raise ConfigurationError("answer_correctness: mode 'seed' or 'fbeta', two weights >= 0, beta > 0")
+        weights = weights or ((0.4, 0.6) if mode == "seed" else (0.75, 0.25))
+        if not any(weights):
+            raise ConfigurationError("answer_correctness: one of the weights is above 0")
         # The checks of statement_faithfulness serve here too; both files are part of the version.
         self._checks = PromptFile("statement_faithfulness", language, prompts)
         self._compare = PromptFile("llm_similarity", language, prompts)
-        self._mode, self._weights, self._beta, self._similarity = mode, chosen, beta, similarity
+        self._mode, self._weights, self._beta, self._similarity = mode, tuple(weights), beta, similarity
         self._embedder = as_embedder(embedder)
-        shown: dict[str, Any] = {
-            "mode": mode,
-            "weights": chosen,
-            "beta": beta,
-            "similarity": similarity,
-            "embedder": self._embedder,
-        }
-        super().__init__(language=language, prompts=prompts, **shown, **options)
+        super().__init__(
+            language=language,
+            prompts=prompts,
+            mode=mode,
+            weights=self._weights,
+            beta=beta,
+            similarity=similarity,
+            embedder=self._embedder,
+            **options,
+        )
 
     def prompt(self) -> str:
         """All three prompt files."""
@@ -167,46 +166,47 @@ class AnswerCorrectness(JudgedEvaluator):
         return fmean(item.verdict for item in checked), unsupported(checked)
 
     async def _classified(self, case: Case, session: Session) -> tuple[float, str]:
-        ours = await self._statements(case.response or "", case, session)
-        theirs = await self._statements("\n".join(case.references), case, session)
-        if not ours and not theirs:
+        response = await self._statements(case.response or "", case, session)
+        reference = await self._statements("\n".join(case.references), case, session)
+        if not response and not reference:
             return 1.0, "neither text states anything"
 
         def read(text: str) -> Classes:
-            found = read_model(text, Classes)
-            check_count(ours, [*found.TP, *found.FP], "statements of the response")
-            return found
+            classes = read_model(text, Classes)
+            check_count(response, [*classes.TP, *classes.FP], "statements of the response")
+            return classes
 
-        prompt = self.render("classify", case, ours=ours, theirs=theirs)
-        found = await session.read(prompt, read, form='{"TP": [...], "FP": [...], "FN": [...]}', schema=Classes)
-        counts = len(found.TP), len(found.FP), len(found.FN)
+        prompt = self.render("classify", case, ours=response, theirs=reference)
+        classes = await session.parse(prompt, read, form=Classes.form, schema=Classes)
+        counts = len(classes.TP), len(classes.FP), len(classes.FN)
         return f_beta(*counts, self._beta), f"{counts[0]} in both, {counts[1]} only in the response, {counts[2]} missed"
 
     async def _meaning(self, case: Case, session: Session) -> float:
         response = case.response or ""
         if self._similarity is not None:
-            given = [self._similarity(response, one) for one in case.references]
+            similarities = [self._similarity(response, text) for text in case.references]
         elif self._embedder is not None:
-            first, *rest = await self._embedder.embed([response, *case.references])
-            given = [max(0.0, cosine(first, other)) for other in rest]
+            answer, *references = await self._embedder.embed([response, *case.references])
+            similarities = [max(0.0, cosine(answer, vector)) for vector in references]
         else:
             prompts = [
-                self.render("evaluate", case, left=response, right=g, file=self._compare) for g in case.references
+                self.render("evaluate", case, left=response, right=text, file=self._compare) for text in case.references
             ]
-            given = [(await read_share(session, prompt)).score for prompt in prompts]
-        if not all(0.0 <= value <= 1.0 for value in given):
-            raise Unreadable(f"a similarity lies outside 0..1: {given}")
-        return max(given)
+            similarities = [(await session.read(prompt, Share)).score for prompt in prompts]
+        if not all(0.0 <= value <= 1.0 for value in similarities):
+            raise Unreadable(f"a similarity lies outside 0..1: {similarities}")
+        return max(similarities)
 
     def calls_for(self, case: Case) -> int:
         """Take apart and check, or take both apart and classify; and compare where the judge does that too."""
-        judged = self._weights[1] > 0 and self._similarity is None and self._embedder is None
-        return (2 if self._mode == "seed" else 3) + (len(case.references) if judged else 0)
+        compares = self._weights[1] > 0 and self._similarity is None and self._embedder is None
+        return (2 if self._mode == "seed" else 3) + (len(case.references) if compares else 0)
 
 
 class Question(Reply):
     """`{"question": "...", "noncommittal": "YES" | "NO"}`."""
 
+    form = '{"question": "...", "noncommittal": "YES" | "NO"}'
     question: str
     noncommittal: YesNo = False
 
@@ -225,59 +225,65 @@ class AnswerRelevancy(JudgedEvaluator):
     cost_class = "k calls"
     reply_tokens = 60
 
-    def __init__(self, *, n: int | None = None, embedder: str | Embedder | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        n: Annotated[int, Field(ge=1)] | None = None,
+        embedder: str | Embedder | None = None,
+        **options: Any,
+    ) -> None:
         self._embedder = as_embedder(embedder)
-        self._n = n if n is not None else (3 if self._embedder else 1)
-        if self._n < 1:
-            raise ConfigurationError("answer_relevancy: n is at least 1")
+        self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
         if self.judge is not None and self._n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Make up questions, compare, average."""
-        made = await self._questions(case, session)
-        if all(question.noncommittal for question in made):
+        questions = await self._questions(case, session)
+        if all(question.noncommittal for question in questions):
             return Outcome(score=0.0, explanation="the response is noncommittal", parts={"noncommittal": True})
-        texts = [question.question for question in made]
+        texts = [question.question for question in questions]
         scores = await self._closeness(case, texts, session)
         parts = {"questions": texts, "scores": scores, "noncommittal": False}
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
 
     async def _questions(self, case: Case, session: Session) -> list[Question]:
-        prompt, form = self.render("question", case), '{"question": "...", "noncommittal": "YES" | "NO"}'
+        prompt = self.render("question", case)
         if self._n == 1:
-            return [await session.read(prompt, _question, form=form, schema=Question)]
-        return await session.samples(prompt, _question, n=self._n, schema=Question)
+            return [await session.read(prompt, Question)]
+        return await session.samples(prompt, Question, n=self._n)
 
     async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
         query = case.query or ""
         if self._embedder is not None:
-            first, *rest = await self._embedder.embed([query, *questions])
-            if len(rest) != len(questions):
-                raise JudgeError(f"{len(rest)} embeddings for {len(questions)} questions")
-            return [cosine(first, other) for other in rest]
+            query_vector, *vectors = await self._embedder.embed([query, *questions])
+            if len(vectors) != len(questions):
+                raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
+            return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await asyncio.gather(*(read_share(session, prompt) for prompt in prompts))]
+        return [share.score for share in await asyncio.gather(*(session.read(prompt, Share) for prompt in prompts))]
 
     def calls_for(self, case: Case) -> int:
         """`n` questions, and as many comparisons without an embedder."""
         return self._n if self._embedder else 2 * self._n
 
 
-def _question(text: str) -> Question:
-    return read_model(text, Question)
-
-
 class Mark(Reply):
     """`{"reason": "...", "score": 4.5}`."""
 
+    form = '{"reason": "...", "score": 1..5}'
     reason: Reason = ""
     score: Annotated[
         float,
         number_in(1, 5),
         Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade")),
     ]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """A mark on the first line, or after a label on the last."""
+        return cls(score=read_number(text, words, lo=1, hi=5), reason=reasoning_of(text, words))
 
 
 class Correctness(JudgedEvaluator):
@@ -294,16 +300,8 @@ class Correctness(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call; the mark is on the first line or in the JSON."""
-        mark = await session.read(
-            self.render("evaluate", case),
-            json_or(Mark, self._plain),
-            form='{"reason": "...", "score": 1..5}',
-            schema=Mark,
-        )
+        mark = await session.read(self.render("evaluate", case), Mark)
         return Outcome(score=mark.score, explanation=mark.reason or None)
-
-    def _plain(self, text: str) -> Mark:
-        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=reasoning_of(text))
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -7,9 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from ragpulse_evaluators.case import Case, Context
+from pydantic import Field
+
+from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
 from ragpulse_evaluators.judged.session import Session
@@ -53,13 +55,11 @@ class JudgedEvaluator(Evaluator):
         threshold: float | None = None,
         examples: Sequence[Mapping[str, Any]] = (),
         task: str | None = None,
-        max_tokens: int | None = None,
+        max_tokens: Annotated[int, Field(ge=1)] | None = None,
         **params: Any,
     ) -> None:
-        if max_tokens is not None and max_tokens < 1:
-            raise ConfigurationError(f"{self.name}: max_tokens is at least 1")
-        trained = {"examples": [dict(example) for example in examples], "task": task} if examples or task else {}
-        super().__init__(threshold=threshold, repair=repair, canary=canary, **trained, **params)
+        training = {"examples": [dict(example) for example in examples], "task": task} if examples or task else {}
+        super().__init__(threshold=threshold, repair=repair, canary=canary, **training, **params)
         self.max_tokens = max_tokens
         self.judge = as_judge(judge)
         if self.judge is not None and max_tokens is not None:
@@ -82,10 +82,10 @@ class JudgedEvaluator(Evaluator):
         source = file or self.prompts
         user = self._earlier_turns(fields) + source.render(step, **fields)
         system = source.render(f"{step}_system", **fields) if source.has(f"{step}_system") else ""
-        trained = self._trained(fields["fence"])
+        training = self._training(fields["fence"])
         if not system:
-            return [{"role": "user", "content": trained + user}]
-        return [{"role": "system", "content": f"{system}\n\n{trained}".strip()}, {"role": "user", "content": user}]
+            return [{"role": "user", "content": training + user}]
+        return [{"role": "system", "content": f"{system}\n\n{training}".strip()}, {"role": "user", "content": user}]
 
     def _earlier_turns(self, fields: Mapping[str, Any]) -> str:
         """The history as fenced text with its heading; empty without history."""
@@ -93,7 +93,7 @@ class JudgedEvaluator(Evaluator):
             return ""
         return f"{self.words.history}\n{fields['fence']('history', fields['history'])}\n\n"
 
-    def _trained(self, fence: Callable[[str, str], str]) -> str:
+    def _training(self, fence: Callable[[str, str], str]) -> str:
         task, examples = self.params.get("task"), self.params.get("examples", ())
         head = f"{task}\n\n" if task else ""
         blocks = [fence("example", _as_lines(example)) for example in examples]
@@ -118,75 +118,67 @@ class JudgedEvaluator(Evaluator):
         if self.judge is None:
             raise ConfigurationError(f"{self.name} needs a judge: pass judge='provider/model'")
         try:
-            return await self._assessed(case, calls, self.judge)
-        except ContextTooLong as too_long:
-            packed = _packed(case, too_long.window, max_tokens_of(self.judge))
+            return await self._assess(case, calls, self.judge)
+        except ContextTooLong as error:
+            packed = _packed(case, error.window, max_tokens_of(self.judge))
             if packed is None:
                 raise
-            return _noted(await self._assessed(packed, calls, self.judge), case, packed)
+            return _noted(await self._assess(packed, calls, self.judge), case, packed)
 
-    async def _assessed(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
+    async def _assess(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
         canary = fields_of(case)["mark"] if self._canary else None
         return await self.assess(case, Session(judge, calls, self.words, repair=self._repair, canary=canary))
 
     def calls_for(self, case: Case) -> int:
-        """How many judge calls this case takes when every reply can be read."""
+        """The number of judge calls of this case when every reply can be read."""
         del case
         return self.calls
 
     def estimate(self, case: Case) -> Estimate:
         """Calls, prompt and reply tokens: every call is counted with the whole case in it."""
-        if any(case.lacks(field) for field in self.needs):
-            return Estimate()
         calls = self.calls_for(case)
-        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
-        turns = (text for turn in case.history or () for text in (turn.query, turn.response))
-        data = sum(count_tokens(text) for text in (*texts, *turns) if text)
-        per_call = data + count_tokens(self.prompts.source)
-        longest = max_tokens_of(self.judge)
-        repairs = calls if self._repair and self.repairs else 0
-        return Estimate(
+        return self._estimate(
+            case,
             calls=calls,
-            input_tokens=calls * per_call,
-            output_tokens=calls * self.reply_tokens,
-            max_input_tokens=(calls + repairs) * per_call + repairs * longest,
-            max_output_tokens=(calls + repairs) * longest,
+            instructions=count_tokens(self.prompts.source),
+            reply=self.reply_tokens,
+            repairs=calls if self._repair and self.repairs else 0,
         )
 
 
-def _packed(case: Case, window: int | None, reply: int) -> Case | None:
+def _packed(case: Case, window: int | None, max_tokens: int) -> Case | None:
     """The case with its contexts cut so that they may fit into `window`; None where contexts are not what is long.
 
     Every context keeps its place: long ones lose their end, short ones stay whole. Without a known window the contexts
-    get half the room they had.
+    get half of their present size.
     """
     sizes = [count_tokens(text) for text in case.texts]
-    room = sum(sizes) // 2
+    budget = sum(sizes) // 2
     if window is not None:
-        others = sum(count_tokens(text or "") for text in (case.query, case.response, *case.references))
-        room = min(sum(sizes) - 1, int(0.7 * window) - min(reply, window // 4) - others)
-    if not sizes or room < 16 * len(sizes):
+        fixed = sum(count_tokens(text or "") for text in (case.query, case.response, *case.references))
+        budget = min(sum(sizes) - 1, int(0.7 * window) - min(max_tokens, window // 4) - fixed)
+    if not sizes or budget < 16 * len(sizes):
         return None
-    share = _share(sizes, room)
-    contexts = [Context(split_text(one.text, share)[0], one.id, one.score, one.metadata) for one in case.contexts or ()]
-    return case.model_copy(update={"contexts": tuple(contexts)})
+    limit = _limit(sizes, budget)
+    contexts = tuple(c.model_copy(update={"text": split_text(c.text, limit)[0]}) for c in case.contexts or ())
+    return case.model_copy(update={"contexts": contexts})
 
 
-def _share(sizes: Sequence[int], room: int) -> int:
-    """The most tokens one context may have so that all together have `room`."""
-    left = len(sizes)
+def _limit(sizes: Sequence[int], budget: int) -> int:
+    """The most tokens one context may have so that all together have `budget`."""
+    count = len(sizes)
     for size in sorted(sizes):
-        if size > room // left:
+        if size > budget // count:
             break
-        room, left = room - size, max(1, left - 1)
-    return room // left
+        budget, count = budget - size, max(1, count - 1)
+    return budget // count
 
 
-def _noted(found: Any, case: Case, packed: Case) -> Outcome | EvaluationResult:
+def _noted(value: Any, case: Case, packed: Case) -> Outcome | EvaluationResult:
     """The outcome with a note on what was cut."""
-    tokens, of = (sum(count_tokens(text) for text in one.texts) for one in (packed, case))
+    tokens, of = (sum(count_tokens(text) for text in item.texts) for item in (packed, case))
     note = f"(the contexts were cut to {tokens} of {of} tokens: the judge's window is too small)"
-    outcome = as_outcome(found)
+    outcome = as_outcome(value)
     change: dict[str, Any] = {
         "explanation": f"{outcome.explanation or ''} {note}".strip(),
         "parts": {**outcome.parts, "packed_contexts": {"tokens": tokens, "of": of}},
@@ -198,6 +190,6 @@ def _as_lines(example: Mapping[str, Any]) -> str:
     return "\n".join(f"{key}: {value}" for key, value in example.items())
 
 
-def judged_entry(made: type[JudgedEvaluator], source: str, options: str = "") -> Entry:
+def judged_entry(kind: type[JudgedEvaluator], source: str, options: str = "") -> Entry:
     """The entry of a judged evaluator; its example names a judge."""
-    return Entry.of(made, source=source, options=", ".join(filter(None, ('judge="openai/gpt-5-mini"', options))))
+    return Entry.of(kind, source=source, options=", ".join(filter(None, ('judge="openai/gpt-5-mini"', options))))

@@ -11,12 +11,10 @@ from pydantic import AliasChoices, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, YesNo
-from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo
+from ragpulse_evaluators.judges.json_reply import read_model
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-_FORM = '{"turns": [{"turn": 1, "reason": "...", "verdict": "YES" | "NO"}]}'
 
 
 class TurnVerdict(Reply):
@@ -30,6 +28,7 @@ class TurnVerdict(Reply):
 class TurnVerdicts(Reply):
     """`{"turns": [{"turn": 1, "reason": "...", "verdict": "YES"}]}`."""
 
+    form = '{"turns": [{"turn": 1, "reason": "...", "verdict": "YES" | "NO"}]}'
     turns: Annotated[list[TurnVerdict], Field(validation_alias=AliasChoices("turns", "verdicts"))]
 
 
@@ -50,21 +49,24 @@ class _PerTurn(JudgedEvaluator):
         """Show the whole session, read a verdict for each turn."""
         turns = session_of(case)
         prompt = self.render("evaluate", case.model_copy(update={"history": None}), session=turns)
-        found = await session.read(prompt, lambda text: _ordered(text, len(turns)), form=_FORM, schema=TurnVerdicts)
-        wrong = [f"[{item.turn}] {item.reason}" for item in found if not item.verdict]
+        verdicts = await session.parse(
+            prompt, lambda text: _ordered(text, len(turns)), form=TurnVerdicts.form, schema=TurnVerdicts
+        )
+        failures = [f"[{item.turn}] {item.reason}" for item in verdicts if not item.verdict]
         return Outcome(
-            score=fmean(item.verdict for item in found),
-            explanation="\n".join(wrong) or f"all of {len(turns)} turns",
-            parts={"turns": [item.model_dump() for item in found]},
+            score=fmean(item.verdict for item in verdicts),
+            explanation="\n".join(failures) or f"all of {len(turns)} turns",
+            parts={"turns": [item.model_dump() for item in verdicts]},
         )
 
 
 def _ordered(text: str, count: int) -> Sequence[TurnVerdict]:
     """One verdict per turn, in order, matched by the turn's number."""
-    found = {item.turn: item for item in read_model(text, TurnVerdicts).turns}
-    if missing := [number for number in range(1, count + 1) if number not in found]:
+    verdicts = {item.turn: item for item in read_model(text, TurnVerdicts).turns}
+    numbers = range(1, count + 1)
+    if missing := [number for number in numbers if number not in verdicts]:
         raise Unreadable(f"no verdict on turn {missing[0]} of {count}")
-    return [found[number] for number in range(1, count + 1)]
+    return [verdicts[number] for number in numbers]
 
 
 class ConversationRelevancy(_PerTurn):

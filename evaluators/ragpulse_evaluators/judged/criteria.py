@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
@@ -14,8 +14,8 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, json_or, reasoning_of, verdict_reader
-from ragpulse_evaluators.judges.json_reply import Reply, is_json, read_model
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, reasoning_of
+from ragpulse_evaluators.judges.json_reply import is_json, read_model
 from ragpulse_evaluators.judges.parsing import Words, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
@@ -52,9 +52,7 @@ class Guideline(JudgedEvaluator):
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
 
     async def _check(self, rule: str, case: Case, session: Session) -> Verdict:
-        prompt = self.render("evaluate", case, guidelines=rule)
-        form = '{"reason": "...", "verdict": "YES" | "NO"}'
-        return await session.read(prompt, verdict_reader(self.words), form=form, schema=Verdict)
+        return await session.read(self.render("evaluate", case, guidelines=rule), Verdict)
 
     def calls_for(self, case: Case) -> int:
         """One per guideline."""
@@ -64,6 +62,7 @@ class Guideline(JudgedEvaluator):
 class Marked(Reply):
     """`{"reason": "...", "score": 0.5}`; a yes or no is read too."""
 
+    form = '{"reason": "...", "score": ...}'
     reason: Reason = ""
     score: Annotated[
         float | bool | str,
@@ -110,12 +109,12 @@ class Rubric(JudgedEvaluator):
         marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
         criterion = self._criterion or self.prompts.render(self.criterion, **marks)
         prompt = self.render("evaluate", case, criterion=criterion, **marks)
-        score, comment = await session.read(prompt, self._read, form='{"reason": "...", "score": ...}', schema=Marked)
+        score, comment = await session.parse(prompt, self._read, form=Marked.form, schema=Marked)
         return Outcome(score=score, explanation=comment or None)
 
     def _read(self, text: str) -> tuple[float, str]:
         if not is_json(text):
-            return self._mark(text), reasoning_of(text)
+            return self._mark(text), reasoning_of(text, self.words)
         reply = read_model(text, Marked)
         return self._mark(str(reply.score).lower()), reply.reason
 
@@ -168,30 +167,31 @@ class Toxicity(Rubric):
     scale = Scale(reverse=True)
 
 
-def _number_or_verdict(value: Any) -> Any:
-    return read_judgement(value, words_of("en")).score if isinstance(value, str) else value
+def _number_or_verdict(text: str, words: Words) -> float:
+    try:
+        return float(read_verdict(text, words))
+    except Unreadable:
+        return read_number(text, words, lo=0, hi=1)
 
 
 class Judged(Reply):
     """`{"reason": "...", "score": "True" | "False" | 0.0..1.0}`."""
 
+    form = '{"reason": "...", "score": "True" | "False"}'
     reason: Reason = ""
     score: Annotated[
         float,
-        BeforeValidator(_number_or_verdict),
+        BeforeValidator(lambda value: _number_or_verdict(value, words_of("en")) if isinstance(value, str) else value),
         WithJsonSchema({"anyOf": [{"type": "string", "enum": ["True", "False"]}, {"type": "number"}]}),
         Field(
             ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "verdict", "judgement", "answer")
         ),
     ]
 
-
-def read_judgement(text: str, words: Words) -> Judged:
-    """True or false by token, else a number in 0..1."""
-    try:
-        return Judged(score=float(read_verdict(text, words)), reason=reasoning_of(text))
-    except Unreadable:
-        return Judged(score=read_number(text, words, lo=0, hi=1), reason=reasoning_of(text))
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """True or false by token, else a number in 0..1."""
+        return cls(score=_number_or_verdict(text, words), reason=reasoning_of(text, words))
 
 
 class Judgement(JudgedEvaluator):
@@ -210,35 +210,31 @@ class Judgement(JudgedEvaluator):
         self,
         *,
         question: str | None = None,
-        n: int = 1,
+        n: Annotated[int, Field(ge=1)] = 1,
         threshold: float | None = 0.5,
         language: str = "en",
         **options: Any,
     ) -> None:
         self._question = words_of(language).question if question is None else question
-        if n < 1 or not self._question.strip():
-            raise ConfigurationError("judge: question is a text, n at least 1")
+        if not self._question.strip():
+            raise ConfigurationError("judge: question is a text")
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
         self._n = n
         if self.judge is not None and n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
-        found = await self._asked(prompt, session)
-        scores = [judged.score for judged in found]
-        parts = {"scores": scores, "n_valid": len(scores)}
-        return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=found[0].reason or None, parts=parts)
-
-    async def _asked(self, prompt: Asked, session: Session) -> list[Judged]:
-        reader = json_or(Judged, lambda text: read_judgement(text, self.words))
         if self._n > 1:
-            return await session.samples(prompt, reader, n=self._n, schema=Judged)
-        form = '{"reason": "...", "score": "True" | "False"}'
-        return [await session.read(prompt, reader, form=form, schema=Judged)]
+            replies = await session.samples(prompt, Judged, n=self._n)
+        else:
+            replies = [await session.read(prompt, Judged)]
+        scores = [reply.score for reply in replies]
+        parts = {"scores": scores, "n_valid": len(scores)}
+        return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)
 
     def calls_for(self, case: Case) -> int:
         """One per sample."""

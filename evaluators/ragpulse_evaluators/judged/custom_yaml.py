@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt, nearest
+from ragpulse_evaluators.errors import ConfigurationError, nearest, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session, reasoning_of
@@ -21,9 +21,15 @@ from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-_PLACEHOLDERS = {"input": "query", "completion": "response", "ideal": "reference", "context": "contexts"}
-_PLACEHOLDER = re.compile(r"\{(input|completion|ideal|context|criteria|completion_2)\}")
-_ENUMERATED = {"from_n": "0123456789", "from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}
+_PLACEHOLDERS = {
+    "input": "query",
+    "completion": "response",
+    "completion_2": "second_response",
+    "ideal": "reference",
+    "context": "contexts",
+}
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_PLACEHOLDERS)}|criteria)\}}")
+_LETTERS = {"from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}
 _LAST_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
@@ -42,7 +48,7 @@ class Spec(BaseModel):
     """The choices: a list, a string of single letters, or from_n, from_n_abc, from_n_ABC; without: a number is read."""
     choice_scores: dict[str, float] | Literal["from_strings"] | None = None
     n: int = Field(default=2, ge=1, le=26)
-    """How many choices `from_n...` stands for."""
+    """The number of choices of `from_n...`."""
     threshold: float | None = None
     reverse_score: bool = False
     """Lower is better: passes at or below the threshold, normalized = 1 - score."""
@@ -55,11 +61,10 @@ class Spec(BaseModel):
     @property
     def choices(self) -> list[str]:
         """The choices as a list; empty where a number is read."""
-        given = self.choice_strings
-        if isinstance(given, str) and given in _ENUMERATED:
-            letters = _ENUMERATED[given]
-            return [str(i) for i in range(1, self.n + 1)] if given == "from_n" else list(letters[: self.n])
-        return list(given or ())
+        choices = self.choice_strings
+        if choices == "from_n":
+            return [str(number) for number in range(1, self.n + 1)]
+        return list(_LETTERS[choices][: self.n] if isinstance(choices, str) and choices in _LETTERS else choices or ())
 
     @model_validator(mode="after")
     def _scores_cover_choices(self) -> Spec:
@@ -77,9 +82,7 @@ class Spec(BaseModel):
 
     def needs(self) -> frozenset[str]:
         """Case fields the prompt mentions."""
-        found = {match[1] for match in _PLACEHOLDER.finditer(self.prompt)}
-        fields = {_PLACEHOLDERS[name] for name in found if name in _PLACEHOLDERS}
-        return frozenset(fields | ({"second_response"} if "completion_2" in found else set()))
+        return frozenset(_PLACEHOLDERS[name] for name in _PLACEHOLDER.findall(self.prompt) if name != "criteria")
 
 
 def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
@@ -95,26 +98,26 @@ def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
             source = str(spec)
             spec = Path(spec).read_text(encoding="utf-8")
         return Spec.model_validate(yaml.safe_load(spec) if isinstance(spec, str) else dict(spec))
-    except ValidationError as wrong:
-        first = min(wrong.errors(), key=lambda error: error["type"] != "extra_forbidden")
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"]) or "spec"
         hint = nearest(where, Spec.model_fields) if first["type"] == "extra_forbidden" else ""
         raise ConfigurationError(f"{source}: {where}: {first['msg']}{hint}") from None
-    except (OSError, yaml.YAMLError, TypeError) as wrong:
-        raise ConfigurationError(f"{source}: {wrong}") from None
+    except (OSError, yaml.YAMLError, TypeError) as error:
+        raise ConfigurationError(f"{source}: {error}") from None
 
 
 def read_choice(text: str, choices: Sequence[str], words: Words, *, from_last: bool) -> str:
     """The choice a line consists of, begins with (marked off by punctuation) or ends with; never part of a word."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines) if from_last else lines:
-        found = {choice for choice in choices if _on_line(line, choice)}
-        longest = max(found, key=len, default=None)
-        if longest is not None and all(other in longest for other in found):
+        matches = {choice for choice in choices if _on_line(line, choice)}
+        longest = max(matches, key=len, default=None)
+        if longest is not None and all(choice in longest for choice in matches):
             return longest
-        if found:
+        if matches:
             break
-    raise Unreadable(f"expected one of {', '.join(choices)}, got {excerpt(text)!r}")
+    unreadable(f"one of {', '.join(choices)}", text)
 
 
 def _on_line(line: str, choice: str) -> bool:
@@ -157,9 +160,9 @@ class CustomYaml(JudgedEvaluator):
         """One call; the label is the choice, the score what the file gives it."""
         prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
         if not self.spec.choices:
-            score, reasoning = await session.read(prompt, _last_number, form=self._closing())
+            score, reasoning = await session.parse(prompt, self._last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
-        choice, reasoning = await session.read(prompt, self._read, form=self._closing())
+        choice, reasoning = await session.parse(prompt, self._read, form=self._closing())
         score_of_choice = self.spec.score_of(choice)
         return Outcome(score=score_of_choice, label=choice, explanation=reasoning)
 
@@ -167,34 +170,30 @@ class CustomYaml(JudgedEvaluator):
         from_last = self.spec.eval_type == "cot_classify"
         return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
 
+    def _last_number(self, text: str) -> tuple[float, str]:
+        """The last number of the last line."""
+        lines = [line for line in text.splitlines() if line.strip()]
+        numbers = _LAST_NUMBER.findall(lines[-1]) if lines else []
+        if not numbers:
+            unreadable("a number on the last line", text)
+        return float(numbers[-1]), reasoning_of(text, self.words)
+
     def _filled(self, case: Case) -> str:
         """The prompt with its placeholders replaced by fenced data in one pass, so that braces in the data stay."""
-        fields = fields_of(case)
-        values = {
-            "input": fields["query"],
-            "completion": fields["response"],
-            "completion_2": fields["second_response"],
-            "ideal": fields["reference"],
-            "context": fields["context"],
-        }
-        fenced = {name: fields["fence"](name, text) for name, text in values.items()}
-        filled = fenced | {"criteria": self.spec.criteria}  # the author's own words
-        return _PLACEHOLDER.sub(lambda match: filled[match[1]], self.spec.prompt)
+        fields = fields_of(case) | {"contexts": "\n\n".join(case.texts)}
+
+        def value(match: re.Match[str]) -> str:
+            if match[1] == "criteria":  # the author's own words
+                return self.spec.criteria
+            return str(fields["fence"](match[1], fields[_PLACEHOLDERS[match[1]]]))
+
+        return _PLACEHOLDER.sub(value, self.spec.prompt)
 
     def _closing(self) -> str:
         if self.spec.answer_prompt:
             return self.spec.answer_prompt
         step = self.spec.eval_type if self.spec.choices else "number"
         return self.prompts.render(step, choices=self.spec.choices)
-
-
-def _last_number(text: str) -> tuple[float, str]:
-    """The last number of the last line."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    found = _LAST_NUMBER.findall(lines[-1]) if lines else []
-    if not found:
-        raise Unreadable(f"expected a number on the last line, got {excerpt(text)!r}")
-    return float(found[-1]), reasoning_of(text)
 
 
 ENTRIES: tuple[Entry, ...] = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)

@@ -11,42 +11,41 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, Unreadable, excerpt
+from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, YesNo, json_or, verdict_reader
-from ragpulse_evaluators.judges.json_reply import Reply
-from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
-from ragpulse_evaluators.judges.protocol import count_tokens, split_text
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo
+from ragpulse_evaluators.judges.json_reply import is_json, read_model
+from ragpulse_evaluators.judges.parsing import Words, check_count, read_verdicts
+from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _SMALLEST_WINDOW = 128
-_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
 
 def pack(texts: Iterable[str], window: int) -> list[str]:
     """Join texts into as few pieces of at most `window` estimated tokens as their order allows; a longer one is cut."""
     packed: list[str] = []
-    room = 0
+    free = 0
     for text in texts:
         for piece in split_text(text, window):
             size = count_tokens(piece) + 1
-            if packed and size <= room:
+            if packed and size <= free:
                 packed[-1] += "\n\n" + piece
-                room -= size
+                free -= size
             else:
                 packed.append(piece)
-                room = window - size
+                free = window - size
     return packed
 
 
 class _Support(JudgedEvaluator):
-    """The shared machinery: contexts packed into a window, first asked, then refined; the last reply decides."""
+    """Contexts packed into a window: the judge answers on the first piece and refines on each next one."""
 
     needs: frozenset[str]
     parser = "verdict"
@@ -55,8 +54,6 @@ class _Support(JudgedEvaluator):
     def __init__(
         self, *, context_window: int = 12_000, on_yes: Literal["refine", "stop"] = "refine", **options: Any
     ) -> None:
-        if on_yes not in ("refine", "stop"):
-            raise ConfigurationError(f"on_yes is 'refine' or 'stop', not {on_yes!r}")
         super().__init__(context_window=context_window, on_yes=on_yes, **options)
         self._window = context_window
         self._stop = on_yes == "stop"
@@ -65,28 +62,27 @@ class _Support(JudgedEvaluator):
         """Ask piece by piece; where a piece is too long for the judge, once more with smaller pieces."""
         try:
             return await self._refined(case, session, self._window)
-        except ContextTooLong as too_long:
-            window = (too_long.window or min(self._window, count_tokens("\n\n".join(case.texts)))) // 2
+        except ContextTooLong as error:
+            window = (error.window or min(self._window, count_tokens("\n\n".join(case.texts)))) // 2
             if window < _SMALLEST_WINDOW or window >= self._window:
                 raise
-            found = await self._refined(case, session, window)
+            outcome = await self._refined(case, session, window)
             note = f"(asked in pieces of {window} tokens: the judge's window is too small for {self._window})"
-            return replace(
-                found, explanation=f"{found.explanation or ''} {note}".strip(), parts={"context_window": window}
-            )
+            explanation = f"{outcome.explanation or ''} {note}".strip()
+            return replace(outcome, explanation=explanation, parts={"context_window": window})
 
     async def _refined(self, case: Case, session: Session, window: int) -> Outcome:
         """Ask about the first piece of context, then offer each next piece with the answer so far."""
-        found: Verdict | None = None
+        verdict: Verdict | None = None
         for context in pack(case.texts, window):
-            step = "evaluate" if found is None else "refine"
-            existing = "" if found is None else ("YES" if found.verdict else "NO")
+            step = "evaluate" if verdict is None else "refine"
+            existing = "" if verdict is None else ("YES" if verdict.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
-            found = await session.read(prompt, verdict_reader(self.words), form=_FORM, schema=Verdict)
-            if self._stop and found.verdict:
+            verdict = await session.read(prompt, Verdict)
+            if self._stop and verdict.verdict:
                 break
-        assert found is not None, "contexts are needed, so there is a piece"
-        return Outcome(score=float(found.verdict), passing=found.verdict, explanation=found.reason or None)
+        assert verdict is not None, "contexts are needed, so there is a piece"
+        return Outcome(score=float(verdict.verdict), passing=verdict.verdict, explanation=verdict.reason or None)
 
     def calls_for(self, case: Case) -> int:
         """One call per piece of context."""
@@ -113,7 +109,17 @@ _ITEM = re.compile(r"^\s*(?:statement\s*\d+|陈述\s*\d+|afirmação\s*\d+|\d+|[
 class Statements(Reply):
     """`{"statements": ["...", "..."]}`."""
 
+    form = '{"statements": ["...", "..."]}'
     statements: list[str]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """Statements from a numbered or dashed list; free text is not taken for statements."""
+        del words
+        statements = [item[1].strip() for line in text.splitlines() if (item := _ITEM.match(line))]
+        if not statements:
+            unreadable("a list of statements", text)
+        return cls(statements=statements)
 
 
 class Checked(Reply):
@@ -128,50 +134,39 @@ class Checked(Reply):
 class CheckedStatements(Reply):
     """`{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES"}]}`."""
 
+    form = '{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES" | "NO"}]}'
     statements: Annotated[list[Checked], Field(validation_alias=AliasChoices("statements", "verdicts", "NLI"))]
 
 
-def _listed(text: str) -> Statements:
-    """Statements from a numbered or dashed list; free text is not taken for statements."""
-    found = [item[1].strip() for line in text.splitlines() if (item := _ITEM.match(line))]
-    if not found:
-        raise Unreadable(f"expected a list of statements, got {excerpt(text)!r}")
-    return Statements(statements=found)
-
-
-async def split_statements(session: Session, prompt: Asked) -> list[str]:
+async def split_statements(session: Session, prompt: Sequence[Message]) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
-    form = '{"statements": ["...", "..."]}'
-    found = await session.read(prompt, json_or(Statements, _listed), form=form, schema=Statements)
-    return list(dict.fromkeys(statement for statement in found.statements if statement.strip()))
+    reply = await session.read(prompt, Statements)
+    return list(dict.fromkeys(statement for statement in reply.statements if statement.strip()))
 
 
-async def check_statements(session: Session, prompt: Asked, statements: Sequence[str]) -> list[Checked]:
+async def check_statements(session: Session, prompt: Sequence[Message], statements: Sequence[str]) -> list[Checked]:
     """A verdict for each statement, in order; a statement without a verdict of its own is unreadable."""
 
-    def plain(text: str) -> CheckedStatements:
-        verdicts = read_verdicts(text, len(statements), session.words)
-        return CheckedStatements(statements=[Checked(verdict=verdict) for verdict in verdicts])
-
     def read(text: str) -> list[Checked]:
-        return matched(statements, json_or(CheckedStatements, plain)(text).statements)
+        if is_json(text):
+            return matched(statements, read_model(text, CheckedStatements).statements)
+        return matched(statements, [Checked(verdict=v) for v in read_verdicts(text, len(statements), session.words)])
 
-    form = '{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES" | "NO"}]}'
-    return await session.read(prompt, read, form=form, schema=CheckedStatements)
+    return await session.parse(prompt, read, form=CheckedStatements.form, schema=CheckedStatements)
 
 
-def matched(statements: Sequence[str], found: Sequence[Checked]) -> list[Checked]:
+def matched(statements: Sequence[str], items: Sequence[Checked]) -> list[Checked]:
     """The verdict on each statement: matched by its words, then by its number; by position where verdicts have neither.
 
     Raises `Unreadable` for a statement without verdict, for two verdicts that differ, and for an unknown statement.
     """
-    bare = all(not item.statement and item.number is None for item in found)
+    bare = all(not item.statement and item.number is None for item in items)
     if bare:
-        check_count(statements, found, "statements")
-    known = [_plain(statement) for statement in statements]
+        check_count(statements, items, "statements")
+    plain_statements = [_plain(statement) for statement in statements]
     verdicts: dict[int, Checked] = {}
-    for position, item in enumerate(found):
-        index = position if bare else _index(item, known)
+    for position, item in enumerate(items):
+        index = position if bare else _index(item, plain_statements)
         if verdicts.setdefault(index, item).verdict != item.verdict:
             raise Unreadable(f"two verdicts on {excerpt(statements[index])!r}")
     if missing := [statement for index, statement in enumerate(statements) if index not in verdicts]:
@@ -183,16 +178,16 @@ def _plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _index(item: Checked, known: Sequence[str]) -> int:
+def _index(item: Checked, statements: Sequence[str]) -> int:
     """Which statement an item is about."""
     words = _plain(item.statement)
-    if words in known:
-        return known.index(words)
-    if item.number is not None and 1 <= item.number <= len(known):
+    if words in statements:
+        return statements.index(words)
+    if item.number is not None and 1 <= item.number <= len(statements):
         return item.number - 1
-    if close := difflib.get_close_matches(words, known, n=1, cutoff=0.8):
-        return known.index(close[0])
-    raise Unreadable(f"{excerpt(item.statement)!r} is none of the {len(known)} statements")
+    if close := difflib.get_close_matches(words, statements, n=1, cutoff=0.8):
+        return statements.index(close[0])
+    raise Unreadable(f"{excerpt(item.statement)!r} is none of the {len(statements)} statements")
 
 
 def unsupported(checked: Sequence[Checked]) -> str:

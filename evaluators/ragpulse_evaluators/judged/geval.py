@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
@@ -52,7 +54,7 @@ def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> f
 
 @dataclass(frozen=True)
 class _Dimension:
-    """What is marked, and from where to where."""
+    """A dimension with its lowest and highest mark."""
 
     name: str
     lowest: int
@@ -89,26 +91,25 @@ class GEval(JudgedEvaluator):
         criterion: str | None = None,
         steps: str | Sequence[str] | None = None,
         span: tuple[int, int] = (1, 5),
-        n: int = 20,
+        n: Annotated[int, Field(ge=1)] = 20,
         use_logprobs: bool = False,
         **options: Any,
     ) -> None:
         if options.get("canary"):
             raise ConfigurationError("geval: its replies are bare marks, which can carry no canary")
-        if n < 1:
-            raise ConfigurationError("geval: n is at least 1")
-        own: dict[str, Any] = (
-            {"criterion": criterion, "steps": _lines(steps), "span": tuple(span)} if criterion is not None else {}
-        )
-        if not own and steps is not None:
+        if criterion is None and steps is not None:
             raise ConfigurationError("geval: steps belong to a criterion: give criterion='...' too")
-        super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **own, **options)
-        self._task, self._n, self._logprobs = _OWN if own else task, n, use_logprobs
-        self._asked = _own_dimension(criterion, span) if own else _dimensions(task, dimension)
-        if own:
+        if criterion is not None:
+            options |= {"criterion": criterion, "steps": _lines(steps), "span": tuple(span)}
+        super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **options)
+        self._task, self._n, self._logprobs = task if criterion is None else _OWN, n, use_logprobs
+        if criterion is not None:
+            self._dimensions = [_own_dimension(criterion, span)]
             self.scale = Scale(lo=span[0], hi=span[1])
-        elif dimension:
-            self.scale = Scale(lo=0, hi=self._asked[0].highest, kind="ratio")
+        else:
+            self._dimensions = _dimensions(task, dimension)
+            if dimension:
+                self.scale = Scale(lo=0, hi=self._dimensions[0].highest, kind="ratio")
         if self.judge is not None and n > 1 and not use_logprobs:
             self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
 
@@ -116,16 +117,18 @@ class GEval(JudgedEvaluator):
         """Mark every dimension, then average."""
         if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
-        marks = await asyncio.gather(*(self._mark(dimension, case, session) for dimension in self._asked))
-        pairs = list(zip(self._asked, marks, strict=True))
-        units = {one.name: None if mark.score is None else one.ratio(mark.score) for one, mark in pairs}
-        present = [unit for unit in units.values() if unit is not None]
-        if not present:
-            raise Unreadable(f"no readable mark for {', '.join(units)}: {marks[0].problem}")
-        valid = {one.name: mark.n_valid for one, mark in pairs}
-        overall = fmean(present)
-        score = overall if len(pairs) > 1 else marks[0].score
-        return Outcome(score=score, explanation=_shown(units), parts={**units, "overall": overall, "n_valid": valid})
+        marks = await asyncio.gather(*(self._mark(dimension, case, session) for dimension in self._dimensions))
+        pairs = list(zip(self._dimensions, marks, strict=True))
+        ratios = {dim.name: None if mark.score is None else dim.ratio(mark.score) for dim, mark in pairs}
+        readable = [ratio for ratio in ratios.values() if ratio is not None]
+        if not readable:
+            raise Unreadable(f"no readable mark for {', '.join(ratios)}: {marks[0].problem}")
+        overall = fmean(readable)
+        return Outcome(
+            score=overall if len(pairs) > 1 else marks[0].score,
+            explanation=_explanation(ratios),
+            parts={**ratios, "overall": overall, "n_valid": {dim.name: mark.n_valid for dim, mark in pairs}},
+        )
 
     async def _mark(self, dimension: _Dimension, case: Case, session: Session) -> _Mark:
         """The mean mark of one dimension over the samples that can be read."""
@@ -152,40 +155,45 @@ class GEval(JudgedEvaluator):
         text = final_text(call, cut=True)
         if self._logprobs and call.logprobs and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
-        bare = re.sub(rf"^\W*{dimension.name}\s*[:：]", "", text, flags=re.IGNORECASE)
+        bare = re.sub(rf"^\W*{dimension.name}\W*[:：]", "", text, flags=re.IGNORECASE)
         return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
 
     def calls_for(self, case: Case) -> int:
         """Samples times dimensions."""
-        return len(self._asked) * (1 if self._logprobs else self._n)
+        return len(self._dimensions) * (1 if self._logprobs else self._n)
 
 
 def _dimensions(task: str, dimension: str | None) -> list[_Dimension]:
     if task not in DIMENSIONS:
         raise ConfigurationError(f"geval: task is one of {', '.join(DIMENSIONS)}, not {task!r}")
-    known = {name.casefold(): name for name in DIMENSIONS[task]}
-    if dimension is not None and dimension.casefold() not in known:
-        raise ConfigurationError(f"geval: dimension of {task} is one of {', '.join(known)}, not {dimension!r}")
-    names = [known[dimension.casefold()]] if dimension else list(DIMENSIONS[task])
-    return [_Dimension(name, 0 if DIMENSIONS[task][name] == 1 else 1, DIMENSIONS[task][name]) for name in names]
+    all_dimensions = {
+        name.casefold(): _Dimension(name, 0 if highest == 1 else 1, highest)
+        for name, highest in DIMENSIONS[task].items()
+    }
+    if dimension is None:
+        return list(all_dimensions.values())
+    if dimension.casefold() not in all_dimensions:
+        names = ", ".join(all_dimensions)
+        raise ConfigurationError(f"geval: dimension of {task} is one of {names}, not {dimension!r}")
+    return [all_dimensions[dimension.casefold()]]
 
 
-def _own_dimension(criterion: str | None, span: tuple[int, int]) -> list[_Dimension]:
-    if not criterion or not criterion.strip():
+def _own_dimension(criterion: str, span: tuple[int, int]) -> _Dimension:
+    if not criterion.strip():
         raise ConfigurationError("geval: criterion is a text")
     lowest, highest = span
-    if not (isinstance(lowest, int) and isinstance(highest, int) and 0 <= lowest < highest):
+    if not 0 <= lowest < highest:
         raise ConfigurationError(f"geval: span is (lowest, highest), two whole numbers from 0 on, not {span!r}")
-    return [_Dimension(_OWN, lowest, highest)]
+    return _Dimension(_OWN, lowest, highest)
 
 
 def _lines(steps: str | Sequence[str] | None) -> str:
-    given = [steps] if isinstance(steps, str) else list(steps or ())
-    return given[0] if len(given) == 1 else "\n".join(f"{i}. {step}" for i, step in enumerate(given, start=1))
+    lines = [steps] if isinstance(steps, str) else list(steps or ())
+    return lines[0] if len(lines) == 1 else "\n".join(f"{i}. {step}" for i, step in enumerate(lines, start=1))
 
 
-def _shown(units: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {'unreadable' if unit is None else format(unit, '.3g')}" for name, unit in units.items())
+def _explanation(ratios: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {'unreadable' if r is None else format(r, '.3g')}" for name, r in ratios.items())
 
 
 ENTRIES: tuple[Entry, ...] = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)

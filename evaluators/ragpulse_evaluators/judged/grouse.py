@@ -44,7 +44,7 @@ _NULL = words_of("en").none | {"not applicable"}
 
 @dataclass(frozen=True)
 class Grade:
-    """What the judge gave one metric; `score` None means null: the metric does not apply."""
+    """The judge's grade of one metric; `score` None means null: the metric does not apply."""
 
     score: float | None
     justification: str = ""
@@ -77,7 +77,7 @@ _CONSIDERED: Mapping[str, Mapping[str, Any]] = {
         "answer_contains_related_information": (bool, ...),
     },
 }
-"""What the judge writes down before each grade."""
+"""Fields that the judge fills in before each grade."""
 
 
 def _pair(metric: str) -> type[BaseModel]:
@@ -109,11 +109,12 @@ def _grade_value(value: Any, metric: str) -> float | None:
     if value is None or (isinstance(value, str) and value.strip(" .").casefold() in _NULL):
         return None
     try:
-        score = (
-            read_number(str(value), words_of("en"), lo=0, hi=float(scale.hi or 1))
-            if isinstance(value, str)
-            else float(value)
-        )
+        if isinstance(value, str):
+            score = read_number(value, words_of("en"), lo=0, hi=float(scale.hi or 1))
+        else:
+            score = float(value)
+        if isinstance(value, bool) and scale is _LIKERT:
+            raise ValueError
     except (TypeError, ValueError):
         raise Unreadable(f"{metric} is {excerpt(str(value))!r}") from None
     if score not in range(int(scale.lo), int(scale.hi or 1) + 1):
@@ -122,7 +123,7 @@ def _grade_value(value: Any, metric: str) -> float | None:
 
 
 class _Grouse(JudgedEvaluator):
-    """What the six share: one prompt file with a block per metric."""
+    """Base of the six: one prompt file with a block per metric."""
 
     prompt_name = "grouse"
     parser = "grouse-pair"
@@ -132,7 +133,7 @@ class _Grouse(JudgedEvaluator):
         """Ask for one metric."""
         form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
         prompt = self.render(metric, case)
-        return await session.read(prompt, lambda text: read_grade(text, metric), form=form, schema=_PAIRS[metric])
+        return await session.parse(prompt, lambda text: read_grade(text, metric), form=form, schema=_PAIRS[metric])
 
 
 class _Single(_Grouse):
@@ -181,10 +182,10 @@ class GrouseUsefulness(_Single):
 
 def derive(relevancy: float | None, completeness: float | None) -> dict[str, float | None]:
     """Positive acceptance (answered when it should) and negative rejection (refrained when nothing could answer)."""
-    answerable, answered = completeness is not None, relevancy is not None
+    answerable, has_answer = completeness is not None, relevancy is not None
     return {
-        "positive_acceptance": float(answered) if answerable else None,
-        "negative_rejection": None if answerable else float(not answered),
+        "positive_acceptance": float(has_answer) if answerable else None,
+        "negative_rejection": None if answerable else float(not has_answer),
     }
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, json_or, reasoning_of
-from ragpulse_evaluators.judges.json_reply import Reply
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -30,6 +29,7 @@ _TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,/]+(\d+(?:\.\d+)?)\s*")
 class Choice(Reply):
     """`{"reason": "...", "winner": "1" | "2" | "TIE"}`; held as 1 (first), 0 (second), 0.5."""
 
+    form = '{"reason": "...", "winner": "1" | "2" | "TIE"}'
     reason: Reason = ""
     winner: Annotated[
         float,
@@ -38,23 +38,25 @@ class Choice(Reply):
         Field(validation_alias=AliasChoices("winner", "verdict", "choice", "value", "answer")),
     ]
 
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """ "1"/"2"/"TIE" on the first line, `[[A]]`/`[[B]]`/`[[C]]`, `[RESULT] A`, or JudgeLM's two marks ("8 6")."""
+        if two := _TWO_MARKS.fullmatch(text.strip().partition("\n")[0]):
+            left, right = float(two[1]), float(two[2])
+            winner = "1" if left > right else "2" if right > left else "TIE"
+        else:
+            try:
+                winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
+            except Unreadable:
+                unreadable("1, 2 or TIE", text)
+        return cls(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text, words))
+
 
 def _mark(text: str) -> float:
-    found = _MARKS.get(re.sub(r"[\s_\[\]]+", "", text).casefold())
-    if found is None:
+    mark = _MARKS.get(re.sub(r"[\s_\[\]]+", "", text).casefold())
+    if mark is None:
         raise ValueError(f"{text!r} is none of 1, 2, TIE")
-    return found
-
-
-def read_choice(text: str, words: Words) -> Choice:
-    """ "1"/"2"/"TIE" on the first line, `[[A]]`/`[[B]]`/`[[C]]`, `[RESULT] A`, or JudgeLM's two marks ("8 6")."""
-    two = _TWO_MARKS.fullmatch(text.strip().partition("\n")[0])
-    if two:
-        left, right = float(two[1]), float(two[2])
-        winner = "1" if left > right else "2" if right > left else "TIE"
-    else:
-        winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
-    return Choice(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text))
+    return mark
 
 
 class Pairwise(JudgedEvaluator):
@@ -78,20 +80,19 @@ class Pairwise(JudgedEvaluator):
         """Judge one order, or both and settle."""
         rival, reference = _rival(case)
         orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
-        found = await asyncio.gather(*(self._compare(one, two, reference, case, session) for one, two in orders))
-        score = found[0].winner if len(found) == 1 else _settle(found[0].winner, found[1].winner)
-        parts: dict[str, Any] = {"first": _LABELS[found[0].winner]}
-        if len(found) == 2:
-            parts["flipped"] = _LABELS[1.0 - found[1].winner]
-            parts["position_bias"] = found[0].winner == found[1].winner != _TIE
-        reasons = "\n".join(choice.reason for choice in found if choice.reason)
+        prompts = [
+            self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
+            for first, second in orders
+        ]
+        choices = await asyncio.gather(*(session.read(prompt, Choice) for prompt in prompts))
+        first, *flipped = (choice.winner for choice in choices)
+        score = first
+        parts: dict[str, Any] = {"first": _LABELS[first]}
+        if flipped:
+            score = _settle(first, flipped[0])
+            parts |= {"flipped": _LABELS[1.0 - flipped[0]], "position_bias": first == flipped[0] != _TIE}
+        reasons = "\n".join(choice.reason for choice in choices if choice.reason)
         return Outcome(score=score, label=_LABELS[score], explanation=reasons or None, parts=parts)
-
-    async def _compare(self, one: str, two: str, reference: str, case: Case, session: Session) -> Choice:
-        prompt = self.render("evaluate", case, answer_1=one, answer_2=two, reference=reference)
-        form = '{"reason": "...", "winner": "1" | "2" | "TIE"}'
-        reader = json_or(Choice, lambda text: read_choice(text, self.words))
-        return await session.read(prompt, reader, form=form, schema=Choice)
 
     def calls_for(self, case: Case) -> int:
         """One per order."""

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -17,16 +18,13 @@ from pydantic import AliasChoices, Field
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.session import Reply, Session
 from ragpulse_evaluators.judged.templates import PromptFile, fields_of
-from ragpulse_evaluators.judges.json_reply import Reply, read_model
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
 from ragpulse_evaluators.result import JudgeCall
-
-_FORM = '{"questions": [{"question": "...", "reference": "..."}]}'
 
 
 class Written(Reply):
@@ -39,6 +37,7 @@ class Written(Reply):
 class Questions(Reply):
     """`{"questions": [{"question": "...", "reference": "..."}]}`."""
 
+    form = '{"questions": [{"question": "...", "reference": "..."}]}'
     questions: list[Written]
 
 
@@ -70,17 +69,17 @@ async def generate_questions(
     equal questions are taken once. A passage without a question is counted in `skipped`. Raises `ConfigurationError`
     for a wrong count, and where there is no context with text.
     """
-    asked = as_judge(judge)
-    if asked is None or per_context < 1 or (count is not None and count < 1):
+    ready_judge = as_judge(judge)
+    if ready_judge is None or per_context < 1 or (count is not None and count < 1):
         raise ConfigurationError("generate_questions needs a judge, count and per_context of at least 1")
     passages = _sampled(contexts, count, seed)
-    writer = _Writer(GatedJudge(asked, Gate(concurrency)), PromptFile("generate_questions", language, prompts))
+    writer = _Writer(GatedJudge(ready_judge, Gate(concurrency)), PromptFile("generate_questions", language, prompts))
     try:
         written = await asyncio.gather(*(writer.write(passage, per_context) for passage in passages))
     finally:
-        await close_judge(asked)
+        await close_judge(ready_judge)
     cases: dict[str, Case] = {}
-    for case in (case for found in written for case in found):
+    for case in chain.from_iterable(written):
         if cases.setdefault((case.query or "").casefold(), case) is not case:
             writer.skipped["repeated"] += 1
     return GeneratedQuestions(cases=tuple(cases.values()), skipped=dict(writer.skipped), calls=tuple(writer.calls))
@@ -88,8 +87,8 @@ async def generate_questions(
 
 def _sampled(contexts: Iterable[Context | str], count: int | None, seed: int) -> list[Context]:
     """Distinct passages with text, in their order; a sample of them where there are more than `count`."""
-    given = (Context(text=one) if isinstance(one, str) else one for one in contexts)
-    passages = list({one.text: one for one in given if one.text.strip()}.values())
+    all_contexts = (Context(text=item) if isinstance(item, str) else item for item in contexts)
+    passages = list({context.text: context for context in all_contexts if context.text.strip()}.values())
     if not passages:
         raise ConfigurationError("generate_questions: no context has text")
     if count is None or count >= len(passages):
@@ -114,17 +113,17 @@ class _Writer:
         ]
         session = Session(self._judge, self.calls, words_of(self._prompts.language))
         try:
-            found = await session.read(prompt, lambda text: read_model(text, Questions), form=_FORM, schema=Questions)
+            written = (await session.read(prompt, Questions)).questions
         except (Unreadable, MissingField):
             self.skipped["unreadable"] += 1
             return []
         except JudgeError:
             self.skipped["judge failed"] += 1
             return []
-        kept = [one for one in found.questions if one.question.strip() and one.reference.strip()][:count]
-        if not kept:
+        usable = [item for item in written if item.question.strip() and item.reference.strip()][:count]
+        if not usable:
             self.skipped["nothing to ask"] += 1
-        return [_case(one, passage) for one in kept]
+        return [_case(item, passage) for item in usable]
 
 
 def _case(written: Written, passage: Context) -> Case:

@@ -6,21 +6,19 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, Field, WithJsonSchema
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, number_in, verdict_reader
-from ragpulse_evaluators.judges.json_reply import Reply, read_model
-from ragpulse_evaluators.judges.parsing import read_number
+from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo, number_in
+from ragpulse_evaluators.judges.json_reply import read_model
+from ragpulse_evaluators.judges.parsing import Words, read_number, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-_VERDICT_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
 
 def average_precision(verdicts: Sequence[bool]) -> float:
@@ -47,13 +45,12 @@ class _PerContext(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
-        found = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
-        verdicts = [one.verdict for one in found]
-        return Outcome(score=self.score(verdicts), explanation=_reasons(found), parts={"verdicts": verdicts})
+        replies = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
+        verdicts = [reply.verdict for reply in replies]
+        return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
 
     async def _judge_one(self, text: str, case: Case, session: Session) -> Verdict:
-        prompt = self.render("evaluate", case, context=text)
-        return await session.read(prompt, verdict_reader(self.words), form=_VERDICT_FORM, schema=Verdict)
+        return await session.read(self.render("evaluate", case, context=text), Verdict)
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
@@ -95,6 +92,7 @@ class Attribution(Reply):
 class Attributions(Reply):
     """`{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES"}]}`."""
 
+    form = '{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES" | "NO"}]}'
     classifications: Annotated[
         list[Attribution],
         Field(min_length=1, validation_alias=AliasChoices("classifications", "statements", "verdicts")),
@@ -111,13 +109,7 @@ class ContextRecall(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call: the judge takes the reference apart and attributes each statement."""
-        found = await session.read(
-            self.render("evaluate", case),
-            lambda text: read_model(text, Attributions),
-            form='{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES" | "NO"}]}',
-            schema=Attributions,
-        )
-        statements = found.classifications
+        statements = (await session.read(self.render("evaluate", case), Attributions)).classifications
         missing = [item.statement for item in statements if not item.attributed]
         return Outcome(
             score=fmean(item.attributed for item in statements),
@@ -126,12 +118,21 @@ class ContextRecall(JudgedEvaluator):
         )
 
 
+def _listed(value: Any) -> Any:
+    """A list also from a single number or text; "none" and null are no sentence."""
+    if value is None or (isinstance(value, str) and value.strip(" .").casefold() in words_of("en").none):
+        return []
+    return [value] if isinstance(value, int | str) else value
+
+
 class Relevant(Reply):
     """`{"reason": "...", "relevant": [1, 3]}`: numbers (or texts) of the relevant sentences."""
 
+    form = '{"reason": "...", "relevant": [1, 2]}'
     reason: Reason = ""
     relevant: Annotated[
         list[int | str],
+        BeforeValidator(_listed),
         WithJsonSchema({"type": "array", "items": {"type": "integer"}}),
         Field(validation_alias=AliasChoices("relevant", "sentences")),
     ]
@@ -140,6 +141,7 @@ class Relevant(Reply):
 class Rating(Reply):
     """`{"reason": "...", "rating": 0 | 1 | 2}`."""
 
+    form = '{"reason": "...", "rating": 0 | 1 | 2}'
     reason: Reason = ""
     rating: Annotated[
         int,
@@ -147,6 +149,11 @@ class Rating(Reply):
         WithJsonSchema({"type": "integer", "enum": [0, 1, 2]}),
         Field(ge=0, le=2, validation_alias=AliasChoices("rating", "score")),
     ]
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """A number from 0 to 2."""
+        return cls(rating=int(read_number(text, words, lo=0, hi=2)))
 
 
 class ContextRelevancy(JudgedEvaluator):
@@ -162,8 +169,6 @@ class ContextRelevancy(JudgedEvaluator):
     reply_tokens = 120
 
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
-        if mode not in ("sentence", "dual"):
-            raise ConfigurationError(f"mode is 'sentence' or 'dual', not {mode!r}")
         super().__init__(mode=mode, **options)
         self._dual = mode == "dual"
         self.cost_class = "k calls" if self._dual else "1 call"
@@ -176,47 +181,39 @@ class ContextRelevancy(JudgedEvaluator):
         sentences = [sentence.text for text in case.texts for sentence in split_sentences(text)]
         if not sentences:
             raise MissingField("contexts")
-        found = await session.read(
+        reason, relevant = await session.parse(
             self.render("sentences", case, sentences=sentences),
             lambda text: _numbers(read_model(text, Relevant), sentences),
-            form='{"reason": "...", "relevant": [1, 2]}',
+            form=Relevant.form,
             schema=Relevant,
         )
-        reason, relevant = found
         parts = {"relevant": [sentences[number - 1] for number in relevant], "sentences": len(sentences)}
         return Outcome(score=len(relevant) / len(sentences), explanation=reason or None, parts=parts)
 
     async def _rated(self, case: Case, session: Session) -> Outcome:
-        ratings = await asyncio.gather(*(self._rate(step, case, session) for step in ("first_rating", "second_rating")))
+        prompts = [self.render(step, case) for step in ("first_rating", "second_rating")]
+        ratings = await asyncio.gather(*(session.read(prompt, Rating) for prompt in prompts))
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
-
-    async def _rate(self, step: str, case: Case, session: Session) -> Rating:
-        def plain(text: str) -> Rating:
-            return Rating(rating=int(read_number(text, self.words, lo=0, hi=2)))
-
-        prompt = self.render(step, case)
-        form = '{"reason": "...", "rating": 0 | 1 | 2}'
-        return await session.read(prompt, json_or(Rating, plain), form=form, schema=Rating)
 
     def calls_for(self, case: Case) -> int:
         """Two for the dual judge."""
         return 2 if self._dual else 1
 
 
-def _numbers(found: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
+def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
     """The reason and the distinct numbers of relevant sentences; a sentence that was not shown is unreadable."""
-    numbers = {item if isinstance(item, int) else _position(item, sentences) for item in found.relevant}
-    if wrong := sorted(number for number in numbers if not 1 <= number <= len(sentences)):
-        raise Unreadable(f"sentence {wrong[0]} of {len(sentences)}")
-    return found.reason, sorted(numbers)
+    numbers = {item if isinstance(item, int) else _position(item, sentences) for item in reply.relevant}
+    if outside := sorted(number for number in numbers if not 1 <= number <= len(sentences)):
+        raise Unreadable(f"sentence {outside[0]} of {len(sentences)}")
+    return reply.reason, sorted(numbers)
 
 
 def _position(text: str, sentences: Sequence[str]) -> int:
-    wanted = " ".join(text.split()).casefold()
+    plain = " ".join(text.split()).casefold()
     for number, sentence in enumerate(sentences, start=1):
-        if " ".join(sentence.split()).casefold() == wanted or text.strip("[] ") == str(number):
+        if " ".join(sentence.split()).casefold() == plain or text.strip("[] ") == str(number):
             return number
     raise Unreadable(f"{text!r} is no sentence of the contexts")
 

@@ -1,21 +1,23 @@
-"""One evaluator's conversation with its judge about one case: asks, records the calls, reads the replies.
+"""An evaluator's conversation with its judge about one case: asks, records the calls, reads the replies.
 
-A reply is read by its shape first and by the strict token parser second; an unreadable one is repaired once.
+A reply is read by its JSON shape first and as plain text second; an unreadable reply is repaired once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable
-from ragpulse_evaluators.judges.json_reply import Reply, is_json, read_json, read_model
+from ragpulse_evaluators.judges.json_reply import folded_key, is_json, read_json, read_model, unwrapped
 from ragpulse_evaluators.judges.parsing import (
     LANGUAGES,
     Words,
     final_text,
+    is_labelled,
     not_applicable,
     read_number,
     read_verdict,
@@ -25,9 +27,45 @@ from ragpulse_evaluators.judges.parsing import (
 from ragpulse_evaluators.judges.protocol import Judge, Message
 from ragpulse_evaluators.result import JudgeCall
 
-Model = TypeVar("Model", bound=BaseModel)
-Asked = str | Sequence[Message]
-"""A prompt: one text, or chat messages."""
+Value = TypeVar("Value")
+Shape = TypeVar("Shape", bound="Reply")
+
+
+class Reply(BaseModel):
+    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
+
+    form: ClassVar[str] = ""
+    """The form as a judge is shown it when a reply is repaired."""
+
+    @classmethod
+    def read(cls, text: str, words: Words) -> Self:
+        """Read a reply; raises `Unreadable`."""
+        return read_model(text, cls) if is_json(text) else cls.plain(text, words)
+
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """Read a reply that is no JSON; a shape without a plain form raises `Unreadable`."""
+        del words
+        return read_model(text, cls)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        spellings = _spellings(cls)
+        return {spellings.get(key, key): value for key, value in unwrapped(data, spellings).items()}
+
+
+@cache
+def _spellings(schema: type[BaseModel]) -> dict[str, str]:
+    """Folded key to the key that the schema reads: field names and aliases."""
+    spellings: dict[str, str] = {}
+    for name, field in schema.model_fields.items():
+        alias = field.validation_alias
+        keys = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
+        spellings |= {folded_key(str(key)): str(key) for key in keys}
+    return spellings
 
 
 def _yes_or_no(value: Any) -> Any:
@@ -57,9 +95,11 @@ Reason = Annotated[
 
 
 def number_in(lo: float, hi: float) -> BeforeValidator:
-    """Reads a number in `lo`..`hi` that is written as text: "4", "4/5", "4 out of 5"."""
+    """Reads a number in `lo`..`hi` that is written as text: "4", "4/5", "4 out of 5"; true and false are no numbers."""
 
     def read(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"{value} is not a number")
         return read_number(value, words_of("en"), lo=lo, hi=hi) if isinstance(value, str) else value
 
     return BeforeValidator(read)
@@ -68,27 +108,22 @@ def number_in(lo: float, hi: float) -> BeforeValidator:
 class Verdict(Reply):
     """`{"reason": "...", "verdict": "YES"}`."""
 
+    form = '{"reason": "...", "verdict": "YES" | "NO"}'
     reason: Reason = ""
     verdict: Annotated[YesNo, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
 
-
-def reasoning_of(text: str) -> str:
-    """The reasoning of a reply whose first line is the verdict; the whole reply where there is but one line."""
-    first, _, rest = text.strip().partition("\n")
-    return rest.strip() or first.strip()
-
-
-def json_or(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str], Model]:
-    """A reader: the schema when the reply holds any JSON object or begins as one, else `plain`."""
-    return lambda text: read_model(text, schema) if is_json(text) else plain(text)
+    @classmethod
+    def plain(cls, text: str, words: Words) -> Self:
+        """A yes or no as first word, or after a label on the last line."""
+        return cls(verdict=read_verdict(text, words), reason=reasoning_of(text, words))
 
 
-def verdict_reader(words: Words) -> Callable[[str], Verdict]:
-    """Reads a yes or no with its reason, as JSON or as first word."""
-    return json_or(Verdict, lambda text: Verdict(verdict=read_verdict(text, words), reason=reasoning_of(text)))
-
-
-Found = TypeVar("Found")
+def reasoning_of(text: str, words: Words) -> str:
+    """A plain reply without the line of its verdict: a labelled last line, else the first; all of a single line."""
+    lines = text.strip().splitlines()
+    if len(lines) > 1:
+        del lines[-1 if is_labelled(lines[-1], words) else 0]
+    return "\n".join(lines).strip()
 
 
 class Session:
@@ -104,51 +139,59 @@ class Session:
         self.words = words
 
     async def ask(
-        self, prompt: Asked, *, n: int = 1, schema: type[BaseModel] | None = None, logprobs: bool = False
+        self, messages: Sequence[Message], *, n: int = 1, schema: type[BaseModel] | None = None, logprobs: bool = False
     ) -> list[JudgeCall]:
         """Ask one question `n` times and record the calls."""
-        answered = await self._judge.ask(_messages(prompt), n=n, schema=schema, logprobs=logprobs)
-        self._calls.extend(answered)
-        return answered
+        calls = await self._judge.ask(messages, n=n, schema=schema, logprobs=logprobs)
+        self._calls.extend(calls)
+        return calls
 
-    async def read(
-        self, prompt: Asked, parse: Callable[[str], Found], *, form: str, schema: type[BaseModel] | None = None
-    ) -> Found:
+    async def read(self, messages: Sequence[Message], shape: type[Shape]) -> Shape:
+        """Ask, and read the reply in its shape; raises as `parse` does."""
+        return await self.parse(messages, lambda text: shape.read(text, self.words), form=shape.form, schema=shape)
+
+    async def parse(
+        self,
+        messages: Sequence[Message],
+        parse: Callable[[str], Value],
+        *,
+        form: str,
+        schema: type[BaseModel] | None = None,
+    ) -> Value:
         """Ask, and read the reply; if it cannot be read ask once more showing `form`, then raise `Unreadable`.
 
         A reply that was cut off, filtered or a refusal raises `NoVerdict` at once, "N/A" raises `MissingField`.
         """
-        messages, asked = self._with_canary(prompt, schema)
-        call = (await self.ask(messages, schema=asked))[0]
+        messages, sent_schema = self._with_canary(messages, schema)
+        call = (await self.ask(messages, schema=sent_schema))[0]
         try:
-            return self._parsed(call, parse, marked=schema is not None)
+            return self._parsed(call, parse, as_json=schema is not None)
         except NoVerdict:
             raise
         except Unreadable as unreadable:
             if not self._repair:
                 raise
-            again = self.words.repair.format(problem=unreadable, form=form)
-            turn = ({"role": "assistant", "content": call.completion}, {"role": "user", "content": again})
-            return self._parsed(await self._repaired([*messages, *turn], unreadable, asked), parse, marked=bool(schema))
+            demand = self.words.repair.format(problem=unreadable, form=form)
+            turn = ({"role": "assistant", "content": call.completion}, {"role": "user", "content": demand})
+            call = await self._repaired([*messages, *turn], unreadable, sent_schema)
+            return self._parsed(call, parse, as_json=schema is not None)
 
-    async def samples(
-        self, prompt: Asked, parse: Callable[[str], Found], *, n: int, schema: type[BaseModel] | None = None
-    ) -> list[Found]:
+    async def samples(self, messages: Sequence[Message], shape: type[Shape], *, n: int) -> list[Shape]:
         """Ask `n` times and read what can be read; raises `Unreadable` where nothing can."""
-        messages, asked = self._with_canary(prompt, schema)
-        found: list[Found] = []
+        messages, sent_schema = self._with_canary(messages, shape)
+        replies: list[Shape] = []
         problem: Exception | None = None
-        for call in await self.ask(messages, n=n, schema=asked):
+        for call in await self.ask(messages, n=n, schema=sent_schema):
             try:
-                found.append(self._parsed(call, parse, marked=schema is not None))
-            except (Unreadable, MissingField) as wrong:
-                problem = wrong
-        if not found:
+                replies.append(self._parsed(call, lambda text: shape.read(text, self.words), as_json=True))
+            except (Unreadable, MissingField) as failure:
+                problem = failure
+        if not replies:
             raise Unreadable(f"none of {n} replies can be read: {problem}")
-        return found
+        return replies
 
-    def _parsed(self, call: JudgeCall, parse: Callable[[str], Found], *, marked: bool) -> Found:
-        text = self._verified(final_text(call), as_json=marked)
+    def _parsed(self, call: JudgeCall, parse: Callable[[str], Value], *, as_json: bool) -> Value:
+        text = self._verified(final_text(call), as_json=as_json)
         try:
             return parse(text)
         except NoVerdict:
@@ -161,9 +204,8 @@ class Session:
             raise
 
     def _with_canary(
-        self, prompt: Asked, schema: type[BaseModel] | None
+        self, messages: Sequence[Message], schema: type[BaseModel] | None
     ) -> tuple[Sequence[Message], type[BaseModel] | None]:
-        messages = _messages(prompt)
         if not self._canary:
             return messages, schema
         demand = (self.words.canary if schema else self.words.canary_line).format(mark=self._canary)
@@ -181,15 +223,11 @@ class Session:
         return reply if as_json else rest
 
     async def _repaired(
-        self, turns: Sequence[Message], problem: Unreadable, schema: type[BaseModel] | None
+        self, messages: Sequence[Message], problem: Unreadable, schema: type[BaseModel] | None
     ) -> JudgeCall:
         try:
-            return (await self.ask(turns, schema=schema))[0]
-        except JudgeError as silent:
-            self._calls.extend(silent.calls)
+            return (await self.ask(messages, schema=schema))[0]
+        except JudgeError as failure:
+            self._calls.extend(failure.calls)
             # The first reply stays what it was: unreadable. A second try would start from the same words.
-            raise Unreadable(f"{problem}; the repair turn failed: {silent}") from silent
-
-
-def _messages(prompt: Asked) -> Sequence[Message]:
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            raise Unreadable(f"{problem}; the repair turn failed: {failure}") from failure

@@ -5,7 +5,7 @@ The judged texts are data: they stand between marks that carry a digest of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -44,13 +44,13 @@ class PromptFile:
         self.language = language
         self._words = words_of(language)
         self._whole, self._steps = _sources(evaluator, language, None if folder is None else Path(folder))
-        spoken = (self._words.guard, self._words.history, self._words.reply, self._words.close)
-        self.source = "\n".join((*spoken, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items()))))
+        phrases = (self._words.guard, self._words.history, self._words.reply, self._words.close)
+        self.source = "\n".join((*phrases, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items()))))
         try:
             self._template = _compiled(self._whole)
             self._replaced = {step: _compiled(text, plain=True) for step, text in self._steps.items()}
-        except TemplateError as wrong:
-            raise ConfigurationError(f"prompt of {evaluator} ({language}): {wrong}") from None
+        except TemplateError as error:
+            raise ConfigurationError(f"prompt of {evaluator} ({language}): {error}") from None
 
     def has(self, step: str) -> bool:
         """Whether the step is there; the system message of a step that a user's file replaces is not."""
@@ -68,8 +68,8 @@ class PromptFile:
                 raise ConfigurationError(f"the prompt file has no step {step!r}: add {{% block {step} %}} to it")
             context = self._template.new_context(data)
             return "".join(self._template.blocks[step](context)).strip()
-        except TemplateError as wrong:
-            raise ConfigurationError(f"prompt step {step!r}: {wrong}") from None
+        except TemplateError as error:
+            raise ConfigurationError(f"prompt step {step!r}: {error}") from None
 
 
 def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, dict[str, str]]:
@@ -102,17 +102,17 @@ def fencer(mark: str) -> Callable[[str, str], str]:
     return lambda name, text: f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
 
-def _spoken(number: int, query: str | None, response: str | None) -> str:
-    said = (("user", query), ("assistant", response))
-    return "\n".join(f"[{number}] {role}: {text}" for role, text in said if text is not None)
+def _turn(number: int, query: str | None, response: str | None) -> str:
+    texts = (("user", query), ("assistant", response))
+    return "\n".join(f"[{number}] {role}: {text}" for role, text in texts if text is not None)
 
 
-def fields_of(case: Case) -> Mapping[str, Any]:
+def fields_of(case: Case) -> dict[str, Any]:
     """Template variables of a case, under our names and the seeds' (`input`, `actual_output`, `expected_output`)."""
     reference = "\n".join(case.references)
     texts = list(case.texts)
     turns = [(turn.query, turn.response) for turn in case.history or ()]
-    history = "\n".join(_spoken(number, *turn) for number, turn in enumerate(turns, start=1))
+    history = "\n".join(_turn(number, *turn) for number, turn in enumerate(turns, start=1))
     mark = mark_of(case.query, case.response, case.second_response, reference, *texts, history)
     return {
         "query": case.query or "",

@@ -18,7 +18,7 @@ from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 class JudgeCache(Protocol):
@@ -35,12 +35,12 @@ def call_key(
     judge_id: str, messages: Sequence[Message], *, schema: type[BaseModel] | None, logprobs: bool, index: int
 ) -> str:
     """sha256 of the whole question and the number of the sample: 20 samples of one question stay 20 calls."""
-    asked = [judge_id, [dict(message) for message in messages], _shape(schema), logprobs, index]
-    return sha256_hex(json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
+    question = [judge_id, [dict(message) for message in messages], _json_schema(schema), logprobs, index]
+    return sha256_hex(json.dumps(question, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
 
 
 @lru_cache(maxsize=256)
-def _shape(schema: type[BaseModel] | None) -> dict[str, Any] | None:
+def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
     return schema.model_json_schema() if schema else None
 
 
@@ -59,8 +59,8 @@ class FileCache:
             try:
                 record = json.loads(line)
                 self._calls[record["key"]] = JudgeCall.model_validate(record["call"])
-            except (ValueError, KeyError, TypeError) as wrong:
-                raise ConfigurationError(f"{self._path}:{number} is not a recorded judge call: {wrong}") from None
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigurationError(f"{self._path}:{number} is not a recorded judge call: {error}") from None
         if last:  # a crash cut this line off: its question is asked again
             self._path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
@@ -102,14 +102,12 @@ class CachedJudge(JudgeWrapper):
 
     async def answer(self, question: Question) -> list[JudgeCall]:
         """The recorded samples; missing samples are asked for."""
-        asked: Any = {"schema": question.schema, "logprobs": question.logprobs}
-        keys = [call_key(self.id, question.messages, **asked, index=index) for index in range(question.n)]
-        found = await _each(self._cache.get(key) for key in keys)
-        missing = [key for key, call in zip(keys, found, strict=True) if call is None]
-        fresh = iter(await self._fresh(question, missing))
-        return [
-            next(fresh) if call is None else call.model_copy(update={"cached": True, "cost_usd": 0.0}) for call in found
-        ]
+        options: Any = {"schema": question.schema, "logprobs": question.logprobs}
+        keys = [call_key(self.id, question.messages, **options, index=index) for index in range(question.n)]
+        recorded = await _gather(self._cache.get(key) for key in keys)
+        fresh = iter(await self._fresh(question, [key for key, call in zip(keys, recorded, strict=True) if not call]))
+        free = {"cached": True, "cost_usd": 0.0}
+        return [call.model_copy(update=free) if call else next(fresh) for call in recorded]
 
     async def _fresh(self, question: Question, keys: Sequence[str]) -> list[JudgeCall]:
         if not keys:
@@ -117,11 +115,11 @@ class CachedJudge(JudgeWrapper):
         if self._judge is None:
             raise NoRecording(f"{self.id}: no recorded answer for {question.messages[-1]['content'][:60]!r}")
         calls = await question.put_to(self._inner, n=len(keys))
-        await _each(self._cache.put(key, call) for key, call in zip(keys, calls, strict=True))
+        await _gather(self._cache.put(key, call) for key, call in zip(keys, calls, strict=True))
         return calls
 
 
-async def _each(work: Iterable[Awaitable[Found]]) -> list[Found]:
-    """Await all at the same time; a single one without the cost of a task."""
+async def _gather(work: Iterable[Awaitable[Value]]) -> list[Value]:
+    """Await all at the same time; a single item costs no task."""
     first, *rest = work
     return [await first] if not rest else list(await asyncio.gather(first, *rest))

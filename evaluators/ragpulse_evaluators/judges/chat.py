@@ -1,7 +1,7 @@
-"""Chat completions as every OpenAI-compatible server speaks them: what is sent, how replies and refusals are read.
+"""Chat completions as every OpenAI-compatible server speaks them: makes requests, reads replies and rejections.
 
-`HTTPJudge` and `LLMJudge` differ only in how a request travels. What a server does not accept (structured output, a
-sampling parameter, a system message) is left out, and that is remembered once a request without it has succeeded.
+`HTTPJudge` and `LLMJudge` differ only in how a request travels. Whatever a server does not accept (structured output,
+a sampling parameter, a system message) is left out. The server is remembered once a request without it has succeeded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -70,19 +71,17 @@ class Rejection(Exception):
     @property
     def window(self) -> int | None:
         """The model's window in tokens, where the text names it."""
-        found = _WINDOW.search(self.text)
-        return int(found[1] or found[2]) if found else None
+        match = _WINDOW.search(self.text)
+        return int(match[1] or match[2]) if match else None
 
     def error(self, where: str) -> JudgeError:
         """The error to raise: final where the same request would fail again."""
         message = f"{where}: {self}"
         if self.too_long:
             return ContextTooLong(message, window=self.window)
-        passing, wait_s = (
-            self.status >= 500 or self.status in _WAIT,
-            _seconds(self.retry_after) or _named_wait(self.text),
-        )
-        if not passing or (self.status == 429 and wait_s is None and _QUOTA.search(self.text)):
+        passes = self.status >= 500 or self.status in _WAIT
+        wait_s = _seconds(self.retry_after) or _named_wait(self.text)
+        if not passes or (self.status == 429 and wait_s is None and _QUOTA.search(self.text)):
             return JudgeRejected(message)
         timed_out = self.status in (408, 504)  # the model may have answered into the void
         return JudgeError(message, retry_after_s=wait_s, maybe_billed=timed_out)
@@ -90,29 +89,26 @@ class Rejection(Exception):
 
 def _named_wait(text: str) -> float | None:
     """Seconds to wait as a message names them: "Please try again in 1m20.5s"."""
-    found = _AGAIN.search(text)
-    if not found or not (found[1] or found[2]):
+    match = _AGAIN.search(text)
+    if not match or not (match[1] or match[2]):
         return None
-    return 60.0 * int(found[1] or 0) + float(found[2] or 0) * (0.001 if found[3] == "ms" else 1.0)
+    return 60.0 * int(match[1] or 0) + float(match[2] or 0) * (0.001 if match[3] == "ms" else 1.0)
 
 
 def _seconds(header: str | None) -> float | None:
     """`Retry-After` in seconds: a number or an HTTP date; None where it is neither."""
     if not header:
         return None
-    try:
+    with suppress(ValueError):
         return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError, TypeError):
         return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
+    return None
 
 
 @dataclass(frozen=True)
 class _Accepted:
-    """What a server is known to accept."""
+    """The ways of asking that a server accepts, as far as they are known."""
 
     formats: tuple[str, ...] = ("json_schema", "json_object", "")
     """Ways to ask for JSON, best first; the first is used, "" sends none."""
@@ -126,7 +122,7 @@ class _Accepted:
     """The highest such limit; a server may count it against its window."""
 
     def after(self, rejection: Rejection, body: Mapping[str, Any]) -> _Accepted | None:
-        """What to try next after a rejection; None where it has nothing to do with how the question was put."""
+        """The next way to try after a rejection; None where another way would be rejected too."""
         text, adjustable = rejection.text, rejection.status in _ADJUSTABLE
         if rejection.too_long and self.longest is None and rejection.window and _REPLY_COUNTS.search(text):
             return replace(self, longest=max(256, rejection.window // 4))
@@ -134,9 +130,10 @@ class _Accepted:
             return None
         if adjustable and self.limit == "max_tokens" and "max_completion_tokens" in text:
             return replace(self, limit="max_completion_tokens")
-        named = {key for key in body if key not in _FIXED - {"logprobs"} and re.search(rf"\b{key}\b", text)}
-        if adjustable and named:
-            return replace(self, without=self.without | named | ({"top_logprobs"} if "logprobs" in named else set()))
+        refused = {key for key in body if key not in _FIXED - {"logprobs"} and re.search(rf"\b{key}\b", text)}
+        if adjustable and refused:
+            more = {"top_logprobs"} if "logprobs" in refused else set()
+            return replace(self, without=self.without | refused | more)
         if self.system and _NO_SYSTEM.search(text):
             return replace(self, system=False)
         if "response_format" in body and (adjustable or (rejection.status != 401 and _STRUCTURED.search(text))):
@@ -145,7 +142,7 @@ class _Accepted:
 
 
 class _Server:
-    """What is known of a model at an address; shared by all judges that ask it."""
+    """A model at an address; shared by all judges that ask it."""
 
     def __init__(self) -> None:
         self.accepted = _Accepted()
@@ -175,13 +172,12 @@ class ChatJudge(SampledJudge):
             try:
                 answer = await self._send(body)
             except Rejection as rejection:
-                accepted_next = accepted.after(rejection, body)
-                if accepted_next is not None:
-                    accepted = accepted_next
+                if (adjusted := accepted.after(rejection, body)) is not None:
+                    accepted = adjusted
                     continue
                 if not rejection.filtered:
                     raise rejection.error(self.where) from None
-                answer = _filtered(rejection)
+                answer = _filtered()
             else:
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
@@ -212,9 +208,9 @@ class ChatJudge(SampledJudge):
         }
         try:
             choices = [_read_choice(choice) for choice in answer["choices"]]
-        except (KeyError, TypeError, AttributeError) as wrong:
-            message = f"{self.where}: no chat completion: {type(wrong).__name__}: {wrong}"
-            raise JudgeError(message, maybe_billed=True) from wrong
+        except (KeyError, TypeError, AttributeError) as error:
+            message = f"{self.where}: no chat completion: {type(error).__name__}: {error}"
+            raise JudgeError(message, maybe_billed=True) from error
         if not choices:
             raise JudgeError(f"{self.where}: a chat completion without choices", maybe_billed=True)
         first, *rest = choices
@@ -259,10 +255,10 @@ def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     return {candidate["token"]: candidate["logprob"] for candidate in candidates}
 
 
-def _filtered(rejection: Rejection) -> dict[str, Any]:
+def _filtered() -> dict[str, Any]:
     """A question that a content filter refused, as a reply that it ended."""
     choice = {"message": {"content": ""}, "finish_reason": "content_filter"}
-    return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0}, "rejected": str(rejection)}
+    return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
@@ -278,7 +274,7 @@ def _response_format(kind: str, schema: type[BaseModel]) -> dict[str, Any]:
     return {"type": kind, kind: {"name": schema.__name__, "strict": True, "schema": strict_schema(schema)}}
 
 
-_KEPT = ("type", "enum", "anyOf", "items", "properties", "$ref", "$defs")
+_STRICT_KEYS = ("type", "enum", "anyOf", "items", "properties", "$ref", "$defs")
 
 
 @lru_cache(maxsize=256)
@@ -287,8 +283,8 @@ def strict_schema(schema: type[BaseModel]) -> dict[str, Any]:
 
     Defaults, titles and bounds are left out, because strict servers refuse them; replies are checked on reading.
     """
-    found: dict[str, Any] = _strict(schema.model_json_schema())
-    return found
+    strict: dict[str, Any] = _strict(schema.model_json_schema())
+    return strict
 
 
 def _strict(node: Any) -> Any:
@@ -296,11 +292,11 @@ def _strict(node: Any) -> Any:
         return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: node[key] for key in _KEPT if key in node}
-    for named in ("properties", "$defs"):
-        if named in kept:
-            kept[named] = {key: _strict(value) for key, value in kept[named].items()}
-    kept |= {key: _strict(kept[key]) for key in ("anyOf", "items") if key in kept}
-    if "properties" in kept:
-        kept |= {"required": list(kept["properties"]), "additionalProperties": False}
-    return kept
+    strict = {key: node[key] for key in _STRICT_KEYS if key in node}
+    for key in ("properties", "$defs"):
+        if key in strict:
+            strict[key] = {name: _strict(value) for name, value in strict[key].items()}
+    strict |= {key: _strict(strict[key]) for key in ("anyOf", "items") if key in strict}
+    if "properties" in strict:
+        strict |= {"required": list(strict["properties"]), "additionalProperties": False}
+    return strict

@@ -1,4 +1,4 @@
-"""Texts to vectors: what an embedder offers, and the embedder that works offline."""
+"""Texts to vectors: the protocol of embedders, and the embedder that works offline."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class SyncEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector per text; rows of an array are read as numbers."""
-        found = await asyncio.to_thread(self._embedder.embed, list(texts))
-        rows = await found if inspect.isawaitable(found) else found
+        vectors = await asyncio.to_thread(self._embedder.embed, list(texts))
+        rows = await vectors if inspect.isawaitable(vectors) else vectors
         return [[float(value) for value in row] for row in rows]
 
 

@@ -82,8 +82,8 @@ class HTTPJudge(ChatJudge):
         """Send one request per sample, at the same time."""
         if question.n == 1:
             return await self.complete(question)
-        found = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n)))
-        return [call for calls in found for call in calls[:1]]
+        samples = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n)))
+        return [calls[0] for calls in samples]
 
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         import httpx
@@ -91,11 +91,14 @@ class HTTPJudge(ChatJudge):
         try:
             async with asyncio.timeout(self._timeout):
                 answer = from_json(await self._post(to_json(body)))
-        except (httpx.HTTPError, OSError, ValueError) as failed:
-            sent = not isinstance(failed, httpx.ConnectError)
-            raise JudgeError(f"{self.where}: {type(failed).__name__}: {failed}", maybe_billed=sent) from failed
+        except (httpx.HTTPError, OSError, ValueError) as failure:
+            billed = not isinstance(failure, httpx.ConnectError)
+            raise JudgeError(f"{self.where}: {type(failure).__name__}: {failure}", maybe_billed=billed) from failure
         if not isinstance(answer, dict):
             raise JudgeError(f"{self.where}: the reply is not a JSON object", maybe_billed=True)
+        if "choices" not in answer and isinstance(error := answer.get("error"), dict):  # OpenRouter sends it with 200
+            code = error.get("code")
+            raise Rejection(code if isinstance(code, int) else 500, str(error.get("message")))
         return answer
 
     async def _post(self, payload: bytes) -> bytes:
@@ -134,7 +137,5 @@ class HTTPJudge(ChatJudge):
             verify=self._tls,
             timeout=None,
             limits=httpx.Limits(max_connections=1),
-            trust_env=not is_loopback(
-                self._url
-            ),  # a proxy named in the environment cannot reach this machine's servers
+            trust_env=not is_loopback(self._url),  # a proxy of the environment cannot reach this machine's servers
         )

@@ -6,20 +6,19 @@ import ast
 import json
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from ragpulse_evaluators.errors import Unreadable, unreadable
 
-__all__ = ("Reply", "folded_key", "is_json", "json_objects", "read_json", "read_model", "unwrapped")
+__all__ = ("folded_key", "is_json", "json_objects", "read_json", "read_model", "unwrapped")
 
 Model = TypeVar("Model", bound=BaseModel)
 _MAX_BRACES = 64
 """Braces tried that begin no object, so that a tower of them costs nothing."""
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}]|[A-Za-z]+', re.DOTALL)
-"""What matters within an object that is no strict JSON: strings, braces, bare words."""
+"""The tokens of an object that is no strict JSON: strings, braces, bare words."""
 _LITERALS = {"true": "True", "false": "False", "null": "None", "nan": "", "infinity": ""}
 
 
@@ -33,17 +32,17 @@ def json_objects(text: str) -> list[dict[str, Any]]:
     A trailing comma, single quotes, line breaks within strings and Python's True, False and None are accepted.
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     position, tries = text.find("{"), 0
     while position >= 0 and tries < _MAX_BRACES:
         try:
             value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             value, end = _lenient(text, position)
-        found += [value] if value else []
+        objects += [value] if value else []
         tries += not value
         position = text.find("{", end)
-    return found
+    return objects
 
 
 def _lenient(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
@@ -80,10 +79,10 @@ def is_json(text: str) -> bool:
 
 def read_json(text: str) -> dict[str, Any]:
     """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
-    found = json_objects(text)
-    if not found or any(value != found[0] for value in found[1:]):
+    objects = json_objects(text)
+    if not objects or any(value != objects[0] for value in objects):
         unreadable("one JSON object", text)
-    return found[0]
+    return objects[0]
 
 
 def folded_key(key: str) -> str:
@@ -91,45 +90,22 @@ def folded_key(key: str) -> str:
     return key.strip().casefold().replace(" ", "_").replace("-", "_")
 
 
-def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def unwrapped(reply: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
     folded = {folded_key(key): value for key, value in reply.items()}
     while len(folded) == 1 and isinstance(inner := next(iter(folded.values())), dict):
         within = {folded_key(key): value for key, value in inner.items()}
-        if folded.keys() & set(known) and not within.keys() & set(known):
+        if folded.keys() & set(keys) and not within.keys() & set(keys):
             break
         folded = within
     return folded
-
-
-class Reply(BaseModel):
-    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spelt(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        known = _spellings(cls)
-        return {known.get(key, key): value for key, value in unwrapped(data, known).items()}
-
-
-@cache
-def _spellings(schema: type[BaseModel]) -> dict[str, str]:
-    """Folded key to the key that the schema reads: field names and aliases."""
-    found: dict[str, str] = {}
-    for name, field in schema.model_fields.items():
-        alias = field.validation_alias
-        names = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
-        found |= {folded_key(str(one)): str(one) for one in names}
-    return found
 
 
 def read_model(text: str, schema: type[Model]) -> Model:
     """The reply's JSON object as `schema`; raises `Unreadable` naming the first wrong field."""
     try:
         return schema.model_validate(read_json(text))
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
+    except ValidationError as error:
+        first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the object"
         raise Unreadable(f"{where}: {first['msg']}") from None

@@ -78,7 +78,7 @@ class BudgetedJudge(JudgeWrapper):
 
 
 LONGEST_PAUSE_S = 600.0
-"""A longer `Retry-After` is asked again after this time: it may have been lifted."""
+"""After this time the server is asked again even where its `Retry-After` is longer: the limit may have been lifted."""
 
 
 class Gate:
@@ -139,14 +139,14 @@ class GatedJudge(JudgeWrapper):
         """Wait for the gate, then ask."""
         if question.n == 1 or not getattr(self._judge, "asks_singly", False):
             return await self._once(question)
-        found = await asyncio.gather(*(self._once(question.once()) for _ in range(question.n)))
-        return [call for calls in found for call in calls]
+        samples = await asyncio.gather(*(self._once(question.once()) for _ in range(question.n)))
+        return [call for calls in samples for call in calls]
 
     async def _once(self, question: Question) -> list[JudgeCall]:
         async with self.gate:
             try:
                 return await question.put_to(self._inner)
-            except JudgeError as refused:
-                if refused.retriable and refused.retry_after_s:
-                    self.gate.pause(min(refused.retry_after_s, LONGEST_PAUSE_S))
+            except JudgeError as error:
+                if error.retriable and error.retry_after_s:
+                    self.gate.pause(min(error.retry_after_s, LONGEST_PAUSE_S))
                 raise

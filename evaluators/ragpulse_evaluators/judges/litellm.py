@@ -9,6 +9,7 @@ import asyncio
 import importlib.util
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
 
+_NOT_SET_UP = re.compile(r"missing (?:credentials|\w+ api key)|no module named", re.IGNORECASE)
+"""Failures on this machine that no second attempt mends: a key or a provider's package is missing."""
 _INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 
 
@@ -53,7 +56,7 @@ class LLMJudge(ChatJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        name = _named(model, api_base)
+        name = _litellm_name(model, api_base)
         where = f"{name} at {api_base}" if api_base else name
         super().__init__(name, where, temperature=temperature, max_tokens=max_tokens, **params)
         self._access = _access(api_base, api_key, timeout_s=timeout_s)
@@ -62,12 +65,9 @@ class LLMJudge(ChatJudge):
 
     async def answer(self, question: Question) -> list[JudgeCall]:
         """Ask for all samples in one request; samples that the provider leaves out are requested one by one."""
-        answered = await self.complete(question)
-        missing = question.n - len(answered)
-        if missing > 0:
-            more = await asyncio.gather(*(self.complete(question.once()) for _ in range(missing)))
-            answered += [call for calls in more for call in calls[:1]]
-        return answered[: question.n]
+        calls = await self.complete(question)
+        more = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n - len(calls))))
+        return [*calls, *(samples[0] for samples in more)][: question.n]
 
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         if self._library is None:
@@ -77,12 +77,14 @@ class LLMJudge(ChatJudge):
             body.pop("response_format", None)
         try:
             answer = await litellm.acompletion(**body, **self._access)
-        except Exception as failed:
-            status = getattr(failed, "status_code", None)
+        except Exception as failure:
+            message, status = f"{type(failure).__name__}: {failure}", getattr(failure, "status_code", None)
+            if _NOT_SET_UP.search(message):
+                status = 401  # litellm says 500, which would be asked again
             if not isinstance(status, int):
-                raise JudgeError(f"{self.where}: {type(failed).__name__}: {failed}", maybe_billed=True) from failed
-            headers = getattr(failed, "litellm_response_headers", None) or {}
-            raise Rejection(status, f"{type(failed).__name__}: {failed}", headers.get("retry-after")) from failed
+                raise JudgeError(f"{self.where}: {message}", maybe_billed=True) from failure
+            headers = getattr(failure, "litellm_response_headers", None) or {}
+            raise Rejection(status, message, headers.get("retry-after")) from failure
         cost = getattr(answer, "_hidden_params", {}).get("response_cost")  # where litellm documents it
         return {**answer.model_dump(), "cost_usd": cost}
 
@@ -91,7 +93,7 @@ class LLMEmbedder:
     """Any embedding model litellm can call; raises `JudgeError` when the provider fails."""
 
     def __init__(self, model: str, *, api_base: str | None = None, api_key: str | None = None) -> None:
-        self.id = self.model = _named(model, api_base)
+        self.id = self.model = _litellm_name(model, api_base)
         self._access = _access(api_base, api_key, timeout_s=60.0)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -102,13 +104,13 @@ class LLMEmbedder:
                 model=self.model, input=list(texts), encoding_format="float", **self._access
             )
             rows = sorted(answer.data, key=lambda row: row["index"])
-        except Exception as failed:
-            raise JudgeError(f"{self.model}: {type(failed).__name__}: {failed}") from failed
+        except Exception as failure:
+            raise JudgeError(f"{self.model}: {type(failure).__name__}: {failure}") from failure
         return [[float(value) for value in row["embedding"]] for row in rows]
 
 
-def _named(model: str, api_base: str | None) -> str:
-    """The model's name for litellm: a server of one's own speaks OpenAI's protocol."""
+def _litellm_name(model: str, api_base: str | None) -> str:
+    """The model's name for litellm: a user's own server speaks OpenAI's protocol."""
     return f"openai/{model}" if api_base and "/" not in model else model
 
 
@@ -128,8 +130,8 @@ def prices(model: str) -> tuple[float, float] | None:
         row = _litellm().get_model_info(model)
     except Exception:  # noqa: BLE001 - litellm raises a bare Exception for a model without a price
         return None
-    given = row.get("input_cost_per_token"), row.get("output_cost_per_token")
-    return None if None in given or given == (0, 0) else (float(given[0]), float(given[1]))
+    price = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+    return None if None in price or price == (0, 0) else (float(price[0]), float(price[1]))
 
 
 def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
@@ -138,7 +140,9 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
     over HTTP.
     """
-    if judge is None or not isinstance(judge, str):
+    if not isinstance(judge, str):
+        if judge is not None and not (hasattr(judge, "id") and callable(getattr(judge, "ask", None))):
+            raise ConfigurationError(f"a judge is a model's name or an object with id and ask(), not {judge!r}")
         return judge
     if judge.startswith(("http://", "https://")):
         base, _, model = judge.partition("#")
@@ -154,6 +158,8 @@ def as_embedder(embedder: Any) -> Embedder | None:
 
     An object whose `embed` is a plain function is called in a thread.
     """
-    if embedder is None or not isinstance(embedder, str):
-        return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)
-    return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
+    if isinstance(embedder, str):
+        return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
+    if embedder is not None and not callable(getattr(embedder, "embed", None)):
+        raise ConfigurationError(f"an embedder is a model's name or an object with embed(texts), not {embedder!r}")
+    return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)

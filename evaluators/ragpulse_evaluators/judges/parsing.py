@@ -23,6 +23,7 @@ __all__ = (
     "Words",
     "check_count",
     "final_text",
+    "is_labelled",
     "not_applicable",
     "read_label",
     "read_number",
@@ -86,6 +87,11 @@ def _unlabelled(line: str, words: Words) -> tuple[str, bool]:
     return (bare[head.end() :].strip(), True) if head else (bare, False)
 
 
+def is_labelled(line: str, words: Words) -> bool:
+    """Whether a line begins with a label ("Verdict:")."""
+    return _unlabelled(line, words)[1]
+
+
 @cache
 def _label_pattern(labels: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(map(re.escape, labels))})\s*[:=]\s*", re.IGNORECASE)
@@ -104,32 +110,32 @@ def _verdict_of_clause(text: str, words: Words) -> bool | None:
 def read_verdict(text: str, words: Words) -> bool:
     """A yes or a no: the first word of the reply, or the word after a label on its last line."""
     lines = _lines(text)
-    found: set[bool] = set()
+    verdicts: set[bool] = set()
     for line in dict.fromkeys((*lines[:1], *lines[-1:])):
         bare, labelled = _unlabelled(line, words)
         verdict = _verdict_of_clause(bare, words)
         if verdict is not None and (labelled or line == lines[0] or len(_TOKEN.findall(bare)) == 1):
-            found.add(verdict)
-    if len(found) != 1:
+            verdicts.add(verdict)
+    if len(verdicts) != 1:
         unreadable("yes or no", text)
-    return found.pop()
+    return verdicts.pop()
 
 
 def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
     """`count` verdicts from a last line such as "Final verdict for each statement in order: Yes. No."."""
     lines = _lines(text)
     tail = lines[-1].rpartition(":")[2] if lines else ""
-    found = [token.casefold() for token in _TOKEN.findall(tail)]
-    if not found or any(token not in words.yes | words.no for token in found):
+    tokens = [token.casefold() for token in _TOKEN.findall(tail)]
+    if not tokens or any(token not in words.yes | words.no for token in tokens):
         unreadable("a final line of verdicts", text)
-    if len(found) != count:
-        raise Unreadable(f"{count} statements but {len(found)} verdicts: {excerpt(text)!r}")
-    return [token in words.yes for token in found]
+    if len(tokens) != count:
+        raise Unreadable(f"{count} statements but {len(tokens)} verdicts: {excerpt(text)!r}")
+    return [token in words.yes for token in tokens]
 
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
-_WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(?:points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
+_WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
 _RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNORECASE)
 
 
@@ -155,8 +161,10 @@ def _as_number(token: str, text: str) -> float:
 
 
 def _scaled(number: re.Match[str], hi: float) -> float:
-    if number[2] is not None and float(number[2]) != hi:
-        raise Unreadable(f"{number[0].strip()!r} is out of {number[2]}, expected out of {hi:g}")
+    if number[3] == "%" and hi == 1:
+        return float(number[1]) / 100
+    if number[3] == "%" or (number[2] is not None and float(number[2]) != hi):
+        raise Unreadable(f"{number[0].strip()!r} is out of {number[2] or 100}, expected out of {hi:g}")
     return float(number[1])
 
 
@@ -168,18 +176,17 @@ def _within(value: float, lo: float, hi: float) -> float:
 
 def read_label(text: str, labels: Iterable[str], words: Words) -> str:
     """One of `labels`: first line, last line after a label, `[[X]]` anywhere once, or `[RESULT] X`."""
-    wanted = {label.casefold(): label for label in labels}
-    marked = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
-    if len(marked) == 1 and (only := marked.pop()) in wanted:
-        return wanted[only]
+    by_folded = {label.casefold(): label for label in labels}
+    marks = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
+    if len(marks) == 1 and (mark := marks.pop()) in by_folded:
+        return by_folded[mark]
     lines = _lines(text)
     for line in dict.fromkeys((*lines[:1], *lines[-1:])):
         bare, labelled = _unlabelled(line, words)
         clause = _CLAUSE_END.split(bare, maxsplit=1)[0].strip().casefold()
-        head = clause if labelled or line == lines[0] else ""
-        if head in wanted:
-            return wanted[head]
-    unreadable("one of " + ", ".join(wanted.values()), text)
+        if clause in by_folded and (labelled or line == lines[0]):
+            return by_folded[clause]
+    unreadable("one of " + ", ".join(by_folded.values()), text)
 
 
 _REASONS = frozenset({"reason", "reasoning", "feedback", "justification", "explanation", "comment"})
@@ -220,12 +227,13 @@ def without_reasoning(text: str) -> str:
 
 
 def final_text(call: JudgeCall, *, cut: bool = False) -> str:
-    """What a judge's reply says in the end; raises `NoVerdict` where it was cut off, filtered or a refusal.
+    """The reply without its reasoning; raises `NoVerdict` where it was cut off, filtered or a refusal.
 
     With `cut`, a reply that was cut off after its beginning is taken: for bare marks, which come first.
     """
     if call.finish_reason in _ENDED:
-        raise NoVerdict(f"{_ENDED[call.finish_reason]}: {excerpt(call.completion)!r}")
+        reply = f": {excerpt(call.completion)!r}" if call.completion else ""
+        raise NoVerdict(_ENDED[call.finish_reason] + reply)
     text = without_reasoning(call.completion)
     if call.finish_reason == "length" and not (cut and text):
         limit = (call.sampling or {}).get("max_tokens")
@@ -240,7 +248,7 @@ def refuses(text: str) -> bool:
     return bool(_REFUSAL.match(text))
 
 
-def check_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:
-    """Raise `Unreadable` where the judge gave fewer or more verdicts than it was shown things."""
-    if len(expected) != len(given):
-        raise Unreadable(f"{len(expected)} {what} but {len(given)} verdicts")
+def check_count(items: Sequence[Any], verdicts: Sequence[Any], name: str) -> None:
+    """Raise `Unreadable` where the judge returned fewer or more verdicts than there are items."""
+    if len(items) != len(verdicts):
+        raise Unreadable(f"{len(items)} {name} but {len(verdicts)} verdicts")

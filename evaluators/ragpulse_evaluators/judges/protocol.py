@@ -1,4 +1,4 @@
-"""The LLM behind an evaluator: what a judge offers, and what judges share."""
+"""The LLM behind an evaluator: the protocol of judges, and their common base."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
     "MAX_TOKENS",
+    "BaseJudge",
     "Judge",
     "JudgeWrapper",
     "Message",
@@ -68,7 +69,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What `Judge.ask` is given, as one value."""
+    """The arguments of `Judge.ask` as one value."""
 
     messages: Sequence[Message]
     n: int = 1
@@ -102,15 +103,15 @@ def is_loopback(address: str | None) -> bool:
 
 def with_sampling(judge: Judge, **changes: Any) -> Judge:
     """The judge with other sampling parameters; a judge that has none is returned as it is."""
-    change = getattr(judge, "with_sampling", None)
-    changed: Judge = judge if change is None else change(**changes)
+    if not hasattr(judge, "with_sampling"):
+        return judge
+    changed: Judge = judge.with_sampling(**changes)
     return changed
 
 
 def for_sampling(judge: Judge, temperature: float) -> Judge:
     """The judge at a temperature where samples differ; a judge configured with its own temperature keeps it."""
-    cold = getattr(judge, "temperature", None) == 0.0
-    return with_sampling(judge, temperature=temperature) if cold else judge
+    return with_sampling(judge, temperature=temperature) if getattr(judge, "temperature", None) == 0.0 else judge
 
 
 def max_tokens_of(judge: Judge | None) -> int:
@@ -120,9 +121,8 @@ def max_tokens_of(judge: Judge | None) -> int:
 
 async def close_judge(judge: Judge | None) -> None:
     """Close what a judge holds open, such as idle connections; it may be asked again."""
-    close = getattr(judge, "aclose", None)
-    if close is not None:
-        await close()
+    if judge is not None and hasattr(judge, "aclose"):
+        await judge.aclose()
 
 
 def model_of(judge: Judge) -> str:
@@ -130,7 +130,7 @@ def model_of(judge: Judge) -> str:
     return str(getattr(judge, "model", judge.id))
 
 
-class _Answering(ABC):
+class BaseJudge(ABC):
     """Turns the keywords of `ask` into one `Question`; subclasses write `answer`."""
 
     async def ask(
@@ -149,7 +149,7 @@ class _Answering(ABC):
         """Answer as often as the question asks."""
 
 
-class SampledJudge(_Answering):
+class SampledJudge(BaseJudge):
     """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`.
 
     Every request carries `max_tokens`. The default limit is not part of the id; one that was set is.
@@ -160,10 +160,9 @@ class SampledJudge(_Answering):
         self._set(sampling)
 
     def _set(self, sampling: Mapping[str, Any]) -> None:
-        given = {key: value for key, value in sampling.items() if value is not None}
-        if given.get("temperature") == 0.0 and _OWN_TEMPERATURE.search(self.model):
-            del given["temperature"]  # these models take no other than their default, so none is sent and none recorded
-        self.sampling: dict[str, Any] = given
+        self.sampling: dict[str, Any] = {key: value for key, value in sampling.items() if value is not None}
+        if sampling.get("temperature") == 0.0 and _OWN_TEMPERATURE.search(self.model):
+            del self.sampling["temperature"]  # these models take only their default: none is sent, none recorded
         self.temperature: float | None = self.sampling.get("temperature")
         self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
         self.id = " ".join((self.model, *(f"{key}={value}" for key, value in sorted(self.sampling.items()))))
@@ -175,7 +174,7 @@ class SampledJudge(_Answering):
         return changed
 
 
-class JudgeWrapper(_Answering):
+class JudgeWrapper(BaseJudge):
     """A judge around another judge, which shows the inner id, model and sampling; subclasses write `answer`."""
 
     def __init__(self, judge: Judge | None) -> None:
@@ -207,7 +206,7 @@ class JudgeWrapper(_Answering):
         await close_judge(self._judge)
 
 
-class ScriptedJudge(_Answering):
+class ScriptedJudge(BaseJudge):
     """A judge for tests: gives the replies in call order; running out is an error.
 
     A reply is a text, an exception to raise, a mapping of `JudgeCall` fields (`{"completion": ..., "logprobs": ...}`),
@@ -232,13 +231,13 @@ class ScriptedJudge(_Answering):
         reply = self._replies.popleft()
         if isinstance(reply, BaseException):
             raise reply
-        return JudgeCall(**({"prompt": prompt, "model": self.id, "cost_usd": 0.0} | _fields(reply)))
+        return JudgeCall(**{"prompt": prompt, "model": self.id, "cost_usd": 0.0, **_fields(reply)})
 
 
-def _fields(reply: str | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(reply, str):
-        return {"completion": reply}
-    return dict(reply) if "completion" in reply else {"completion": json.dumps(dict(reply), ensure_ascii=False)}
+def _fields(reply: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(reply, Mapping) and "completion" in reply:
+        return reply
+    return {"completion": reply if isinstance(reply, str) else json.dumps(dict(reply), ensure_ascii=False)}
 
 
 _DENSE = re.compile(

@@ -75,8 +75,8 @@ def align(
     if len(labelled) < 8:
         raise ConfigurationError(f"alignment needs at least 8 labelled cases, got {len(labelled)}")
     pairs = [(case if isinstance(case, Case) else Case.model_validate(case), float(mark)) for case, mark in labelled]
-    search = _Search(evaluator, shots=shots, candidates=candidates, tasks=tasks, seed=seed)
-    return run_or_await(search.over(pairs, _Run(concurrency, options)))
+    search = _Search(evaluator, shots, candidates, tasks, random.Random(seed), {"concurrency": concurrency, **options})
+    return run_or_await(search.over(pairs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,24 +89,27 @@ class _Choice:
     task: str | None = None
 
 
+@dataclass(frozen=True)
 class _Search:
     """Tries sets of examples on one half of the labelled cases and shows the best on the other."""
 
-    def __init__(self, evaluator: Evaluator, *, shots: int, candidates: int, tasks: Sequence[str], seed: int) -> None:
-        self._evaluator = evaluator
-        self._shots, self._candidates, self._tasks = shots, candidates, tasks
-        self._chooser = random.Random(seed)
+    evaluator: Evaluator
+    shots: int
+    candidates: int
+    tasks: Sequence[str]
+    chooser: random.Random
+    options: Mapping[str, Any]
 
-    async def over(self, pairs: Sequence[Marked], run: _Run) -> tuple[Evaluator, AlignmentReport]:
+    async def over(self, pairs: Sequence[Marked]) -> tuple[Evaluator, AlignmentReport]:
         """Split, search, compare."""
-        shuffled = self._chooser.sample(pairs, len(pairs))
+        shuffled = self.chooser.sample(pairs, len(pairs))
         train, held_out = shuffled[: len(pairs) // 2], shuffled[len(pairs) // 2 :]
-        best = await self._best(train, run)
-        before = await run.scores(self._evaluator, held_out)
-        after = before if best.judge is self._evaluator else await run.scores(best.judge, held_out)
+        best = await self._best(train)
+        before = await self._scores(self.evaluator, held_out)
+        after = before if best.judge is self.evaluator else await self._scores(best.judge, held_out)
         return best.judge, AlignmentReport(
-            before=run.report(before, held_out),
-            after=run.report(after, held_out),
+            before=_report(before, held_out),
+            after=_report(after, held_out),
             examples=best.examples,
             task=best.task,
             n_train=len(train),
@@ -115,45 +118,36 @@ class _Search:
             p=_paired_p(before, after, held_out),
         )
 
-    async def _best(self, train: Sequence[Marked], run: _Run) -> _Choice:
-        results = await run.scores(self._evaluator, train)
-        best = _Choice(judge=self._evaluator, agreement=_agreement(run.report(results, train)))
-        for number in range(self._candidates):
-            tried = await self._try(train, results, number, run)
-            if tried.agreement is not None and (best.agreement is None or tried.agreement > best.agreement):
-                best = tried
+    async def _best(self, train: Sequence[Marked]) -> _Choice:
+        results = await self._scores(self.evaluator, train)
+        best = _Choice(judge=self.evaluator, agreement=_agreement(_report(results, train)))
+        for number in range(self.candidates):
+            choice = await self._try(train, results, number)
+            if choice.agreement is not None and (best.agreement is None or choice.agreement > best.agreement):
+                best = choice
         return best
 
-    async def _try(
-        self, train: Sequence[Marked], results: Sequence[EvaluationResult], number: int, run: _Run
-    ) -> _Choice:
-        shown = _draw(train, results, min(self._shots, len(train) // 2), self._chooser)
-        examples = tuple(_example(*train[index]) for index in shown)
-        task = self._tasks[number % len(self._tasks)] if self._tasks else None
-        trained: Any = self._evaluator
-        judge: Evaluator = trained.trained(examples=examples, task=task)
-        rest = [pair for index, pair in enumerate(train) if index not in shown]
-        agreement = _agreement(run.report(await run.scores(judge, rest), rest))
+    async def _try(self, train: Sequence[Marked], results: Sequence[EvaluationResult], number: int) -> _Choice:
+        indices = _draw(train, results, min(self.shots, len(train) // 2), self.chooser)
+        examples = tuple(_example(*train[index]) for index in indices)
+        task = self.tasks[number % len(self.tasks)] if self.tasks else None
+        trainable: Any = self.evaluator
+        judge: Evaluator = trainable.trained(examples=examples, task=task)
+        rest = [pair for index, pair in enumerate(train) if index not in indices]
+        agreement = _agreement(_report(await self._scores(judge, rest), rest))
         return _Choice(judge=judge, agreement=agreement, examples=examples, task=task)
 
+    async def _scores(self, evaluator: Evaluator, pairs: Sequence[Marked]) -> list[EvaluationResult]:
+        (results,) = (await evaluate([case for case, _ in pairs], [evaluator], **self.options)).values()
+        return results
 
-class _Run:
-    """Scores cases and compares with people."""
 
-    def __init__(self, concurrency: int, options: Mapping[str, Any]) -> None:
-        self._options = {"concurrency": concurrency, **options}
-
-    async def scores(self, evaluator: Evaluator, pairs: Sequence[Marked]) -> list[EvaluationResult]:
-        found = await evaluate([case for case, _ in pairs], [evaluator], **self._options)
-        return next(iter(found.values()))
-
-    @staticmethod
-    def report(results: Sequence[EvaluationResult], pairs: Sequence[Marked]) -> CalibrationReport:
-        return calibrate(results, [mark for _, mark in pairs])
+def _report(results: Sequence[EvaluationResult], pairs: Sequence[Marked]) -> CalibrationReport:
+    return calibrate(results, [mark for _, mark in pairs])
 
 
 def _agreement(report: CalibrationReport) -> float | None:
-    """What alignment maximises: kappa where it is defined, else the rank correlation; 0 for a constant judge."""
+    """The objective of alignment: kappa where it is defined, else the rank correlation; 0 for a constant judge."""
     if report.kappa is not None:
         return report.kappa
     return 0.0 if report.constant else report.spearman
@@ -162,15 +156,14 @@ def _agreement(report: CalibrationReport) -> float | None:
 def _draw(
     pairs: Sequence[Marked], results: Sequence[EvaluationResult], shots: int, chooser: random.Random
 ) -> list[int]:
-    """Half of the examples from what the judge got most wrong, the others of marks not yet shown."""
+    """Indices of examples: half with the judge's largest errors, half with marks that those do not have."""
     order = sorted(range(len(pairs)), key=lambda index: (-_error(results[index], pairs[index][1]), chooser.random()))
-    hard = order[: max(shots, len(order) // 2)]
-    chosen = chooser.sample(hard, (shots + 1) // 2)
-    marks = {pairs[index][1] for index in chosen}
-    others = [index for index in order if index not in chosen]
-    chooser.shuffle(others)
-    others.sort(key=lambda index: pairs[index][1] in marks)
-    return chosen + others[: shots - len(chosen)]
+    hard = chooser.sample(order[: max(shots, len(order) // 2)], (shots + 1) // 2)
+    marks = {pairs[index][1] for index in hard}
+    more = [index for index in order if index not in hard]
+    chooser.shuffle(more)
+    more.sort(key=lambda index: pairs[index][1] in marks)
+    return hard + more[: shots - len(hard)]
 
 
 def _error(result: EvaluationResult, mark: float) -> float:
@@ -179,9 +172,9 @@ def _error(result: EvaluationResult, mark: float) -> float:
 
 def _example(case: Case, mark: float) -> dict[str, Any]:
     """A labelled case as the judge is shown it."""
-    shown: dict[str, Any] = {"query": case.query, "contexts": "\n".join(case.texts), "response": case.response}
-    shown |= {"reference": "\n".join(case.references), "score": int(mark) if mark.is_integer() else mark}
-    return {key: value for key, value in shown.items() if value not in (None, "")}
+    example: dict[str, Any] = {"query": case.query, "contexts": "\n".join(case.texts), "response": case.response}
+    example |= {"reference": "\n".join(case.references), "score": int(mark) if mark.is_integer() else mark}
+    return {key: value for key, value in example.items() if value not in (None, "")}
 
 
 def _paired_p(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean, stdev
 
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.statistics import krippendorff_alpha, mcnemar, spearman, wilson
@@ -56,7 +57,7 @@ class Consistency:
 def position_bias(
     results: Sequence[EvaluationResult] | Sequence[tuple[float, float]],
 ) -> PositionBias | None:
-    """How far a pairwise judge follows the position.
+    """Measure the influence of the position on a pairwise judge.
 
     Takes `pairwise` results made with `consensus`, or pairs of votes for one and the same answer, shown first and
     shown second: 1 it won, 0.5 tie, 0 it lost. None where nothing was judged in both orders.
@@ -84,29 +85,31 @@ def _orders(item: EvaluationResult | tuple[float, float]) -> tuple[float, float]
 
 
 def length_bias(scores: Sequence[float], lengths: Sequence[float], human: Sequence[float] | None = None) -> LengthBias:
-    """How far longer answers get higher scores, and (with people's scores) higher than people give them."""
+    """Correlate length with scores, and (with people's scores) with the excess over people's."""
     error = None
     if human is not None:
-        error = spearman([judged - truth for judged, truth in zip(scores, human, strict=True)], lengths)
+        error = spearman([score - label for score, label in zip(scores, human, strict=True)], lengths)
     return LengthBias(n=len(scores), with_score=spearman(scores, lengths), with_error=error)
 
 
 def self_consistency(rounds: Sequence[Sequence[float | bool | None]], *, threshold: float | None = None) -> Consistency:
-    """How far a judge agrees with itself: `rounds[round][case]`, None where it gave no score.
+    """Measure a judge's agreement with itself: `rounds[round][case]`, None where it gave no score.
 
     Verdicts are scores cut at `threshold`; without one any difference in score is a flip.
     """
-    cases = [[float(score) for score in found if score is not None] for found in zip(*rounds, strict=True)]
+    cases = [
+        [float(score) for score in scores_of_case if score is not None] for scores_of_case in zip(*rounds, strict=True)
+    ]
     cases = [scores for scores in cases if len(scores) > 1]
     flips = [_flips(scores, threshold) for scores in cases]
-    rate = math.fsum(flips) / len(flips) if flips else None
-    found = wilson(math.fsum(flips), len(flips))
+    rate = fmean(flips) if flips else None
+    interval = wilson(math.fsum(flips), len(flips))
     return Consistency(
         n=len(cases),
         rounds=len(rounds),
         flip_rate=rate,
-        flip_ci=(found.lo or 0.0, found.hi or 0.0) if found else None,
-        spread=math.fsum(map(_deviation, cases)) / len(cases) if cases else None,
+        flip_ci=(interval.lo or 0.0, interval.hi or 0.0) if interval else None,
+        spread=fmean(map(stdev, cases)) if cases else None,
         alpha=krippendorff_alpha([[None if s is None else float(s) for s in scores] for scores in rounds]),
     )
 
@@ -115,8 +118,3 @@ def _flips(scores: Sequence[float], threshold: float | None) -> float:
     verdicts = [score if threshold is None else score >= threshold for score in scores]
     pairs = list(combinations(verdicts, 2))
     return sum(a != b for a, b in pairs) / len(pairs)
-
-
-def _deviation(scores: Sequence[float]) -> float:
-    mean = math.fsum(scores) / len(scores)
-    return math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / (len(scores) - 1))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
 from ragpulse_evaluators.result import EvaluationResult
@@ -67,8 +68,8 @@ class CalibrationReport:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = {"kappa": self.kappa, "pearson": self.pearson, "spearman": self.spearman, "kendall": self.kendall}
-        defined = ", ".join(f"{name} {value:.3f}" for name, value in shown.items() if value is not None)
+        values = {"kappa": self.kappa, "pearson": self.pearson, "spearman": self.spearman, "kendall": self.kendall}
+        defined = ", ".join(f"{name} {value:.3f}" for name, value in values.items() if value is not None)
         return f"{self.verdict}: n {self.n}, {defined or 'nothing defined'}. " + " ".join(self.reasons)
 
 
@@ -90,16 +91,18 @@ def calibrate(
     """
     if len(evaluator_scores) != len(human_scores) or (groups is not None and len(groups) != len(human_scores)):
         raise ValueError("calibrate needs one human score (and one group) for each evaluator score")
-    marks: Sequence[Hashable] = groups if groups is not None else [0] * len(human_scores)
+    group_names: Sequence[Hashable] = groups if groups is not None else [0] * len(human_scores)
     rows = [
-        (judged, truth, group)
-        for judged, truth, group in zip(map(_plain, evaluator_scores), map(_plain, human_scores), marks, strict=True)
-        if judged is not None and truth is not None
+        (score, label, group)
+        for score, label, group in zip(
+            map(_plain, evaluator_scores), map(_plain, human_scores), group_names, strict=True
+        )
+        if score is not None and label is not None
     ]
     judge, human = [row[0] for row in rows], [row[1] for row in rows]
     binary = bool(rows) and set(human) <= {0.0, 1.0}
-    agreement = _kappa_of(judge, human, threshold)
-    kappa = agreement(judge, human) if agreement and rows else None
+    kappa_of = _kappa_of(judge, human, threshold)
+    kappa = kappa_of(judge, human) if kappa_of and rows else None
     within = _within_groups(rows) if groups is not None else {}
     defined = [value for value in within.values() if value["spearman"] is not None]
     constant = len(rows) > 1 and len(set(judge)) == 1
@@ -110,15 +113,15 @@ def calibrate(
         n=len(rows),
         n_missing=len(human_scores) - len(rows),
         **report,
-        by_group={name: _mean([found[name] for found in within.values()]) for name in _CORRELATIONS},
+        by_group={name: _mean([correlations[name] for correlations in within.values()]) for name in _CORRELATIONS},
         n_groups=len(within),
         n_groups_undefined=len(within) - len(defined),
         kappa=kappa,
-        kappa_ci=_kappa_interval(judge, human, agreement, seed) if agreement and kappa is not None else None,
+        kappa_ci=_kappa_interval(judge, human, kappa_of, seed) if kappa_of and kappa is not None else None,
         alpha=krippendorff_alpha([judge, human]) if rows else None,
         auc=roc_auc(judge, [value == 1.0 for value in human]) if binary else None,
-        sensitivity=_share([p for p, h in zip(positive, human, strict=True) if h == 1.0]) if binary else None,
-        specificity=_share([not p for p, h in zip(positive, human, strict=True) if h == 0.0]) if binary else None,
+        sensitivity=_mean([p for p, h in zip(positive, human, strict=True) if h == 1.0]) if binary else None,
+        specificity=_mean([not p for p, h in zip(positive, human, strict=True) if h == 0.0]) if binary else None,
         bias=_mean([j - h for j, h, _ in rows]),
         absolute_error=_mean([abs(j - h) for j, h, _ in rows]),
         constant=constant,
@@ -149,8 +152,8 @@ def _kappa_interval(
     judge: Sequence[float], human: Sequence[float], agreement: Callable[..., float | None], seed: int
 ) -> Estimate | None:
     def measure(rows: list[tuple[float, float]]) -> float:
-        found = agreement([row[0] for row in rows], [row[1] for row in rows])
-        return math.nan if found is None else found
+        kappa = agreement([row[0] for row in rows], [row[1] for row in rows])
+        return math.nan if kappa is None else kappa
 
     rows = list(zip(judge, human, strict=True))
     # Kappa costs time linear in n: fewer resamples for large n keep it well under a second.
@@ -159,8 +162,8 @@ def _kappa_interval(
 
 def _within_groups(rows: Sequence[tuple[float, float, Hashable]]) -> dict[Hashable, dict[str, float | None]]:
     members: dict[Hashable, list[tuple[float, float]]] = {}
-    for judged, truth, group in rows:
-        members.setdefault(group, []).append((judged, truth))
+    for score, label, group in rows:
+        members.setdefault(group, []).append((score, label))
     return {
         group: {name: measure(*map(list, zip(*pairs, strict=True))) for name, measure in _CORRELATIONS.items()}
         for group, pairs in members.items()
@@ -168,12 +171,8 @@ def _within_groups(rows: Sequence[tuple[float, float, Hashable]]) -> dict[Hashab
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    kept = [value for value in values if value is not None]
-    return math.fsum(kept) / len(kept) if kept else None
-
-
-def _share(verdicts: Sequence[bool]) -> float | None:
-    return sum(verdicts) / len(verdicts) if verdicts else None
+    defined = [value for value in values if value is not None]
+    return fmean(defined) if defined else None
 
 
 def _verdict(kappa: float | None, rank: float | None, n: int, *, constant: bool) -> tuple[Verdict, tuple[str, ...]]:

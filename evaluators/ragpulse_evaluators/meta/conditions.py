@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -67,25 +68,25 @@ def satisfies(value: Any, condition: str | list[str]) -> bool:
     Raises `ConfigurationError` for a condition that cannot be read.
     """
     if isinstance(condition, list):
-        return all(satisfies(value, one) for one in condition)
-    found = _CONDITION.fullmatch(condition)
-    if found is None:
+        return all(satisfies(value, item) for item in condition)
+    match = _CONDITION.fullmatch(condition)
+    if match is None:
         raise ConfigurationError(f'a condition is like "==5", ">=3" or "==None", not {condition!r}')
-    sign, wanted = found[1], found[2].casefold()
+    sign, limit = match[1], match[2].casefold()
     if value is FAILED:
         return False
-    if wanted in ("none", "null"):
+    if limit in ("none", "null"):
         return value is None if sign == "==" else sign == "!=" and value is not None
-    return value is not None and _COMPARE[sign](float(value), float(wanted))
+    return value is not None and bool(_COMPARE[sign](float(value), float(limit)))
 
 
 _COMPARE = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    ">=": lambda a, b: a >= b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    "<": lambda a, b: a < b,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
 }
 
 
@@ -96,27 +97,23 @@ def read_tests(source: str | Path | Iterable[UnitTest | Mapping[str, Any]]) -> l
     `faithfulness_condition`, as GroUSE's own data have them, are read too.
     """
     if isinstance(source, (str, Path)):
-        text = Path(source).read_text(encoding="utf-8")
-        rows = (
-            json.loads(text)
-            if text.lstrip().startswith("[")
-            else [json.loads(line) for line in text.splitlines() if line.strip()]
-        )
+        text = Path(source).read_text(encoding="utf-8").strip()
+        rows = json.loads(text if text.startswith("[") else f"[{','.join(filter(str.strip, text.splitlines()))}]")
     else:
         rows = list(source)
     try:
         return [row if isinstance(row, UnitTest) else UnitTest.model_validate(_with_conditions(row)) for row in rows]
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
+    except ValidationError as error:
+        first = error.errors()[0]
         raise ConfigurationError(f"unit test: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _with_conditions(row: Mapping[str, Any]) -> dict[str, Any]:
-    given = row.get("conditions") or {}
-    conditions = {"": given} if isinstance(given, (str, list)) else dict(given)
+    own = row.get("conditions") or {}
+    conditions = {"": own} if isinstance(own, (str, list)) else dict(own)
     conditions |= {key: value for key, value in row.items() if key.endswith("_condition")}
-    plain = {key.removesuffix("_condition"): value for key, value in conditions.items() if value is not None}
-    return {**row, "conditions": plain}
+    by_metric = {key.removesuffix("_condition"): value for key, value in conditions.items() if value is not None}
+    return {**row, "conditions": by_metric}
 
 
 _ANSWERED = {"usefulness": "==None", "positive_acceptance": "==1", "negative_rejection": "==None"}
@@ -152,7 +149,7 @@ _CONDITIONS: Mapping[str, Mapping[str, str]] = {
     "good_refusal": {**_REFUSED, "faithfulness": "==1", "usefulness": "==1"},
     "bare_refusal": {**_REFUSED, "faithfulness": "==None", "usefulness": "==None"},
 }
-"""What each kind of answer demands of a judge; the same for every subject."""
+"""The conditions of each kind of answer; the same for every subject."""
 
 _UNANSWERABLE = ("answers_without_evidence", "useless_addition", "good_refusal", "bare_refusal")
 
@@ -160,12 +157,11 @@ _UNANSWERABLE = ("answers_without_evidence", "useless_addition", "good_refusal",
 def builtin_tests() -> list[UnitTest]:
     """The project's own unit tests: twelve subjects in English and Chinese, ten answers each, seven failure modes."""
     folder = resources.files("ragpulse_evaluators.meta") / "unit_tests"
-    found: list[UnitTest] = []
+    tests: list[UnitTest] = []
     for language in ("en", "zh"):
-        subjects = json.loads((folder / f"{language}.json").read_text(encoding="utf-8"))
-        for subject in subjects:
-            found += _tests_of(subject, language)
-    return found
+        for subject in json.loads((folder / f"{language}.json").read_text(encoding="utf-8")):
+            tests += _tests_of(subject, language)
+    return tests
 
 
 def _tests_of(subject: Mapping[str, Any], language: str) -> list[UnitTest]:

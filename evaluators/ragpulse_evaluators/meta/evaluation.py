@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from ragpulse_evaluators.errors import ConfigurationError
@@ -95,22 +94,24 @@ def meta_evaluate(
     Further options go to `evaluate`. The report is red where a metric never varies or fewer than half succeed.
     Inside a running event loop await it. Raises `ConfigurationError` where no test has a condition for this evaluator.
     """
-    own = builtin_tests() if unit_tests is None else read_tests(unit_tests)
-    tests = [test for test in own if split in ("all", test.split) or test.split is None]
+    tests = builtin_tests() if unit_tests is None else read_tests(unit_tests)
+    tests = [test for test in tests if split in ("all", test.split) or test.split is None]
     tests = [test for test in tests if language in (None, test.language)]
-    made = _made(evaluator, judge, prompts, language)
-    metrics = _metrics(made, tests)
+    if isinstance(evaluator, str):
+        evaluator = get_evaluator(evaluator, judge=judge, prompts=prompts, language=language)
+    metrics = _metrics(evaluator, tests)
     tests = [test for test in tests if any(metric in test.conditions for metric in metrics.values())]
     if not tests:
-        raise ConfigurationError(f"no unit test of the {split} split has a condition for {made.name}; pass unit_tests=")
-    return run_or_await(_run(made, tests, metrics, {"concurrency": concurrency, **options}))
+        raise ConfigurationError(
+            f"no unit test of the {split} split has a condition for {evaluator.name}; pass unit_tests="
+        )
+    return run_or_await(_run(evaluator, tests, metrics, {"concurrency": concurrency, **options}))
 
 
 async def _run(
     evaluator: Evaluator, tests: Sequence[UnitTest], metrics: Mapping[str, str], options: Mapping[str, Any]
 ) -> MetaReport:
-    found = await evaluate([test.case for test in tests], [evaluator], **options)
-    results = next(iter(found.values()))
+    (results,) = (await evaluate([test.case for test in tests], [evaluator], **options)).values()
     checks = [
         _check(test, result, metric, key)
         for test, result in zip(tests, results, strict=True)
@@ -118,14 +119,6 @@ async def _run(
         if key in test.conditions
     ]
     return _report(evaluator, tests, checks)
-
-
-def _made(
-    evaluator: str | Evaluator, judge: str | Judge | None, prompts: str | Path | None, language: str | None
-) -> Evaluator:
-    if isinstance(evaluator, Evaluator):
-        return evaluator
-    return get_evaluator(evaluator, judge=judge, prompts=prompts, language=language)
 
 
 def _metrics(evaluator: Evaluator, tests: Sequence[UnitTest]) -> dict[str, str]:
@@ -170,14 +163,14 @@ def _value(result: EvaluationResult, metric: str) -> Any:
 
 
 def _report(evaluator: Evaluator, tests: Sequence[UnitTest], checks: Sequence[Check]) -> MetaReport:
-    by_metric = _grouped(checks, [check.metric for check in checks])
+    by_metric = _grouped(checks, "metric")
     intervals = {
-        metric: found
+        metric: rate
         for metric, group in by_metric.items()
-        if (found := wilson(sum(check.passed for check in group), len(group))) is not None
+        if (rate := wilson(sum(check.passed for check in group), len(group))) is not None
     }
-    success = {metric: found.estimate for metric, found in intervals.items()}
-    total = math.fsum(success.values()) / len(success) if success else None
+    success = {metric: rate.estimate for metric, rate in intervals.items()}
+    total = fmean(success.values()) if success else None
     constant = tuple(metric for metric, group in by_metric.items() if _constant(group))
     return MetaReport(
         evaluator=evaluator.name,
@@ -187,8 +180,8 @@ def _report(evaluator: Evaluator, tests: Sequence[UnitTest], checks: Sequence[Ch
         success=success,
         intervals=intervals,
         total=total,
-        by_mode=_rates(_grouped(checks, [check.mode for check in checks])),
-        by_language=_rates(_grouped(checks, [check.language for check in checks])),
+        by_mode=_rates(_grouped(checks, "mode")),
+        by_language=_rates(_grouped(checks, "language")),
         parsing_success=sum(not check.failed for check in checks) / len(checks) if checks else 0.0,
         constant=constant,
         failures=tuple(check for check in checks if not check.passed),
@@ -196,10 +189,10 @@ def _report(evaluator: Evaluator, tests: Sequence[UnitTest], checks: Sequence[Ch
     )
 
 
-def _grouped(checks: Sequence[Check], keys: Sequence[str]) -> dict[str, list[Check]]:
+def _grouped(checks: Sequence[Check], field: Literal["metric", "mode", "language"]) -> dict[str, list[Check]]:
     groups: dict[str, list[Check]] = {}
-    for key, check in zip(keys, checks, strict=True):
-        groups.setdefault(key, []).append(check)
+    for check in checks:
+        groups.setdefault(getattr(check, field), []).append(check)
     return groups
 
 
@@ -209,5 +202,5 @@ def _rates(groups: Mapping[str, Sequence[Check]]) -> dict[str, float]:
 
 def _constant(checks: Sequence[Check]) -> bool:
     """One value throughout, although no value could meet every condition."""
-    values = Counter(check.value for check in checks if not check.failed)
+    values = {check.value for check in checks if not check.failed}
     return len(values) == 1 and len(checks) > 1 and not all(check.passed for check in checks)

@@ -1,8 +1,8 @@
 """Ranking measures of one query: ids as retrieved, best first, against graded relevant ids.
 
 Values are trec_eval's (checked against pytrec-eval-terrier). Repeated ids count at their first place only. `k` cuts the
-list; None takes all of it. A grade above 0 is relevant. Where nobody knows what is relevant, two lists are compared,
-and where no ids are known, retrieved text with reference passages.
+list; None takes all of it. A grade above 0 is relevant. Two lists are compared where no relevant ids are known;
+retrieved text is compared with reference passages where no ids are known at all.
 """
 
 from __future__ import annotations
@@ -11,83 +11,89 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField
+from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import nonempty_references, normalize_answer, words
 
-GAINS: Mapping[str, Callable[[float], float]] = {"linear": float, "exponential": lambda grade: 2.0**grade - 1.0}
-"""What a grade is worth: trec_eval's nDCG is linear, the web search one exponential (Burges et al. 2005)."""
+Cutoff = Annotated[int, Field(ge=1)] | None
+"""The length of the list that counts; None takes all of it."""
+Gain = Literal["linear", "exponential"]
+GAINS: Mapping[Gain, Callable[[float], float]] = {"linear": float, "exponential": lambda grade: 2.0**grade - 1.0}
+"""The gain of a grade: linear in trec_eval's nDCG, exponential in web search (Burges et al. 2005)."""
 
 
-def _judged(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None) -> list[float]:
+def _grades(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None) -> list[float]:
     """The grade at each rank, 0 where not relevant."""
     return [max(0.0, relevant.get(name, 0.0)) for name in list(dict.fromkeys(retrieved))[:k]]
 
 
 def recall(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """The share of relevant ids among the first k."""
-    return _hits(_judged(retrieved, relevant, k)) / _hits(relevant.values())
+    return _hits(_grades(retrieved, relevant, k)) / _hits(relevant.values())
 
 
 def precision(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """The share of relevant ids among k places, some empty in a shorter list; without k among all retrieved."""
-    grades = _judged(retrieved, relevant, k)
-    places = k or len(grades)
-    return _hits(grades) / places if places else 0.0
+    grades = _grades(retrieved, relevant, k)
+    count = k or len(grades)
+    return _hits(grades) / count if count else 0.0
 
 
 def reciprocal_rank(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """1 / the rank of the first relevant id, 0 without one."""
-    ranks = (rank for rank, grade in enumerate(_judged(retrieved, relevant, k), start=1) if grade > 0)
+    ranks = (rank for rank, grade in enumerate(_grades(retrieved, relevant, k), start=1) if grade > 0)
     return 1.0 / next(ranks, math.inf)
 
 
 def hit_rate(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """1 where any relevant id is among the first k."""
-    return float(any(_judged(retrieved, relevant, k)))
+    return float(any(_grades(retrieved, relevant, k)))
 
 
 def average_precision(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
     """The mean over all relevant ids of the precision at their rank, 0 for those not among the first k."""
-    found, total = 0, 0.0
-    for rank, grade in enumerate(_judged(retrieved, relevant, k), start=1):
+    hits, total = 0, 0.0
+    for rank, grade in enumerate(_grades(retrieved, relevant, k), start=1):
         if grade > 0:
-            found += 1
-            total += found / rank
+            hits += 1
+            total += hits / rank
     return total / _hits(relevant.values())
 
 
 def ndcg(
-    retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None, *, gain: str = "linear"
+    retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None, *, gain: Gain = "linear"
 ) -> float:
     """Discounted cumulative gain over that of the ideal order of min(k, relevant) ids (Järvelin, Kekäläinen 2002)."""
-    worth = GAINS[gain]
+    gain_of = GAINS[gain]
     ideal = sorted((grade for grade in relevant.values() if grade > 0), reverse=True)[:k]
-    return _dcg([worth(g) for g in _judged(retrieved, relevant, k)]) / _dcg([worth(g) for g in ideal])
+    return _dcg([gain_of(g) for g in _grades(retrieved, relevant, k)]) / _dcg([gain_of(g) for g in ideal])
 
 
 def _dcg(gains: Sequence[float]) -> float:
-    return math.fsum(gain / math.log2(place) for place, gain in enumerate(gains, start=2))
+    return math.fsum(gain / math.log2(rank) for rank, gain in enumerate(gains, start=2))
 
 
 def _hits(grades: Iterable[float]) -> int:
     return sum(grade > 0 for grade in grades)
 
 
-def jaccard(one: Sequence[Hashable], other: Sequence[Hashable]) -> float:
+def jaccard(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     """The share of all ids in either list that is in both (Jaccard 1901): 1 the same set, 0 nothing in common.
 
     Two empty lists are the same set.
     """
-    a, b = set(one), set(other)
+    a, b = set(first), set(second)
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def rank_biased_overlap(one: Sequence[Hashable], other: Sequence[Hashable], *, p: float = 0.9) -> float:
+def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], *, p: float = 0.9) -> float:
     """The overlap of two rankings, the top weighing most: 1 the same order, 0 nothing in common.
 
     RBO_EXT of Webber, Moffat and Zobel 2010 (equation 32, lists of uneven length): the agreement seen is taken to go on
@@ -96,15 +102,15 @@ def rank_biased_overlap(one: Sequence[Hashable], other: Sequence[Hashable], *, p
     """
     if not 0.0 < p < 1.0:
         raise ValueError(f"p lies between 0 and 1, got {p}")
-    short, long = sorted((list(dict.fromkeys(one)), list(dict.fromkeys(other))), key=len)
+    short, long = sorted((list(dict.fromkeys(first)), list(dict.fromkeys(second))), key=len)
     s, n = len(short), len(long)
     if s == 0:
         return 1.0 if n == 0 else 0.0
     shared = [len(set(short[:depth]) & set(long[:depth])) for depth in range(1, n + 1)]
     at_short, at_end = shared[s - 1], shared[-1]
-    seen = sum(x / depth * p**depth for depth, x in enumerate(shared, start=1))
-    beyond = sum(at_short * (depth - s) / (s * depth) * p**depth for depth in range(s + 1, n + 1))
-    overlap = (1.0 - p) / p * (seen + beyond) + ((at_end - at_short) / n + at_short / s) * p**n
+    observed = sum(x / depth * p**depth for depth, x in enumerate(shared, start=1))
+    extrapolated = sum(at_short * (depth - s) / (s * depth) * p**depth for depth in range(s + 1, n + 1))
+    overlap = (1.0 - p) / p * (observed + extrapolated) + ((at_end - at_short) / n + at_short / s) * p**n
     return min(1.0, overlap)  # rounding
 
 
@@ -124,12 +130,10 @@ class RankingMetric(Evaluator):
         name: str,
         measure: Callable[..., float],
         *,
-        k: int | None = None,
+        k: Cutoff = None,
         threshold: float | None = None,
         **options: str,
     ) -> None:
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-            raise ConfigurationError(f"{name}: k is a whole number from 1, or None for all; got {k!r}")
         super().__init__(threshold=threshold, k=k, **options)
         self.name = name
         self._measure = partial(measure, k=k, **options)
@@ -150,22 +154,25 @@ def _retrieved(case: Case) -> tuple[str, ...]:
     return tuple(context.id for context in case.contexts if context.id is not None)
 
 
-def _measure(name: str, measure: Callable[..., float], description: str, source: str = "trec_eval") -> Entry:
-    def make(*, k: int | None = None, threshold: float | None = None) -> Evaluator:
-        return RankingMetric(name, measure, k=k, threshold=threshold)
+class Ndcg(RankingMetric):
+    """Normalized discounted cumulative gain at `k`, with linear or exponential gains."""
 
-    return _entry(
-        name=name, factory=make, source=source, description=description, example=f'get_evaluator("{name}", k=5)'
+    name = "ndcg"
+
+    def __init__(self, *, k: Cutoff = None, gain: Gain = "linear", threshold: float | None = None) -> None:
+        super().__init__("ndcg", ndcg, k=k, gain=gain, threshold=threshold)
+
+
+def _ranking_entry(name: str, measure: Callable[..., float], description: str) -> Entry:
+    return Entry(
+        name=name,
+        factory=partial(RankingMetric, name=name, measure=measure),
+        needs=("relevant_ids",),
+        scale=Scale(),
+        source="trec_eval",
+        description=description,
+        example=f'get_evaluator("{name}", k=5)',
     )
-
-
-def _ndcg(*, k: int | None = None, gain: str = "linear", threshold: float | None = None) -> Evaluator:
-    if gain not in GAINS:
-        raise ConfigurationError(f"ndcg has no gain {gain!r}; choose one of {', '.join(GAINS)}")
-    return RankingMetric("ndcg", ndcg, k=k, gain=gain, threshold=threshold)
-
-
-_entry = partial(Entry, needs=("relevant_ids",), scale=Scale())
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -184,9 +191,8 @@ class RetrieverRecall(Evaluator):
     async def run(self, case: Case) -> Outcome:
         """Look for each reference passage; parts say which were found."""
         retrieved = normalize_answer(" ".join(case.texts))
-        wanted = nonempty_references(case.references)
-        found = [normalize_answer(passage) in retrieved for passage in wanted]
-        return Outcome(score=sum(found) / len(found), parts={"found": found})
+        matches = [normalize_answer(passage) in retrieved for passage in nonempty_references(case.references)]
+        return Outcome(score=sum(matches) / len(matches), parts={"found": matches})
 
 
 def _tokens(text: str) -> int:
@@ -217,28 +223,29 @@ class RetrieverTokenRelevance(Evaluator):
         total = self._count(retrieved)
         if not total:
             raise MissingField("contexts")
-        found = [passage in retrieved for passage in nonempty_references(case.references)]
-        passages = zip(nonempty_references(case.references), found, strict=True)
-        relevant = sum(self._count(passage) for passage, there in passages if there)
-        return Outcome(score=min(1.0, relevant / total), parts={"found": found, "relevant": relevant, "tokens": total})
+        passages = nonempty_references(case.references)
+        matches = [passage in retrieved for passage in passages]
+        relevant = sum(self._count(passage) for passage in passages if passage in retrieved)
+        return Outcome(
+            score=min(1.0, relevant / total), parts={"found": matches, "relevant": relevant, "tokens": total}
+        )
 
     def _count(self, text: str) -> int:
-        counted = self._tokenizer(text)
-        return counted if isinstance(counted, int) else len(counted)
+        tokens = self._tokenizer(text)
+        return tokens if isinstance(tokens, int) else len(tokens)
 
 
 ENTRIES: tuple[Entry, ...] = (
-    _measure("recall_at_k", recall, "How many of the relevant documents are among the first k?"),
-    _measure("precision_at_k", precision, "How many of the first k documents are relevant?"),
-    _measure("mrr", reciprocal_rank, "How far up is the first relevant document (1 / its rank)?"),
-    _measure("hit_rate", hit_rate, "Is any relevant document among the first k?"),
-    _measure("map", average_precision, "How precise is the list down to each relevant document, on average?"),
-    _entry(
-        name="ndcg",
-        factory=_ndcg,
+    _ranking_entry("recall_at_k", recall, "How many of the relevant documents are among the first k?"),
+    _ranking_entry("precision_at_k", precision, "How many of the first k documents are relevant?"),
+    _ranking_entry("mrr", reciprocal_rank, "How far up is the first relevant document (1 / its rank)?"),
+    _ranking_entry("hit_rate", hit_rate, "Is any relevant document among the first k?"),
+    _ranking_entry("map", average_precision, "How precise is the list down to each relevant document, on average?"),
+    Entry.of(
+        Ndcg,
         source="Järvelin and Kekäläinen 2002; trec_eval",
         description="How close is the order to the ideal one, by graded relevance?",
-        example='get_evaluator("ndcg", k=5, gain="exponential")',
+        options='k=5, gain="exponential"',
     ),
     Entry.of(
         RetrieverRecall,

@@ -1,4 +1,4 @@
-"""How far two or more raters agree: correlations, kappas, alpha, ROC AUC. Undefined (a constant series) is None."""
+"""Agreement of two or more raters: correlations, kappas, alpha, ROC AUC. Undefined (a constant series) is None."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import math
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from itertools import product
 from typing import Any, Literal
 
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
 
 
-def _same_length(a: Sequence[Any], b: Sequence[Any]) -> None:
+def _check_lengths(a: Sequence[Any], b: Sequence[Any]) -> None:
     if len(a) != len(b):
         raise ValueError(f"two series of one length are needed, got {len(a)} and {len(b)}")
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Pearson's linear correlation, -1..1; None where a series is constant or has fewer than two values."""
-    _same_length(x, y)
+    _check_lengths(x, y)
     n = len(x)
     if n < 2 or min(x) == max(x) or min(y) == max(y):
         return None
@@ -34,36 +35,36 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
 def ranks(values: Sequence[float]) -> list[float]:
     """The rank of each value from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
+    mid_ranks = [0.0] * len(values)
     start = 0
     while start < len(order):
         stop = start
         while stop + 1 < len(order) and values[order[stop + 1]] == values[order[start]]:
             stop += 1
         for position in order[start : stop + 1]:
-            found[position] = (start + stop) / 2.0 + 1.0
+            mid_ranks[position] = (start + stop) / 2.0 + 1.0
         start = stop + 1
-    return found
+    return mid_ranks
 
 
 def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Spearman's rank correlation with mid-ranks for ties, -1..1; None where a series is constant."""
-    _same_length(x, y)
+    _check_lengths(x, y)
     return pearson(ranks(x), ranks(y))
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Kendall's τ-b (ties corrected), -1..1; None where a series is constant."""
-    _same_length(x, y)
+    _check_lengths(x, y)
     n = len(x)
     if n < 2:
         return None
     pairs = sorted(zip(x, y, strict=True))
     discordant = 0
-    seen: list[float] = []
+    ordered: list[float] = []
     for start, (_, second) in enumerate(pairs):
-        discordant += start - bisect_right(seen, second)
-        insort(seen, second)
+        discordant += start - bisect_right(ordered, second)
+        insort(ordered, second)
     total = n * (n - 1) // 2
     ties_x, ties_y, ties_both = (_tied(values) for values in (x, y, pairs))
     if ties_x == total or ties_y == total:
@@ -74,7 +75,7 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def _tied(values: Sequence[Hashable]) -> int:
-    """How many pairs of the values are equal."""
+    """The number of pairs of equal values."""
     return sum(count * (count - 1) // 2 for count in Counter(values).values())
 
 
@@ -90,16 +91,16 @@ def cohen_kappa(
     `weights` count a near miss on an ordered scale for less (Cohen 1968); `labels` is the whole scale in order, needed
     where a grade between two others was never given. None where both raters always say one and the same.
     """
-    _same_length(a, b)
+    _check_lengths(a, b)
     scale = list(labels) if labels is not None else sorted(set(a) | set(b))
-    place = {label: index for index, label in enumerate(scale)}
+    index_of = {label: index for index, label in enumerate(scale)}
     distance: Callable[[int, int], float] = {
         None: lambda i, j: float(i != j),
         "linear": lambda i, j: abs(i - j),
         "quadratic": lambda i, j: (i - j) ** 2,
     }[weights]
-    rows, columns = Counter(place[value] for value in a), Counter(place[value] for value in b)
-    joint = Counter((place[left], place[right]) for left, right in zip(a, b, strict=True))
+    rows, columns = Counter(index_of[value] for value in a), Counter(index_of[value] for value in b)
+    joint = Counter((index_of[left], index_of[right]) for left, right in zip(a, b, strict=True))
     observed = sum(count * distance(i, j) for (i, j), count in joint.items())
     expected = sum(n_i * n_j * distance(i, j) for i, n_i in rows.items() for j, n_j in columns.items())
     return 1.0 - observed * len(a) / expected if expected else None
@@ -133,9 +134,8 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: Level = "interva
     difference = _difference(values, counts, level)
     observed = 0.0
     for unit in units:
-        seen = list(Counter(unit).items())
-        apart = sum(n * m * difference(c, k) for c, n in seen for k, m in seen)
-        observed += apart / (len(unit) - 1)
+        pairs = product(Counter(unit).items(), repeat=2)
+        observed += sum(n * m * difference(c, k) for (c, n), (k, m) in pairs) / (len(unit) - 1)
     expected = sum(counts[c] * counts[k] * difference(c, k) for c in values for k in values)
     total = sum(counts.values())
     return 1.0 - (total - 1) * observed / expected if expected else None
@@ -161,7 +161,7 @@ def _difference(values: list[Any], counts: Counter[Any], level: Level) -> Callab
 
 def roc_auc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
     """The chance that a positive scores above a negative (ties half), 0..1; None without both kinds."""
-    _same_length(scores, labels)
+    _check_lengths(scores, labels)
     positives = sum(map(bool, labels))
     negatives = len(labels) - positives
     if not positives or not negatives:

@@ -1,4 +1,4 @@
-"""When did a series change: cumulative sums while it runs, change points in hindsight."""
+"""Changes of a series: cumulative sums while it runs, change points in hindsight."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cusum(
 
 
 def cusum_run_length(threshold: float, *, slack: float = 0.5) -> float:
-    """How many points without any change pass until a false alarm, on average (Siegmund 1985, two-sided)."""
+    """The mean number of points without any change until a false alarm (Siegmund 1985, two-sided)."""
     reach = 2.0 * slack * (threshold + 1.166)
     return (math.exp(reach) - reach - 1.0) / (2.0 * slack * slack) / 2.0
 
@@ -117,8 +117,8 @@ def _pelt(values: Sequence[float], weights: Sequence[float], penalty: float) -> 
         best.append(value)
         previous.append(start)
         candidates = [s for total, s in options if total - penalty <= value + tiny] + [stop]
-    found, at = [], len(values)
-    while previous[at] > 0:
-        at = previous[at]
-        found.append(at)
-    return found[::-1]
+    changes, start = [], previous[-1]
+    while start > 0:
+        changes.append(start)
+        start = previous[start]
+    return changes[::-1]

@@ -24,7 +24,7 @@ Verdict = Literal["better", "worse", "undecided", "not enough data"]
 
 @dataclass(frozen=True, kw_only=True)
 class TestResult:
-    """What a test found: its statistic and two-sided p-value, from `n` informative observations."""
+    """The result of a test: statistic and two-sided p-value, from `n` informative observations."""
 
     __test__ = False
 
@@ -53,11 +53,11 @@ class Interval:
     hi: float
 
     @classmethod
-    def of(cls, found: Estimate | None) -> Interval | None:
+    def of(cls, estimate: Estimate | None) -> Interval | None:
         """Read an estimate; None where its interval is unknown."""
-        if found is None or found.lo is None or found.hi is None:
+        if estimate is None or estimate.lo is None or estimate.hi is None:
             return None
-        return cls(found.estimate, found.lo, found.hi)
+        return cls(estimate.estimate, estimate.lo, estimate.hi)
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
@@ -107,18 +107,18 @@ def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.
 
     Statistic and p are None where both rates are 0 or both 1.
     """
-    first, second = wilson(k1, n1, confidence=confidence), wilson(k2, n2, confidence=confidence)
+    first = Interval.of(wilson(k1, n1, confidence=confidence))
+    second = Interval.of(wilson(k2, n2, confidence=confidence))
     if first is None or second is None:
         return None
-    one, other = (Interval(e.estimate, float(e.lo or 0.0), float(e.hi or 0.0)) for e in (first, second))
-    found = minus(one, other)
+    difference = minus(first, second)
     pooled = (k1 + k2) / (n1 + n2)
     se = math.sqrt(pooled * (1.0 - pooled) * (1.0 / n1 + 1.0 / n2))
-    z = found.value / se if se > 0.0 else None
+    z = difference.value / se if se > 0.0 else None
     return Difference(
-        difference=found.value,
-        lo=found.lo,
-        hi=found.hi,
+        difference=difference.value,
+        lo=difference.lo,
+        hi=difference.hi,
         statistic=z,
         p=None if z is None else normal_two_sided_p(z),
     )
@@ -144,12 +144,12 @@ def wilcoxon(differences: Sequence[float]) -> TestResult | None:
 
     Exact up to 50 differences without ties, else the normal approximation with tie correction, as scipy has it.
     """
-    kept = [value for value in differences if value]
-    n = len(kept)
+    nonzero = [value for value in differences if value]
+    n = len(nonzero)
     if n == 0:
         return None
-    ranked = ranks([abs(value) for value in kept])
-    above = math.fsum(rank for rank, value in zip(ranked, kept, strict=True) if value > 0)
+    ranked = ranks([abs(value) for value in nonzero])
+    above = math.fsum(rank for rank, value in zip(ranked, nonzero, strict=True) if value > 0)
     smaller = min(above, n * (n + 1) / 2.0 - above)
     ties = Counter(ranked).values()
     if n <= 50 and len(ties) == n and n == len(differences):
@@ -192,18 +192,18 @@ def msprt(
     )
 
 
-def always_valid(found: Estimate, tau: float) -> Interval | None:
+def always_valid(estimate: Estimate, tau: float) -> Interval | None:
     """An interval within 0 and 1 that holds however often it is looked at (confidence sequence of `msprt`).
 
     None where the estimate has no interval.
     """
-    if found.lo is None or found.hi is None:
+    if estimate.lo is None or estimate.hi is None:
         return None
-    spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
+    spread = estimate.se or math.sqrt(max(0.25 / (estimate.n_eff + 4.0), 1e-12))
     # Where few heavy answers may hide something, the interval is wider than the standard error says.
-    spread = max(spread, (found.estimate - found.lo) / _Z, (found.hi - found.estimate) / _Z)
-    sequence = msprt(found.estimate, spread, tau)
-    return None if sequence is None else Interval(found.estimate, max(0.0, sequence.lo), min(1.0, sequence.hi))
+    spread = max(spread, (estimate.estimate - estimate.lo) / _Z, (estimate.hi - estimate.estimate) / _Z)
+    sequence = msprt(estimate.estimate, spread, tau)
+    return None if sequence is None else Interval(estimate.estimate, max(0.0, sequence.lo), min(1.0, sequence.hi))
 
 
 def verdict(arms: Sequence[Estimate | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:
@@ -229,7 +229,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for having looked at many (false discovery rate), in the order given."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__, reverse=True)
     adjusted, smallest = [0.0] * len(p_values), 1.0
-    for place, index in enumerate(order):
-        smallest = min(smallest, p_values[index] * len(p_values) / (len(p_values) - place))
+    for larger, index in enumerate(order):
+        smallest = min(smallest, p_values[index] * len(p_values) / (len(p_values) - larger))
         adjusted[index] = smallest
     return adjusted

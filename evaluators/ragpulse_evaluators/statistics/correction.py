@@ -1,4 +1,4 @@
-"""What the judge says, corrected by what people say about some of the same answers."""
+"""A judge's mean, corrected by people's labels of some of the same answers."""
 
 from __future__ import annotations
 
@@ -55,47 +55,49 @@ def assisted_mean(
     if not len(values) == len(checks) == len(pi):
         raise ValueError(f"{len(values)} values, {len(checks)} checks, {len(pi)} chances")
     names: Sequence[Hashable] = range(len(values)) if clusters is None else clusters
-    known = [row for row in zip(values, pi, names, strict=True) if row[0] is not None]
+    judged_rows = [row for row in zip(values, pi, names, strict=True) if row[0] is not None]
     plain = hajek(
-        [float(value or 0.0) for value, _, _ in known],
-        [chance for _, chance, _ in known],
-        clusters=[name for _, _, name in known],
+        [float(value or 0.0) for value, _, _ in judged_rows],
+        [chance for _, chance, _ in judged_rows],
+        clusters=[name for _, _, name in judged_rows],
         bounds=bounds,
         confidence=confidence,
     )
     if plain is None:
         return None
-    seen = [check for check in checks if check is not None]
-    usual = math.fsum(seen) / len(seen) if seen else 0.0
-    guesses = [usual if check is None else check for check in checks]
-    judged = _weights(pi, [value is not None for value in values])
-    asked = judged if drawn is None else _weights(pi, drawn)
-    pull, _ = _influence([value or 0.0 for value in values], judged)
-    whole, mean_of_all = _influence(guesses, [1.0] * len(guesses) if pi_all is None else _weights(pi_all))
-    part, mean_of_asked = _influence(guesses, asked)
-    away = [of_all - of_asked for of_all, of_asked in zip(whole, part, strict=True)]
-    lam, narrowing = _tuned(_by_cluster(pull, names), _by_cluster(away, names), min(plain.n_eff, plain.clusters))
+    scores = [check for check in checks if check is not None]
+    mean_check = math.fsum(scores) / len(scores) if scores else 0.0
+    guesses = [mean_check if check is None else check for check in checks]
+    judged_weights = _weights(pi, [value is not None for value in values])
+    asked_weights = judged_weights if drawn is None else _weights(pi, drawn)
+    value_pulls, _ = _influence([value or 0.0 for value in values], judged_weights)
+    pulls_of_all, mean_of_all = _influence(guesses, [1.0] * len(guesses) if pi_all is None else _weights(pi_all))
+    pulls_of_asked, mean_of_asked = _influence(guesses, asked_weights)
+    check_pulls = [a - b for a, b in zip(pulls_of_all, pulls_of_asked, strict=True)]
+    lam, narrowing = _tuned(
+        _by_cluster(value_pulls, names), _by_cluster(check_pulls, names), min(plain.n_eff, plain.clusters)
+    )
     shift = lam * (mean_of_all - mean_of_asked)
-    # Asked of the moved mean: what moves it is next to independent of it, so that leaving it unmoved biases nothing.
+    # The moved mean decides: the move is nearly independent of it, so that leaving it out biases nothing.
     if not _informative(plain, plain.estimate + shift, bounds):
         lam, shift, narrowing = 0.0, 0.0, 1.0
-    return _moved(plain, lam, shift, narrowing, bounds, len(seen))
+    return _moved(plain, lam, shift, narrowing, bounds, len(scores))
 
 
 def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[float]:
     """1/π, and 0 for those not among them."""
-    return [1.0 / chance if there else 0.0 for chance, there in zip(pi, among or [True] * len(pi), strict=True)]
+    return [1.0 / chance if included else 0.0 for chance, included in zip(pi, among or [True] * len(pi), strict=True)]
 
 
 def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
-    """How far each answer pulls the weighted mean, and that mean."""
+    """The pull of each answer on the weighted mean, and that mean."""
     mean = weighted_mean(values, weights)
     total = math.fsum(weights)
     return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
 
 
 def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float]:
-    """How far all answers of one user pull together."""
+    """The sum of the pulls of each user's answers."""
     sums: dict[Hashable, float] = {}
     for pull, name in zip(pulls, names, strict=True):
         sums[name] = sums.get(name, 0.0) + pull
@@ -103,19 +105,19 @@ def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float
 
 
 def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
-    """Whether enough was judged, of either kind, to trust a slope."""
+    """Whether there are enough judged answers of either kind to trust a slope."""
     share = (mean - bounds[0]) / (bounds[1] - bounds[0])
     return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE
 
 
-def _tuned(pull: Sequence[float], away: Sequence[float], n_eff: float) -> tuple[float, float]:
+def _tuned(value_pulls: Sequence[float], check_pulls: Sequence[float], n_eff: float) -> tuple[float, float]:
     """λ that minimises Σ(pull + λ·away)², and the ratio of the standard errors; it costs one degree of freedom."""
-    spread, alone = (math.fsum(one * one for one in parts) for parts in (away, pull))
-    if spread <= 0.0 or alone <= 0.0 or n_eff <= 2.0:
+    spread, unassisted = (math.fsum(pull * pull for pull in pulls) for pulls in (check_pulls, value_pulls))
+    if spread <= 0.0 or unassisted <= 0.0 or n_eff <= 2.0:
         return 0.0, 1.0
-    common = math.fsum(a * b for a, b in zip(pull, away, strict=True))
-    left = 1.0 - common * common / spread / alone
-    ratio = math.sqrt(max(0.0, left) * (n_eff - 1.0) / (n_eff - 2.0))
+    common = math.fsum(a * b for a, b in zip(value_pulls, check_pulls, strict=True))
+    unexplained = 1.0 - common * common / spread / unassisted
+    ratio = math.sqrt(max(0.0, unexplained) * (n_eff - 1.0) / (n_eff - 2.0))
     return (-common / spread, ratio) if ratio < 1.0 else (0.0, 1.0)
 
 
@@ -175,13 +177,13 @@ def ppi_mean(
     if len(judge_labelled) != len(human):
         raise ValueError(f"{len(judge_labelled)} judged but {len(human)} human labels")
     # Refuses unequal lengths, non-finite scores and chances outside (0, 1], with the same words everywhere.
-    only = hajek(human, pi_labelled)
-    if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None or only is None:
+    labels_only = hajek(human, pi_labelled)
+    if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None or labels_only is None:
         return None
     weights_all, weights = [1.0 / pi for pi in pi_all], [1.0 / pi for pi in pi_labelled]
     scores = [*judge_all, *judge_labelled, *human]
     binary = all(score in (0.0, 1.0) for score in scores)
-    guesses, truths, seen = list(judge_labelled), list(human), effective_n(weights)
+    guesses, truths, n_eff = list(judge_labelled), list(human), effective_n(weights)
     agreed = sum(a == b for a, b in zip(guesses, truths, strict=True))
     few = binary and min(agreed, len(truths) - agreed) < _FEW_DISAGREEMENTS
     if few:
@@ -195,8 +197,8 @@ def ppi_mean(
     estimate, shift_se = lam * base + shift, math.hypot(*pulls)
     quantile, se = normal_quantile(0.5 + confidence / 2.0), math.hypot(*(lam * pull for pull in pulls_all), *pulls)
     lo, hi = estimate - quantile * se, estimate + quantile * se
-    if shift_se <= 0.0 and only.lo is not None and only.hi is not None:
-        lo, hi = min(estimate, only.lo), max(estimate, only.hi)
+    if shift_se <= 0.0 and labels_only.lo is not None and labels_only.hi is not None:
+        lo, hi = min(estimate, labels_only.lo), max(estimate, labels_only.hi)
     if all(0.0 <= score <= 1.0 for score in scores):
         lo, estimate, hi = (min(1.0, max(0.0, value)) for value in (lo, estimate, hi))
     return CorrectedEstimate(
@@ -205,7 +207,7 @@ def ppi_mean(
         lo=lo,
         hi=hi,
         n=len(human),
-        n_eff=seen,
+        n_eff=n_eff,
         lam=lam,
         n_judged=len(judge_all),
         note=None if len(human) >= ENOUGH_LABELS else "not enough labels",

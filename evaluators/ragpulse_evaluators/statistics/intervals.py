@@ -45,12 +45,12 @@ def clopper_pearson(k: float, n: float, *, confidence: float = 0.95) -> Estimate
     return Estimate(estimate=p, se=math.sqrt(max(0.0, p * (1.0 - p)) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
 
 
-def _solve(rising: Callable[[float], float], wanted: float) -> float:
-    """Where a rising function of 0..1 has the wanted value, by halving."""
+def _solve(rising: Callable[[float], float], target: float) -> float:
+    """The argument in 0..1 at which a rising function has the target value, by halving."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+        low, high = (middle, high) if rising(middle) < target else (low, middle)
     return (low + high) / 2.0
 
 
@@ -106,32 +106,32 @@ def hajek(
         return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=n, n_eff=float(n), clusters=n)
     names = range(len(values)) if finite or clusters is None else clusters
     sums = clustered(weights, [value - mean for value in values], names)
-    seen = [1.0 - chance for chance in pi] if finite else [1.0] * len(sums)
+    factors = [1.0 - chance for chance in pi] if finite else [1.0] * len(sums)
     squares = math.fsum(weight * weight for weight in weights)
     unseen = math.fsum(weight * (weight - 1.0) for weight in weights) / squares if finite else 1.0
-    found = WeightedMean(
+    weighted = WeightedMean(
         mean=mean,
         n=len(values),
         clusters=len(sums),
-        error=math.fsum(one.residual**2 * part for one, part in zip(sums, seen, strict=True)) / total**2,
+        error=math.fsum(cluster.residual**2 * factor for cluster, factor in zip(sums, factors, strict=True)) / total**2,
         variance=math.fsum(w * (value - mean) ** 2 for w, value in zip(weights, values, strict=True)) / total,
-        between=math.fsum(one.residual**2 / one.weight for one in sums) / total,
+        between=math.fsum(cluster.residual**2 / cluster.weight for cluster in sums) / total,
         squares=squares / total**2,
-        cluster_squares=math.fsum(one.weight**2 for one in sums) / total**2,
-        own=math.fsum(one.squares / one.weight for one in sums) / total,
+        cluster_squares=math.fsum(cluster.weight**2 for cluster in sums) / total**2,
+        own=math.fsum(cluster.squares / cluster.weight for cluster in sums) / total,
         heaviest=max(weights) / total,
-        largest=max(one.weight for one in sums) / total,
+        largest=max(cluster.weight for cluster in sums) / total,
         least=min(values),
         most=max(values),
         graded=bounds is not None and any(bounds[0] < value < bounds[1] for value in values),
         unseen=unseen,
     )
-    return found.estimate(bounds=bounds, confidence=confidence)
+    return weighted.estimate(bounds=bounds, confidence=confidence)
 
 
 @dataclass(slots=True)
 class Cluster:
-    """What one user's answers add up to: Σw, Σw² and Σw(y-m)."""
+    """Sums over one user's answers: Σw, Σw² and Σw(y-m)."""
 
     weight: float = 0.0
     squares: float = 0.0
@@ -142,13 +142,13 @@ def clustered(weights: Sequence[float], deviations: Sequence[float], clusters: S
     """Add up the answers of each cluster."""
     if len(weights) != len(clusters):
         raise ValueError(f"{len(weights)} values but {len(clusters)} clusters")
-    found: dict[Hashable, Cluster] = {}
+    by_name: dict[Hashable, Cluster] = {}
     for weight, deviation, name in zip(weights, deviations, clusters, strict=True):
-        one = found.setdefault(name, Cluster())
-        one.weight += weight
-        one.squares += weight * weight
-        one.residual += weight * deviation
-    return list(found.values())
+        cluster = by_name.setdefault(name, Cluster())
+        cluster.weight += weight
+        cluster.squares += weight * weight
+        cluster.residual += weight * deviation
+    return list(by_name.values())
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -170,7 +170,7 @@ def _clipped(lo: float, hi: float, bounds: tuple[float, float] | None) -> tuple[
 
 
 def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int:
-    """How many scored traces bring Wilson's interval at this expected rate down to ± `half_width` (`ragpulse plan`)."""
+    """The number of scored traces at which Wilson's interval at this rate is ± `half_width` wide (`ragpulse plan`)."""
     if not (0.0 <= rate <= 1.0 and 0.0 < half_width < 1.0):
         raise ValueError("needed_n takes a rate in [0, 1] and a half-width in (0, 1)")
     low, high = 1, 1
@@ -234,17 +234,17 @@ def _members(values: Sequence[Any], groups: Sequence[Hashable] | None) -> list[l
         return [[value] for value in values]
     if len(groups) != len(values):
         raise ValueError(f"{len(values)} values but {len(groups)} groups")
-    found: dict[Hashable, list[Any]] = {}
+    by_group: dict[Hashable, list[Any]] = {}
     for value, group in zip(values, groups, strict=True):
-        found.setdefault(group, []).append(value)
-    return list(found.values())
+        by_group.setdefault(group, []).append(value)
+    return list(by_group.values())
 
 
 def _draws(measure: Statistic, members: list[list[Any]], random: Random, resamples: int) -> list[float]:
     """The statistic of each resample, sorted; a resample without positives has no AUC and is left out."""
     size = len(members)
-    found = (measure(list(chain.from_iterable(random.choices(members, k=size)))) for _ in range(resamples))
-    return sorted(value for value in found if math.isfinite(value))
+    values = (measure(list(chain.from_iterable(random.choices(members, k=size)))) for _ in range(resamples))
+    return sorted(value for value in values if math.isfinite(value))
 
 
 def _jackknife(measure: Statistic, members: list[list[Any]]) -> list[float]:
@@ -252,9 +252,9 @@ def _jackknife(measure: Statistic, members: list[list[Any]]) -> list[float]:
     if measure is _mean and all(len(group) == 1 for group in members):
         total = math.fsum(value for [value] in members)
         return [(total - value) / (len(members) - 1) for [value] in members]
-    rests = (members[:index] + members[index + 1 :] for index in range(len(members)))
-    found = (measure(list(chain.from_iterable(rest))) for rest in rests)
-    return [value for value in found if math.isfinite(value)]
+    samples = (members[:index] + members[index + 1 :] for index in range(len(members)))
+    values = (measure(list(chain.from_iterable(sample))) for sample in samples)
+    return [value for value in values if math.isfinite(value)]
 
 
 def _levels(draws: list[float], observed: float, jackknife: list[float], confidence: float) -> list[float]:
@@ -274,6 +274,6 @@ def _level(level: float, bias: float, acceleration: float) -> float:
 
 def _quantile(ordered: Sequence[float], level: float) -> float:
     """The value at a level, interpolated between neighbours (Hyndman and Fan's type 7)."""
-    place = level * (len(ordered) - 1)
-    low = min(int(place), len(ordered) - 2)
-    return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+    position = level * (len(ordered) - 1)
+    low = min(int(position), len(ordered) - 2)
+    return ordered[low] + (position - low) * (ordered[low + 1] - ordered[low])

@@ -41,7 +41,7 @@ class Moments:
     least: float
     most: float
     between: int
-    """How many scores lie within 0 and 1, the ends left out."""
+    """The number of scores strictly between 0 and 1."""
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Moments | None:
@@ -65,7 +65,7 @@ class Moments:
         return self._mean.estimate(bounds=bounds, confidence=confidence)
 
     def trials(self, confidence: float = 0.95) -> float | None:
-        """How many independent yes-or-no answers are as informative as these scores from 0 to 1."""
+        """The number of independent yes-or-no answers that are as informative as these scores from 0 to 1."""
         return self._mean.trials(confidence)
 
     def trials_at(self, mean: float, likeness: float, confidence: float) -> float | None:
@@ -74,7 +74,7 @@ class Moments:
 
     @property
     def likeness(self) -> float:
-        """How alike the answers of a user are: the intraclass correlation, 0 where every answer stands alone."""
+        """The intraclass correlation of a user's answers, 0 where every answer stands alone."""
         return self._mean.likeness
 
     @property
@@ -218,7 +218,7 @@ class WeightedMean:
         if self._certain(p):
             return self._freedom(confidence) * self._users / self.unseen
         if self._simple:
-            return self._shown_trials(p)
+            return self._observed_trials(p)
         return min(p * (1.0 - p) / self._variance(p, far) for far in (p, 1.0 - p)) * self._freedom(confidence)
 
     def _bounded(self, confidence: float) -> tuple[float, float]:
@@ -230,7 +230,7 @@ class WeightedMean:
             share = squared / (squared + freedom * self._users / self.unseen)
             return p - p * share, p + (1.0 - p) * share
         if self._simple:
-            return wilson_bounds(p, self._shown_trials(p), confidence)
+            return wilson_bounds(p, self._observed_trials(p), confidence)
         below, above = (p * (1.0 - p) / self._variance(p, far) * freedom for far in (p, 1.0 - p))
         step = _STEP if self._alone and not self.graded else 0.0
         lo, _ = wilson_bounds(p - step / below, below, confidence)
@@ -242,7 +242,7 @@ class WeightedMean:
         return self._equal or not 0.0 < p < 1.0 or self.variance <= 0.0
 
     def _freedom(self, confidence: float) -> float:
-        """What a variance that is estimated costs: normal quantile over Student's, squared.
+        """The cost of estimating the variance: normal quantile over Student's, squared.
 
         Only the part that the likeness within users explains is as uncertain as users are few: of the rest every answer
         tells.
@@ -250,9 +250,9 @@ class WeightedMean:
         if self._simple or (self._alike and self._equal):
             return 1.0
         cost = (self._quantile(confidence) / normal_quantile(0.5 + confidence / 2.0)) ** 2
-        known = self._alone or self._equal or self.variance <= 0.0
-        part = 1.0 if known else 1.0 - self.squares * self.unseen / self._each(self.likeness)
-        return 1.0 / (1.0 + (cost - 1.0) * max(0.0, part))
+        standalone = self._alone or self._equal or self.variance <= 0.0
+        share = 1.0 if standalone else 1.0 - self.squares * self.unseen / self._each(self.likeness)
+        return 1.0 / (1.0 + (cost - 1.0) * max(0.0, share))
 
     def _variance(self, p: float, far: float) -> float:
         """The variance of the mean for the bound on the side whose end lies `far` away.
@@ -264,10 +264,10 @@ class WeightedMean:
         rho, doubt = self.likeness, 1.0 / math.sqrt(2.0 * max(1, self.clusters - 1))
         each, most = self._each(rho), self._each(min(1.0, rho + doubt))
         heavy = (1.0 - rho) * self.heaviest**2 + rho * self.largest**2
-        shown = max(self._shown, self.variance * each)
-        found = shown + (_UNSEEN if self._alone else _UNSEEN_OF_USERS) * (far * most) ** 2
-        limit = max(shown, p * (1.0 - p) * self.cluster_squares)  # no score from 0 to 1 varies by more
-        return min(found, limit) + _HEAVY_UNSEEN * far**2 * max(0.0, heavy - (_HEAVY * each) ** 2)
+        observed = max(self._observed, self.variance * each)
+        cautious = observed + (_UNSEEN if self._alone else _UNSEEN_OF_USERS) * (far * most) ** 2
+        limit = max(observed, p * (1.0 - p) * self.cluster_squares)  # no score from 0 to 1 varies by more
+        return min(cautious, limit) + _HEAVY_UNSEEN * far**2 * max(0.0, heavy - (_HEAVY * each) ** 2)
 
     def _each(self, likeness: float) -> float:
         """One over the number of independent answers that are as informative."""
@@ -303,7 +303,7 @@ class WeightedMean:
         return self.least == self.most
 
     @property
-    def _shown(self) -> float:
+    def _observed(self) -> float:
         """`error`, corrected for the residuals being taken from the mean of the same answers.
 
         The answers of the largest user pull that mean most: CR2 with their leverage (McCaffrey and Bell 2002).
@@ -313,11 +313,11 @@ class WeightedMean:
     @property
     def likeness(self) -> float:
         """The intraclass correlation ρ by analysis of variance; 1 where nothing varies, so that nothing shows it."""
-        room = self.variance * (1.0 - self.own)
-        if self._alone or self.variance <= 0.0 or room <= 0.0:
+        largest = self.variance * (1.0 - self.own)
+        if self._alone or self.variance <= 0.0 or largest <= 0.0:
             return 0.0 if self._alone else 1.0
         between = self.between * self.clusters / (self.clusters - 1.0)
-        return min(1.0, max(0.0, (between - self.variance * self.own) / room))
+        return min(1.0, max(0.0, (between - self.variance * self.own) / largest))
 
     @property
     def _rests_on_few(self) -> bool:
@@ -328,7 +328,7 @@ class WeightedMean:
         error = max(self.error, self.variance * self.unseen * self.squares)
         return p * (1.0 - p) * min(p, 1.0 - p) < _RARE * error
 
-    def _shown_trials(self, p: float) -> float:
+    def _observed_trials(self, p: float) -> float:
         """n*: equally weighted yes-or-no answers that are as informative; Kish's number where the error is 0."""
         return min(p * (1.0 - p) / self.error, self.n / self.unseen) if self.error > 0.0 else 1.0 / self.squares
 
@@ -337,12 +337,12 @@ class WeightedMean:
         return student_quantile(0.5 + confidence / 2.0, max(1.0, round(self._users - 1.0, 3)))
 
     def _student(self, confidence: float) -> tuple[float, float]:
-        half = self._quantile(confidence) * math.sqrt(self.error if self._alone else self._shown)
+        half = self._quantile(confidence) * math.sqrt(self.error if self._alone else self._observed)
         return self.mean - half, self.mean + half
 
     def _estimate(self, ends: tuple[float, float] | None, *, thin: bool, reason: str | None = None) -> Estimate:
         lo, hi = ends or (None, None)
-        se = math.sqrt(self.error if self._alone else self._shown)
+        se = math.sqrt(self.error if self._alone else self._observed)
         return Estimate(
             estimate=self.mean, se=se, lo=lo, hi=hi, n=self.n, n_eff=1.0 / self.squares, thin=thin,
             clusters=self.clusters, reason=reason,

@@ -1,4 +1,4 @@
-"""How much wording do answer and reference share: ROUGE, BLEU, chrF, METEOR.
+"""Wording that answer and reference share: ROUGE, BLEU, chrF, METEOR.
 
 ROUGE (Lin 2004) works for any language and gives Google's rouge-score values for ASCII text. BLEU and chrF are
 sacrebleu's and METEOR is nltk's: `ragpulse[text]`.
@@ -7,33 +7,32 @@ sacrebleu's and METEOR is nltk's: `ragpulse[text]`.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from itertools import islice
-from typing import Any, Literal, get_args
+from itertools import chain, islice
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
+from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import is_unspaced, nonempty_references, words
+from ragpulse_evaluators.text.words import is_unspaced, nonempty_references, overlap_outcome, words
 
 _TABLE_CELLS = 250_000
-_VARIANT = re.compile(r"rouge(?:[1-9]|L|Lsum)")
+Variant = Annotated[str, Field(pattern=r"^rouge([1-9]|L|Lsum)$")]
 
 
-def rouge(response: str, reference: str | tuple[str, ...], *, variant: str = "rougeL") -> Outcome:
+def rouge(response: str, reference: str | tuple[str, ...], *, variant: Variant = "rougeL") -> Outcome:
     """F1 of the n-grams (`rouge1`, `rouge2`, ...) or longest common subsequence shared with the nearest reference.
 
     `rougeLsum` takes each line as a sentence. Parts: precision and recall. No stemming.
     """
     measure = _measure(variant)
-    return max(
-        (measure(text, response) for text in nonempty_references(reference)), key=lambda found: found.score or 0.0
-    )
+    outcomes = [measure(response, text) for text in nonempty_references(reference)]
+    return max(outcomes, key=lambda outcome: outcome.score or 0.0)
 
 
 def _measure(variant: str) -> Callable[[str, str], Outcome]:
@@ -41,47 +40,44 @@ def _measure(variant: str) -> Callable[[str, str], Outcome]:
         return _longest
     if variant == "rougeLsum":
         return _longest_by_line
-    return lambda wanted, given: _ngrams(wanted, given, int(variant.removeprefix("rouge")))
+    return partial(_ngrams, n=int(variant.removeprefix("rouge")))
 
 
-def _outcome(shared: int, wanted: int, given: int) -> Outcome:
-    precision, recall = (shared / size if size else 0.0 for size in (given, wanted))
-    f1 = 2.0 * precision * recall / (precision + recall) if shared else 0.0
-    return Outcome(score=f1, parts={"precision": precision, "recall": recall})
+def _ngrams(answer: str, reference: str, n: int) -> Outcome:
+    left, right = (
+        Counter(zip(*(islice(tokens, start, None) for start in range(n)), strict=False))
+        for tokens in (words(answer), words(reference))
+    )
+    return overlap_outcome((left & right).total(), left.total(), right.total())
 
 
-def _ngrams(wanted: str, given: str, n: int) -> Outcome:
-    counts = [
-        Counter(zip(*(islice(found, i, None) for i in range(n)), strict=False)) for found in map(words, (wanted, given))
-    ]
-    return _outcome((counts[0] & counts[1]).total(), counts[0].total(), counts[1].total())
-
-
-def _longest(wanted: str, given: str) -> Outcome:
+def _longest(answer: str, reference: str) -> Outcome:
     from rapidfuzz.distance import LCSseq
 
-    left, right = words(wanted), words(given)
-    return _outcome(LCSseq.similarity(left, right), len(left), len(right))
+    left, right = words(answer), words(reference)
+    return overlap_outcome(LCSseq.similarity(right, left), len(left), len(right))
 
 
-def _longest_by_line(wanted: str, given: str) -> Outcome:
+def _longest_by_line(answer: str, reference: str) -> Outcome:
     """Summary-level ROUGE-L: each reference line against the union of its common subsequences with all answer lines."""
-    left, right = ([found for line in text.split("\n") if (found := words(line))] for text in (wanted, given))
-    free_left, free_right = (Counter(token for line in lines for token in line) for lines in (left, right))
-    sizes = free_left.total(), free_right.total()
+    answer_lines, reference_lines = (
+        [tokens for line in text.split("\n") if (tokens := words(line))] for text in (answer, reference)
+    )
+    free_answer, free_reference = (Counter(chain.from_iterable(lines)) for lines in (answer_lines, reference_lines))
+    sizes = free_answer.total(), free_reference.total()
     shared = 0
-    for line in left:
-        places = set().union(*(_subsequence(line, other) for other in right)) if right else set()
-        for token in (line[place] for place in sorted(places)):
-            if free_left[token] > 0 and free_right[token] > 0:
+    for line in reference_lines:
+        positions = {position for other in answer_lines for position in _subsequence(line, other)}
+        for token in (line[position] for position in sorted(positions)):
+            if free_reference[token] > 0 and free_answer[token] > 0:
                 shared += 1
-                free_left[token] -= 1
-                free_right[token] -= 1
-    return _outcome(shared, *sizes)
+                free_reference[token] -= 1
+                free_answer[token] -= 1
+    return overlap_outcome(shared, *sizes)
 
 
 def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
-    """The places in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
+    """The positions in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
 
     Lines of thousands of words are left to rapidfuzz, which is fast and breaks ties its own way.
     """
@@ -89,29 +85,23 @@ def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
         from rapidfuzz.distance import LCSseq
 
         equal = [block for block in LCSseq.opcodes(line, other) if block.tag == "equal"]
-        return {place for block in equal for place in range(block.src_start, block.src_end)}
+        return {position for block in equal for position in range(block.src_start, block.src_end)}
     table = [[0] * (len(other) + 1)]
     for token in line:
         row, above = [0], table[-1]
         for column, rival in enumerate(other, start=1):
             row.append(above[column - 1] + 1 if token == rival else max(above[column], row[-1]))
         table.append(row)
-    places, i, j = set(), len(line), len(other)
+    positions, i, j = set(), len(line), len(other)
     while i and j:
         if line[i - 1] == other[j - 1]:
             i, j = i - 1, j - 1
-            places.add(i)
+            positions.add(i)
         elif table[i][j - 1] > table[i - 1][j]:
             j -= 1
         else:
             i -= 1
-    return places
-
-
-def _rouge(*, variant: str = "rougeL", threshold: float | None = None) -> Evaluator:
-    if not _VARIANT.fullmatch(variant):
-        raise ConfigurationError(f"rouge has no variant {variant!r}; choose rouge1 .. rouge9, rougeL or rougeLsum")
-    return Function(rouge, scale=Scale(), threshold=threshold, variant=variant)
+    return positions
 
 
 Smoothing = Literal["none", "floor", "add-k", "exp"]
@@ -139,9 +129,6 @@ class Bleu(_Overlap):
         language: str | None = None,
         threshold: float | None = None,
     ) -> None:
-        if smooth_method not in get_args(Smoothing):
-            known = ", ".join(get_args(Smoothing))
-            raise ConfigurationError(f"bleu has no smooth_method {smooth_method!r}; choose one of {known}")
         super().__init__(threshold=threshold, smooth_method=smooth_method, tokenize=tokenize)
         self.language = language
 
@@ -207,8 +194,8 @@ class Meteor(_Overlap):
         """Score the answer against the nearest reference."""
         # nltk takes seconds to import: not on the event loop.
         score = await asyncio.to_thread(_meteor) if not _meteor.cache_info().currsize else _meteor()
-        said = words(case.response or "")
-        return max(float(score(words(text), said, **self._options)) for text in nonempty_references(case.references))
+        answer = words(case.response or "")
+        return max(float(score(words(text), answer, **self._options)) for text in nonempty_references(case.references))
 
 
 class NoSynonyms:
@@ -238,14 +225,12 @@ def _meteor() -> Any:
 _INSTALL = "ragpulse[text]"
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(
-        name="rouge",
-        factory=_rouge,
-        needs=("response", "reference"),
-        scale=Scale(),
+    Entry.of_function(
+        rouge,
+        threshold=True,
         source="Lin 2004; rouge-score",
         description="How much wording do answer and reference share, in order?",
-        example='get_evaluator("rouge", variant="rouge2")',
+        options='variant="rouge2"',
     ),
     Entry.of(
         Bleu,

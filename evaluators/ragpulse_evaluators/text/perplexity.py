@@ -1,4 +1,4 @@
-"""How surprised was the model by its own answer, from log-probabilities that were recorded with it."""
+"""Perplexity of an answer, from log-probabilities that were recorded with it."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
@@ -21,15 +21,16 @@ Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")
 
 
-def _apart(left: Vector, right: Vector) -> list[float]:
+def _differences(left: Vector, right: Vector) -> list[float]:
     return [abs(a - b) for a, b in zip(left, right, strict=True)]
 
 
-DISTANCES: Mapping[str, tuple[Callable[[Vector, Vector], float], Scale]] = {
+Distance = Literal["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
+DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = {
     "cosine": (lambda left, right: 1.0 - cosine(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
     "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
-    "manhattan": (lambda left, right: math.fsum(_apart(left, right)), Scale(hi=None, reverse=True)),
-    "chebyshev": (lambda left, right: max(_apart(left, right)), Scale(hi=None, reverse=True)),
+    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), Scale(hi=None, reverse=True)),
+    "chebyshev": (lambda left, right: max(_differences(left, right)), Scale(hi=None, reverse=True)),
     "hamming": (
         lambda left, right: sum(a != b for a, b in zip(left, right, strict=True)) / len(left),
         Scale(reverse=True),
@@ -47,15 +48,16 @@ class _Embedding(Evaluator):
         self, *, embedder: str | Embedder | None = None, threshold: float | None = None, **params: Any
     ) -> None:
         self._embedder = as_embedder(embedder) or OfflineEmbedder()
-        known = getattr(self._embedder, "id", type(self._embedder).__name__)
-        super().__init__(threshold=threshold, embedder=known, **params)
+        embedder_id = getattr(self._embedder, "id", type(self._embedder).__name__)
+        super().__init__(threshold=threshold, embedder=embedder_id, **params)
 
     async def _vectors(self, case: Case) -> tuple[Vector, list[Vector]]:
         """The answer's vector and those of the references."""
-        answer, *rest = await self._embedder.embed([case.response or "", *nonempty_references(case.references)])
-        if any(len(vector) != len(answer) for vector in rest) or not answer:
-            raise Unreadable("the embedder gave vectors of different length")
-        return answer, list(rest)
+        texts = [case.response or "", *nonempty_references(case.references)]
+        answer, *references = await self._embedder.embed(texts)
+        if any(len(vector) != len(answer) for vector in references) or not answer:
+            raise Unreadable("the embedder returned vectors of different lengths")
+        return answer, list(references)
 
 
 class EmbeddingSimilarity(_Embedding):
@@ -64,11 +66,8 @@ class EmbeddingSimilarity(_Embedding):
     `embedder`: a litellm embedding model's name, an `Embedder`, or by default the offline one of `ragpulse[semantic]`.
     """
 
+    name = "embedding_similarity"
     scale = _COSINE
-
-    def __init__(self, *, name: str = "embedding_similarity", **params: Any) -> None:
-        super().__init__(**params)
-        self.name = name
 
     async def run(self, case: Case) -> float:
         """Embed and compare."""
@@ -76,16 +75,19 @@ class EmbeddingSimilarity(_Embedding):
         return max(cosine(answer, vector) for vector in references)
 
 
+class SemScore(EmbeddingSimilarity):
+    """`EmbeddingSimilarity` under the name of its paper."""
+
+    name = "semscore"
+
+
 class EmbeddingDistance(_Embedding):
     """Distance of the embeddings of answer and nearest reference: one of `DISTANCES`; lower is better."""
 
     name = "embedding_distance"
+    scale = DISTANCES["cosine"][1]
 
-    def __init__(self, *, metric: str = "cosine", **params: Any) -> None:
-        if metric not in DISTANCES:
-            raise ConfigurationError(
-                f"embedding_distance has no metric {metric!r}; choose one of {', '.join(DISTANCES)}"
-            )
+    def __init__(self, *, metric: Distance = "cosine", **params: Any) -> None:
         super().__init__(metric=metric, **params)
         self._measure, self.scale = DISTANCES[metric]
 
@@ -124,9 +126,9 @@ class BertScore(Evaluator):
 
     def _score(self, response: str, references: Sequence[str]) -> Outcome:
         scorer = _bert_scorer(self.params["model"], self.params["layers"], self.language)
-        found = scorer.score([response] * len(references), list(references))
+        scores = scorer.score([response] * len(references), list(references))
         # Single precision: the cosine of equal vectors may come out above one.
-        rows = list(zip(*(values.clamp(-1.0, 1.0).tolist() for values in found), strict=True))
+        rows = list(zip(*(values.clamp(-1.0, 1.0).tolist() for values in scores), strict=True))
         precision, recall, f1 = max(rows, key=lambda row: row[2])
         return Outcome(score=f1, parts={"precision": precision, "recall": recall})
 
@@ -141,32 +143,24 @@ def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
     return BERTScorer(model_type=model, num_layers=layers, lang=language)
 
 
-_entry = partial(Entry, needs=("response", "reference"), cost_class="embedding")
-
 ENTRIES: tuple[Entry, ...] = (
-    _entry(
-        name="embedding_similarity",
-        factory=partial(EmbeddingSimilarity, name="embedding_similarity"),
-        scale=_COSINE,
+    Entry.of(
+        EmbeddingSimilarity,
         source="PolyEval; S3",
         description="How close in meaning are answer and reference, by the cosine of their embeddings?",
-        example='get_evaluator("embedding_similarity", embedder="openai/text-embedding-3-small")',
+        options='embedder="openai/text-embedding-3-small"',
     ),
-    _entry(
-        name="embedding_distance",
-        factory=EmbeddingDistance,
-        scale=DISTANCES["cosine"][1],
+    Entry.of(
+        EmbeddingDistance,
         source="PolyEval EmbeddingDistanceEvaluator",
         description="How far apart are the embeddings of answer and reference?",
-        example='get_evaluator("embedding_distance", metric="euclidean", embedder="openai/text-embedding-3-small")',
+        options='metric="euclidean", embedder="openai/text-embedding-3-small"',
     ),
-    _entry(
-        name="semscore",
-        factory=partial(EmbeddingSimilarity, name="semscore"),
-        scale=_COSINE,
+    Entry.of(
+        SemScore,
         source="SemScore (Aynetdinov and Akbik 2024)",
         description="How close in meaning are answer and reference, by sentence embeddings?",
-        example='get_evaluator("semscore", embedder="openai/text-embedding-3-small")',
+        options='embedder="openai/text-embedding-3-small"',
     ),
     Entry.of(
         BertScore,

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from ragpulse_evaluators.errors import MissingField
+from ragpulse_evaluators.result import Outcome
 
 if TYPE_CHECKING:
     import regex
@@ -64,14 +65,21 @@ def normalize_answer(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     plain = folded.translate(_PUNCTUATION)
-    kept = " ".join(word for word in plain.split() if word not in _ARTICLES)
-    return kept or " ".join(folded.split())
+    content = " ".join(word for word in plain.split() if word not in _ARTICLES)
+    return content or " ".join(folded.split())
+
+
+def overlap_outcome(shared: int, answer: int, reference: int) -> Outcome:
+    """F1 with precision and recall of what answer and reference share, by the sizes of the three."""
+    precision, recall = (shared / size if size else 0.0 for size in (answer, reference))
+    f1 = 2.0 * precision * recall / (precision + recall) if shared else 0.0
+    return Outcome(score=f1, parts={"precision": precision, "recall": recall})
 
 
 def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
     """The references that hold text; raises `MissingField` when none does: every text contains an empty one."""
-    given = (reference,) if isinstance(reference, str) else reference
-    kept = tuple(text for text in given if text.strip())
-    if not kept:
+    texts = (reference,) if isinstance(reference, str) else reference
+    nonempty = tuple(text for text in texts if text.strip())
+    if not nonempty:
         raise MissingField("reference")
-    return kept
+    return nonempty

@@ -32,8 +32,23 @@ async def test_correctness_reads_marks_and_passes_from_four(reply: str, score: f
     assert (result.score, result.passing, result.normalized) == (score, passing, (score - 1) / 4)
 
 
-@pytest.mark.parametrize("reply", ["6", "0", "nan", "good", "3 mistakes", "8/10", '{"score": 6}', ""])
+@pytest.mark.parametrize(
+    "reply", ["6", "0", "nan", "good", "3 mistakes", "8/10", "80%", '{"score": 6}', '{"score": true}', ""]
+)
 async def test_correctness_refuses_what_is_no_mark(reply: str) -> None:
     """A mark outside 1..5 or none at all is invalid after the repair turn, never a score."""
     result = await judged("correctness", reply, reply)
     assert (result.status, result.score, result.normalized, len(result.calls)) == ("invalid", None, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("reply", "explanation"),
+    [
+        ("4\nSame facts.", "Same facts."),
+        ("Same facts,\nless concise.\n\n**Score:** 4", "Same facts,\nless concise."),
+        ("Score: 4", "Score: 4"),
+    ],
+)
+async def test_the_explanation_is_what_stands_beside_the_mark(reply: str, explanation: str) -> None:
+    """A mark on the first line or, with its label, on the last is no part of the reasoning."""
+    assert (await judged("correctness", reply)).explanation == explanation

@@ -90,3 +90,9 @@ async def test_a_mark_that_was_cut_off_after_it_counts_and_reasoning_does_not() 
     assert (result.score, result.parts["n_valid"]) == (4.0, {"Relevance": 1})
     lost = await judged("geval", thought, case=SUMMARY, dimension="relevance", n=1)
     assert (lost.status, "cut off" in (lost.explanation or "")) == ("invalid", True)
+
+
+@pytest.mark.parametrize("reply", ['{"Relevance": 4}', "**Relevance:** 4", "4 out of 5", "<think>3</think>4"])
+async def test_marks_are_read_as_judges_write_them(reply: str) -> None:
+    """A geval sample that cannot be read is dropped, so each way of writing counts."""
+    assert (await judged("geval", reply, case=SUMMARY, dimension="relevance", n=1)).score == 4.0

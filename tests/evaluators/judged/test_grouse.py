@@ -72,7 +72,7 @@ async def test_an_unreadable_answer_relevancy_fails_what_depends_on_it() -> None
     assert (result.status, result.score, result.parts) == ("invalid", None, {"completeness": 4.0})
 
 
-@pytest.mark.parametrize("value", [0, 6, 2.5, "x"])
+@pytest.mark.parametrize("value", [0, 6, 2.5, "x", True])
 async def test_a_grade_off_its_scale_is_invalid(value: Any) -> None:
     """Likert grades are whole numbers from 1 to 5 or null."""
     judge = ScriptedJudge([grade("answer_relevancy", value)])

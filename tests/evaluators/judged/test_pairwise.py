@@ -88,3 +88,9 @@ def test_swapping_the_responses_mirrors_the_result(first: str, second: str) -> N
     two = asyncio.run(pairwise(Case(query="q", response=second, second_response=first)))
     assert (one.score or 0.0) + (two.score or 0.0) == 1.0
     assert first != second or one.label == "TIE"
+
+
+async def test_what_is_no_choice_is_asked_for_in_plain_words() -> None:
+    """The repair turn names the three choices, not each spelling that is read."""
+    result = await judged("pairwise", "Hard to say", "1", case=RIVALS, consensus=False)
+    assert "expected 1, 2 or TIE, got 'Hard to say'" in result.calls[1].prompt

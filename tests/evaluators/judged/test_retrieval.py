@@ -80,3 +80,10 @@ async def test_dual_context_relevancy_averages_two_judges(ratings: tuple[int, in
 def verdicts(*values: int) -> str:
     """A structured reply with these verdicts."""
     return json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": v} for v in values]})
+
+
+@pytest.mark.parametrize(("relevant", "score"), [("none", 0.0), (None, 0.0), (1, 0.25), ("1", 0.25), ([], 0.0)])
+async def test_no_relevant_sentence_is_a_score(relevant: Any, score: float) -> None:
+    """ "none" is a verdict on the contexts; it does not mean that there is nothing to judge."""
+    result = await judged("context_relevancy", json.dumps({"reason": "", "relevant": relevant}))
+    assert (result.status, result.score) == ("ok", score)

@@ -282,3 +282,14 @@ def test_schemas_are_strict() -> None:
     assert winner["properties"]["winner"] == {"type": "string", "enum": ["1", "2", "TIE"]}
     assert (winner["required"], winner["additionalProperties"]) == (["reason", "winner"], False)
     assert {"type": "string", "enum": ["True", "False"]} in strict_schema(Judged)["properties"]["score"]["anyOf"]
+
+
+@pytest.mark.parametrize(("code", "raised"), [(401, JudgeRejected), (429, JudgeError), ("overloaded", JudgeError)])
+async def test_an_error_in_a_reply_of_status_200_is_that_error(
+    chat_server: Any, judge_of: Made, code: Any, raised: type[JudgeError]
+) -> None:
+    """OpenRouter answers 200 with the provider's error: its message is shown, and a wrong key is final."""
+    server = await chat_server(lambda body: {"error": {"code": code, "message": "No auth credentials found"}})
+    with pytest.raises(JudgeError, match="No auth credentials found") as failed:
+        await judge_of(server.base).ask(ASK)
+    assert type(failed.value) is raised

@@ -1,5 +1,6 @@
 """The litellm judge: imported late, over a loopback OpenAI-compatible server."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragpulse_evaluators import Case, LLMJudge, get_evaluator
-from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.errors import JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.litellm import prices
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
@@ -88,3 +89,12 @@ async def test_log_probabilities_come_through_litellm(chat_server: Any, complete
     assert result.calls[0].logprobs == {"4": -0.2, "2": -1.8}
     assert server.bodies[0]["top_logprobs"] == 20
     assert 3.0 < (result.score or 0.0) < 4.0
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "azure/gpt", "gemini/gemini-2.5-flash"])
+async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """litellm reports it as status 500; no second attempt brings a key."""
+    for name in [name for name in os.environ if name.endswith(("_API_KEY", "_AD_TOKEN"))]:
+        monkeypatch.delenv(name)
+    with pytest.raises(JudgeRejected, match=r"(?i)missing"):
+        await LLMJudge(model).ask(ASK)

@@ -124,3 +124,15 @@ def test_a_language_without_prompts_is_refused() -> None:
     """The message lists the languages there are."""
     with pytest.raises(ConfigurationError, match="en, zh, pt"):
         words_of("xx")
+
+
+@pytest.mark.parametrize(("text", "number"), [("80%", 0.8), ("Score: 1 %", 0.01), ("100%.", 1.0)])
+def test_percentages_are_shares(text: str, number: float) -> None:
+    """ "1%" is not the highest mark of a scale from 0 to 1."""
+    assert read_number(text, EN, lo=0, hi=1) == pytest.approx(number)
+
+
+def test_percentages_of_another_scale_are_unreadable() -> None:
+    """80 % of what, on a scale from 1 to 5?"""
+    with pytest.raises(Unreadable, match="out of 100, expected out of 5"):
+        read_number("4%", EN, lo=1, hi=5)

@@ -13,6 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.ranking import ENTRIES, metrics
+from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
 
 IDS = [f"d{number}" for number in range(12)]
@@ -93,5 +94,5 @@ def test_ids_of_the_contexts_serve_where_no_list_was_recorded() -> None:
 @pytest.mark.parametrize("k", [0, -1, 2.5, True])
 def test_k_is_checked_where_it_is_configured(k: object) -> None:
     """A wrong cut-off is a configuration error, not a wrong number."""
-    with pytest.raises(ConfigurationError, match="whole number"):
-        make("ndcg", k=k)
+    with pytest.raises(ConfigurationError, match=f"k={k}: .*(valid integer|equal to 1)"):
+        get_evaluator("ndcg", k=k)

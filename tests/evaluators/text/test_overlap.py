@@ -15,6 +15,7 @@ from rouge_score import rouge_scorer
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.text import ENTRIES
 
@@ -66,7 +67,7 @@ def test_identical_text_of_any_script_is_one(text: str) -> None:
 def test_an_unknown_variant_is_refused() -> None:
     """When it is configured."""
     with pytest.raises(ConfigurationError, match="rougeX"):
-        verdict("rouge", "a", "b", variant="rougeX")
+        get_evaluator("rouge", variant="rougeX")
 
 
 @settings(max_examples=40, deadline=None)
@@ -84,7 +85,7 @@ def test_bleu_reproduces_the_seed() -> None:
     assert verdict("bleu", *BRAZIL, smooth_method="none").score == 0.0
     assert verdict("bleu", *BRAZIL).score == pytest.approx(0.0499, abs=5e-5)
     with pytest.raises(ConfigurationError, match="smooth_method"):
-        verdict("bleu", *BRAZIL, smooth_method="yes")
+        get_evaluator("bleu", smooth_method="yes")
 
 
 @settings(max_examples=30, deadline=None)

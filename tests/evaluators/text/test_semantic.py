@@ -87,8 +87,8 @@ def test_the_embedder_is_part_of_the_version() -> None:
 
 def test_an_unknown_metric_is_refused() -> None:
     """When it is configured."""
-    with pytest.raises(ConfigurationError, match="no metric 'l3'"):
-        verdict("embedding_distance", "1", "1", metric="l3")
+    with pytest.raises(ConfigurationError, match=r"metric='l3': .*'cosine'"):
+        get_evaluator("embedding_distance", metric="l3")
 
 
 @pytest.mark.parametrize(
