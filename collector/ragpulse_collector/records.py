@@ -103,13 +103,18 @@ class SpanBatch:
 
     def column(self, name: str) -> Values:
         """Return a column, constant where the batch does not carry it."""
-        found = self.columns.get(name)
-        return Constant(SPAN_DEFAULTS.get(name), len(self)) if found is None else found
+        column = self.columns.get(name)
+        return Constant(SPAN_DEFAULTS.get(name), len(self)) if column is None else column
 
     def values(self, name: str) -> Sequence[Any]:
         """Return a column as one value a row."""
         column = self.column(name)
         return [column.value] * column.length if isinstance(column, Constant) else column
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value of a column."""
+        column = self.column(name)
+        return column.value if isinstance(column, Constant) else column[row]
 
     def contexts_of(self, row: int) -> list[ContextRecord] | None:
         """Return the documents of one span."""
@@ -117,9 +122,10 @@ class SpanBatch:
 
     def set(self, name: str, row: int, value: Any) -> None:
         """Replace one value of a column."""
-        values = list(self.values(name))
-        values[row] = value
-        self.columns[name] = values
+        column = self.columns.get(name)
+        if not isinstance(column, list):
+            column = self.columns[name] = list(self.values(name))
+        column[row] = value
 
     def set_contexts(self, row: int, contexts: list[ContextRecord]) -> None:
         """Replace the documents of one span."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -27,7 +28,7 @@ from ragpulse_collector.otlp.wire import (
     is_trace_id,
     service_name,
 )
-from ragpulse_collector.records import Batch, Constant, ContentRecord, RawBody, ScoreRecord, SpanBatch
+from ragpulse_collector.records import Batch, ContentRecord, RawBody, ScoreRecord, SpanBatch
 from ragpulse_collector.settings import Binding
 
 _MAPPER = Mapper(rule_book())
@@ -70,7 +71,7 @@ def remap(stored: SpanBatch) -> SpanBatch:
     _keep_flags(derived, mapped_from)
     for name in _TEXTS:
         for row, value in enumerate(stored.values(name)):
-            if value is not None and derived.values(name)[row] is None and name not in mapped_from[row]:
+            if value is not None and derived.value(name, row) is None and name not in mapped_from[row]:
                 derived.set(name, row, value)
     for row in range(len(stored)):
         contexts = stored.contexts_of(row)
@@ -227,11 +228,7 @@ def _scope(resource_text: str) -> Scope:
 
 def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:
     """Add a stored span as it came over the wire."""
-
-    def value(name: str) -> Any:
-        column = stored.column(name)
-        return column.value if isinstance(column, Constant) else column[row]
-
+    value = partial(stored.value, row=row)
     attributes = wire_attributes(value("attributes"), value("query"), value("response"), stored.contexts_of(row))
     rows.add(
         stored.trace_ids[row],
@@ -253,7 +250,7 @@ def _keep_flags(derived: SpanBatch, stored: list[Mapping[str, Any]]) -> None:
     for row, before in enumerate(stored):
         flags = before.get("flags", [])
         if any(flag in TIME_FLAGS for flag in flags):
-            now = orjson.loads(derived.values("mapped_from")[row])
+            now = orjson.loads(derived.value("mapped_from", row))
             derived.set("mapped_from", row, orjson.dumps({**now, "flags": flags}).decode())
 
 

@@ -46,6 +46,7 @@ STYLES: dict[str, Callable[[Any], str]] = {
 _BEFORE, _AFTER = ("", "[", "{", ":", ",", " ", "\n"), ("", "]", "}", ":", ",", " ", "\n")
 """What stands around a whole string in JSON."""
 _NONE: dict[str, Reference] = {}
+MAX_MISSES = 64
 PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
 
@@ -108,17 +109,22 @@ def wire_attributes(
 
 
 def cut(value: Any, texts: Iterable[tuple[str, Reference]]) -> Any:
-    """Return a JSON text or structured value with references for these texts, in order; None where none is."""
+    """Return a JSON text or structured value with references for these texts, in order; None where none is.
+
+    Each text that is not found costs a search to the end, so the others stay in the value after MAX_MISSES of them.
+    """
     if not isinstance(value, str):
         return escape(value, dict(texts))
     pieces: list[Any] = []
-    end = 0
+    end = misses = 0
     for text, reference in texts:
-        place, quoted = _find(value, text, end)
-        if place >= 0:
+        start, quoted = _find(value, text, end)
+        if start >= 0:
             ascii_only = {} if quoted.isascii() == text.isascii() else {"ascii": True}
-            pieces += value[end:place], reference | ascii_only
-            end = place + len(quoted)
+            pieces += value[end:start], reference | ascii_only
+            end = start + len(quoted)
+        elif (misses := misses + 1) >= MAX_MISSES:
+            break
     return {"$text": [*pieces, value[end:]]} if pieces else None
 
 

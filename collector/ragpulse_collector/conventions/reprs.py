@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 
-QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*\""""
+QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
+"""A quoted text. Possessive, like the patterns below: a hostile text would be matched in exponential time otherwise."""
 _OBJECT = re.compile(
-    r"<[\w.]+(?: object| of)?\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]+>|<[A-Z]\w*\(.*\)>", flags=re.DOTALL
+    r"<[\w.]++(?: object| of)?+\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]++>|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL
 )
 """`<generator object answer at 0x7f>`, `<NodeWithScore(node=...)>`."""
 _CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?", flags=re.DOTALL)

@@ -21,7 +21,7 @@ from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 _log = logging.getLogger(__name__)
 
 _KNOWN_PLANS = 1024
-"""Sets of attribute names remembered with their rules; further ones are looked up each time."""
+"""How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
 TEXTS = frozenset({"query", "response"})
 
@@ -147,7 +147,9 @@ class RuleBook:
         plan = self._plans.get(names)
         if plan is None:
             plan = self._make_plan(names)
-            if len(self._plans) < _KNOWN_PLANS and sum(map(len, names)) <= _LONGEST_NAMES:
+            if sum(map(len, names)) <= _LONGEST_NAMES:
+                if len(self._plans) >= _KNOWN_PLANS:
+                    self._plans.clear()
                 self._plans[names] = plan
         return plan
 

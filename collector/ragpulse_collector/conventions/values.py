@@ -17,6 +17,8 @@ import orjson
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
 from ragpulse_collector.records import Kind
 
+MAX_COUNT, MAX_AMOUNT = 10**12, 1e12
+"""Larger token counts, durations and sums of money are nonsense, and what they add up to would fit no column."""
 KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
 """The kinds by their own names, which most dialects use among others."""
 
@@ -36,11 +38,11 @@ def unquoted(value: Any, _: Span) -> str | None:
 
 
 def count(value: Any, _: Span) -> int | None:
-    """Return a whole number from 0 to 2^63-1, from a number or its text."""
-    if type(value) is int and 0 <= value < 2**63:
+    """Return a whole number from 0 to MAX_COUNT, from a number or its text."""
+    if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
     number_ = number(value, _)
-    if number_ is None or not 0 <= number_ < 2**63 or number_ != int(number_):
+    if number_ is None or not 0 <= number_ <= MAX_COUNT or number_ != int(number_):
         return None
     return int(number_)
 
@@ -58,9 +60,9 @@ def number(value: Any, _: Span) -> float | None:
 
 
 def amount(value: Any, span: Span) -> float | None:
-    """Return a finite number that is not negative (money)."""
-    usd = number(value, span)
-    return usd if usd is not None and usd >= 0 else None
+    """Return a number from 0 to MAX_AMOUNT (money, a duration)."""
+    result = number(value, span)
+    return result if result is not None and 0 <= result <= MAX_AMOUNT else None
 
 
 def seconds(value: Any, span: Span) -> float | None:
@@ -188,13 +190,15 @@ def _unquoted_texts(column: Sequence[Any]) -> Sequence[Any] | None:
 
 
 def _counts(column: Sequence[Any]) -> Sequence[Any] | None:
-    usual = set(map(type, column)) == {int} and min(column) >= 0 and max(column) < 2**63
-    return column if usual else None
+    are_counts = set(map(type, column)) == {int} and min(column) >= 0 and max(column) <= MAX_COUNT
+    return column if are_counts else None
 
 
 def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
-    usual = set(map(type, column)) == {float} and all(map(math.isfinite, column)) and min(column) >= 0
-    return [value * 1000.0 for value in column] if usual else None
+    are_seconds = set(map(type, column)) == {float} and all(map(math.isfinite, column))
+    if not are_seconds or min(column) < 0 or max(column) > MAX_AMOUNT:
+        return None
+    return [value * 1000.0 for value in column]
 
 
 _first = itemgetter(0)

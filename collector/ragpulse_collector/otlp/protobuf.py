@@ -250,9 +250,9 @@ class _Names(dict[bytes, str]):
     """Attribute names by their bytes."""
 
     def __missing__(self, key: bytes) -> str:
-        name = sys.intern(key.decode())
-        if len(self) < _KNOWN_PAIRS:
-            self[key] = name
+        if len(self) >= _KNOWN_PAIRS:
+            self.clear()
+        name = self[key] = sys.intern(key.decode())
         return name
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -35,9 +37,21 @@ def utc_now() -> datetime:
 
 
 def text_hash(text: str) -> str:
-    """Return the identity of a context's text: sha256 (hex) of its NFKC form."""
-    normal = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return sha256_hex(normal)
+    """Return the identity of a context's text: sha256 (hex) of its NFKC form.
+
+    A text with more than 30 combining marks in a row is hashed as it is: normalizing it takes quadratic time.
+    """
+    if text.isascii() or _many_marks().search(text):
+        return sha256_hex(text)
+    return sha256_hex(unicodedata.normalize("NFKC", text))
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    """Return a pattern for more combining marks in a row than Unicode's stream-safe format allows."""
+    decomposed = ((chr(code), unicodedata.normalize("NFKD", chr(code))) for code in range(0x300, 0x20000))
+    marks = "".join(char for char, parts in decomposed if unicodedata.combining(parts[0]))
+    return re.compile(f"[{marks}]{{31}}")
 
 
 def contexts_state(contexts: Sequence[ContextRecord] | None, *, truncated: bool = False) -> str | None:

@@ -116,9 +116,9 @@ _UNDECIDED = f"""
     paid AS (SELECT * EXCLUDE (calls), {_COUNTED} AS counted FROM shown)
     SELECT x.* EXCLUDE (unit_time, counted, service_version, tags, metadata),
            {tag_list("x.tags")} AS tags, {metadata_map("x.metadata")} AS metadata, x.service_version AS release,
-           list_sum(list_transform(counted, lambda c: c.input))::BIGINT AS input_tokens,
-           list_sum(list_transform(counted, lambda c: c.output))::BIGINT AS output_tokens,
-           list_sum(list_transform(counted, lambda c: c.cached))::BIGINT AS cached_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.input)) AS BIGINT) AS input_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.output)) AS BIGINT) AS output_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.cached)) AS BIGINT) AS cached_tokens,
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans,
@@ -165,7 +165,8 @@ SESSION_FIGURES = """
     count(*) AS n_turns, arg_min(user_id, start_time) AS user_id, arg_min(service, start_time) AS service,
     CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
         AS cost_usd,
-    sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens, bool_or(error) AS error"""
+    TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens, TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
+    bool_or(error) AS error"""
 """What the turns of a session add up to. The cost is unknown where a turn's is."""
 
 _SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"

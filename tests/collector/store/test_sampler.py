@@ -67,6 +67,17 @@ def test_the_units_are_the_outermost_rag_spans(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT query, n_units, unit_span_id FROM traces") == [("first", 2, f"{2:016x}")]
 
 
+def test_figures_that_fit_no_column_stop_no_decision(kit: Any, rows: Any) -> None:
+    """A file of an earlier version may hold such figures: the sum is unknown, and other traces are decided."""
+    store = kit.store()
+    most = 2**63 - 1
+    calls = [kit.span(number, 1, "llm", input_tokens=most, ttft_ms=1e300) for number in (2, 3)]
+    kit.send(store, kit.span(1, kind="rag"), *calls)
+    assert rows(store, "SELECT input_tokens FROM traces") == [(None,)]
+    assert Sampler(store).decide(kit.later(3)) == 1
+    assert rows(store, "SELECT input_tokens, ttft_ms FROM traces") == [(None, None)]
+
+
 def test_an_evaluators_span_is_never_a_unit(kit: Any, rows: Any) -> None:
     """Nor is anything that it called: evaluator calls are traced and never evaluated."""
     store = kit.store()

@@ -226,11 +226,11 @@ def _record(row: tuple[Any, ...]) -> ContentRecord:
 def _fill(batch: SpanBatch, row: int, event: ContentRecord) -> None:
     """What the span says itself wins; the event supplies what is missing."""
     for name, text in (("query", event.query), ("response", event.response)):
-        if text is not None and batch.values(name)[row] is None:
+        if text is not None and batch.value(name, row) is None:
             batch.set(name, row, text)
-    if batch.values("status")[row] == "error":
+    if batch.value("status", row) == "error":
         for name, text in (("error_type", event.error_type), ("status_message", event.status_message)):
-            if text is not None and not batch.values(name)[row]:
+            if text is not None and not batch.value(name, row):
                 batch.set(name, row, text)
     if event.contexts is not None and batch.contexts_of(row) is None:
         batch.set_contexts(row, event.contexts)

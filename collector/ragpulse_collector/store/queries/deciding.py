@@ -109,8 +109,9 @@ UNCOUNTED = """
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
     WITH usage AS (
-        SELECT p.trace_id, sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
-               sum(cached_tokens)::BIGINT AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
+        SELECT p.trace_id, TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens,
+               TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
+               TRY_CAST(sum(cached_tokens) AS BIGINT) AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
                sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
         FROM placed p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
         WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
@@ -133,7 +134,7 @@ FACT = f"""
                coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
                         arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
-               min(begun + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               min(TRY(begun + to_microseconds((ttft_ms * 1000)::BIGINT))) FILTER (kind = 'llm') AS first_token,
                arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
                arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
                max(begun + to_microseconds(duration_us)) AS end_time

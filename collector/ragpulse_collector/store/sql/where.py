@@ -91,6 +91,7 @@ def holds(condition: str) -> str:
 
 
 def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    _checked_tree(connection, text, f"{_SELECT}{text}")  # without parentheses: `true) OR (true` is no condition
     # The line breaks keep a comment in the user's text from swallowing the closing parenthesis.
     wrapped = f"(\n{text}\n)"
     tree = _checked_tree(connection, text, f"{_SELECT}{wrapped}")
