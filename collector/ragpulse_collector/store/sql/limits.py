@@ -54,7 +54,7 @@ def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) 
 
 def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, parameters: Parameters) -> str:
     """Show instants with a zone as UTC without one: Python would need pytz to fetch them."""
-    sql = sql.strip().rstrip(";")
+    sql = _without_semicolons(sql)
     if (tree.get("from_table") or {}).get("type") == "SHOW_REF":
         return sql
     described = cursor.execute(f"DESCRIBE {sql}", parameters or None).fetchall()
@@ -63,6 +63,15 @@ def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, paramete
         return sql
     replaced = ", ".join(f'"{name}"::TIMESTAMP AS "{name}"' for name in (n.replace('"', '""') for n in zoned))
     return f"SELECT * REPLACE ({replaced}) FROM (\n{sql}\n)"
+
+
+def _without_semicolons(sql: str) -> str:
+    """Return one statement without the semicolons around it, so that it can stand inside another."""
+    text = bytearray(sql.encode())
+    for start, _ in duckdb.tokenize(sql):
+        if text[start] == ord(";"):
+            text[start] = ord(" ")
+    return text.decode()
 
 
 def _read(cursor: duckdb.DuckDBPyConnection, sql: str, question: Question) -> Rows:
