@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.lifting import wire_attributes
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book, service_of
 from ragpulse_collector.conventions.rules import Alone
 from ragpulse_collector.conventions.values import number, text, unquoted
@@ -229,7 +229,9 @@ def _scope(resource_text: str) -> Scope:
 def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:
     """Add a stored span as it came over the wire."""
     value = partial(stored.value, row=row)
-    attributes = wire_attributes(value("attributes"), value("query"), value("response"), stored.contexts_of(row))
+    attributes = restore_attributes(
+        value("attributes"), value("query"), value("response"), stored.contexts_of(row), with_bytes=True
+    )
     rows.add(
         stored.trace_ids[row],
         stored.span_ids[row],

@@ -51,11 +51,9 @@ PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
 
 
-def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) -> str:
-    """Return the raw attributes as JSON text, lifted values replaced by their references."""
-    if not PLAIN.issuperset(map(type, attributes.values())):
-        attributes = {name: escape(value) for name, value in attributes.items()}
-    return json_text({**attributes, **replaced} if replaced else attributes)
+def attributes_text(attributes: Mapping[str, Any]) -> str:
+    """Return attributes as JSON text."""
+    return json_text({name: escape(value) for name, value in attributes.items()})
 
 
 def json_text(value: Any) -> str:
@@ -90,21 +88,19 @@ def _json(value: Any) -> bytes:
 
 
 def restore_attributes(
-    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
+    attributes: str,
+    query: str | None,
+    response: str | None,
+    contexts: Sequence[ContextRecord] | None,
+    *,
+    with_bytes: bool = False,
 ) -> dict[str, Any]:
     """Return the attributes as the client sent them, given the texts that were lifted out of them.
 
-    What JSON cannot say stays a reference: `{"$bytes": base64}` and vectors that were not kept.
+    What JSON cannot express stays a reference: vectors that were not stored and, unless `with_bytes`, bytes
+    (`{"$bytes": base64}`).
     """
-    restorer = _Restorer(query, response, contexts)
-    return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
-
-
-def wire_attributes(
-    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
-) -> dict[str, Any]:
-    """Return the attributes as they came over the wire, bytes as bytes."""
-    restorer = _Restorer(query, response, contexts, wire=True)
+    restorer = _Restorer(query, response, contexts, with_bytes)
     return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
 
 
@@ -183,12 +179,11 @@ class _Restorer:
         query: str | None,
         response: str | None,
         contexts: Sequence[ContextRecord] | None,
-        *,
-        wire: bool = False,
+        with_bytes: bool,
     ) -> None:
         self._texts = {"query": query, "response": response}
         self._records = {record.rank: record for record in contexts or ()}
-        self._wire = wire
+        self._with_bytes = with_bytes
 
     def restore(self, value: Any) -> Any:
         if type(value) is list:
@@ -202,7 +197,7 @@ class _Restorer:
         if "$json" in value:
             return STYLES[value["style"]](self.restore(value["$json"]))
         if "$bytes" in value:
-            return base64.b64decode(value["$bytes"]) if self._wire else value
+            return base64.b64decode(value["$bytes"]) if self._with_bytes else value
         if "$dropped" in value:
             return Vector(value["length"])
         return {key[1:] if key[:2] == "$$" else key: self.restore(item) for key, item in value.items()}

@@ -121,7 +121,7 @@ def _scope_fields(scope: Scope) -> dict[str, Any]:
     service, environment = service_of(resource)
     values = {"service": service, "service_version": resource.get(names.SERVICE_VERSION), "environment": environment}
     own = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
-    text = lifting.attributes_text({**resource, **{key: value for key, value in own.items() if value}}, {})
+    text = lifting.attributes_text({**resource, **{key: value for key, value in own.items() if value}})
     return {"resource": text, **{key: str(value) for key, value in values.items() if value is not None}}
 
 

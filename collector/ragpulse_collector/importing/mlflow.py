@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,9 @@ CONTEXT = {"mlflow.trace.session": "session.id", "mlflow.trace.user": "user.id"}
 
 def pages(peer: Client, since: datetime) -> Iterator[Page]:
     """Yield the spans of all experiments' traces that began since then; an experiment becomes the service."""
-    for experiment in _listed(peer, "/api/2.0/mlflow/experiments/search", "experiments", {"max_results": PAGE}):
+    for experiment in chain.from_iterable(
+        _pages(peer, "/api/2.0/mlflow/experiments/search", "experiments", {"max_results": PAGE})
+    ):
         place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment["experiment_id"]}}
         wanted = {"filter": f"timestamp_ms >= {int(since.timestamp() * 1000)}", "max_results": PAGE}
         found = _pages(peer, "/api/3.0/mlflow/traces/search", "traces", {"locations": [place], **wanted})
@@ -58,11 +61,6 @@ def _feedback(one: dict[str, Any]) -> Feedback:
         explanation=one.get("rationale"),
         human=one.get("source", {}).get("source_type") == "HUMAN",
     )
-
-
-def _listed(peer: Client, path: str, key: str, body: dict[str, Any]) -> Iterator[Any]:
-    for page in _pages(peer, path, key, body):
-        yield from page
 
 
 def _pages(peer: Client, path: str, key: str, body: dict[str, Any]) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -22,7 +23,7 @@ MOST_ANNOTATIONS = 10_000
 
 def pages(peer: Client, since: datetime) -> Iterator[Page]:
     """Yield the spans of all projects that began since then; a project becomes the service."""
-    for project in _listed(peer, "/v1/projects", limit=PAGE):
+    for project in chain.from_iterable(_pages(peer, "/v1/projects", limit=PAGE)):
         place = f"/v1/projects/{quote(project['id'], safe='')}"
         for spans in _pages(peer, f"{place}/spans/otlpv1", start_time=since.isoformat(), limit=PAGE):
             yield Page(project["name"], _annotated(peer, place, [_span(one) for one in spans]))
@@ -41,16 +42,11 @@ def _annotated(peer: Client, place: str, spans: list[Span]) -> list[Span]:
 
 def _feedback(peer: Client, path: str, key: str, ids: list[str]) -> Mapping[str, list[Feedback]]:
     found = defaultdict(list)
-    for one in _listed(peer, path, **{f"{key}s": ids}, limit=MOST_ANNOTATIONS):
+    for one in chain.from_iterable(_pages(peer, path, **{f"{key}s": ids}, limit=MOST_ANNOTATIONS)):
         result = one["result"] or {}
         said = {name: result.get(name) for name in ("score", "label", "explanation")}
         found[one[key]].append(Feedback(one["name"], **said, human=one["annotator_kind"] == "HUMAN"))
     return found
-
-
-def _listed(peer: Client, path: str, **params: Any) -> Iterator[Any]:
-    for page in _pages(peer, path, **params):
-        yield from page
 
 
 def _pages(peer: Client, path: str, **params: Any) -> Iterator[list[Any]]:

@@ -11,7 +11,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from ragpulse_collector import settings
-from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score, literal
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score
 from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
 
 _USUAL = (("unit", "trace"), ("budget_usd_per_day", None))

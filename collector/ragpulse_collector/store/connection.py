@@ -74,7 +74,7 @@ def attach_file(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBP
 def _attach(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config=config | {"temp_directory": f"{path}.tmp"})
     try:
-        connection.execute(f"ATTACH '{quoted(path)}' AS {name} (ROW_GROUP_SIZE {ROWS_A_GROUP})")
+        connection.execute(f"ATTACH {literal(path)} AS {name} (ROW_GROUP_SIZE {ROWS_A_GROUP})")
         connection.execute(f"USE {name}")
         connection.execute("DETACH memory")
     except BaseException:
@@ -105,7 +105,7 @@ def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = 
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("PRAGMA disable_checkpoint_on_shutdown")
     if writable is not None:
-        connection.execute(f"SET allowed_directories = ['{quoted(writable.absolute())}']")
+        connection.execute(f"SET allowed_directories = [{literal(writable.absolute())}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -138,9 +138,9 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def quoted(text: object) -> str:
-    """Return what stands between the quotes of an SQL string."""
-    return str(text).replace("'", "''")
+def literal(text: object) -> str:
+    """Return a text as an SQL string."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def fetch(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()) -> Rows:
@@ -197,9 +197,9 @@ def attach_lake(
     for setting in _RETRIES:
         connection.execute(f"SET GLOBAL {setting}")
     if s3:
-        fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in s3.items())
+        fields = ", ".join(f"{name} {literal(value)}" for name, value in s3.items())
         connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-    connection.execute(f"ATTACH '{quoted(catalog)}' AS {LAKE} (DATA_PATH '{quoted(data_path)}')")
+    connection.execute(f"ATTACH {literal(catalog)} AS {LAKE} (DATA_PATH {literal(data_path)})")
     connection.execute(f"USE {LAKE}")
 
 
@@ -222,4 +222,4 @@ def _extension(name: str) -> str:
     except ModuleNotFoundError:
         return name
     file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
-    return f"'{quoted(file)}'"
+    return literal(file)

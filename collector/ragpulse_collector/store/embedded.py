@@ -17,13 +17,14 @@ from urllib.parse import urlsplit
 import duckdb
 
 from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
+from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Ways, Writing
+from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +42,10 @@ _PROBE_BYTES = 2**20
 class EmbeddedStore(Writing):
     """One process owns the file; `submit` and `write` go through one writer thread, `read` is answered at once.
 
-    Takes the options of `Ways` (decode, price, clock, ...). Raises StoreError when the file is locked, unreadable or of
-    a newer version, or when the disk has no room to copy an older file before its migration. A statement runs on its
-    caller's thread alone (`threads`): others run beside it anyway, and handing pieces of an INSERT to a second one
-    costs a third of it.
+    `options` are the fields of WriteOptions (decode, price, clock, ...). Raises StoreError when the file is locked,
+    unreadable or of a newer version, or when the disk has no room to copy an older file before its migration. A
+    statement runs on its caller's thread alone (`threads`): others run beside it anyway, and handing pieces of an
+    INSERT to a second thread costs a third of it.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class EmbeddedStore(Writing):
         threads: int = 1,
         memory_limit: str = "128MB",
         wal_limit: str = "32MB",
-        **ways: Any,
+        **options: Any,
     ) -> None:
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
-        super().__init__(Path(path), Ways(**ways))
+        super().__init__(Path(path), WriteOptions(**options))
         if POSSIBLE:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
@@ -151,19 +152,19 @@ class FileReader(Reading):
 _PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
 
 
-def open_store(db: str, **ways: Any) -> Writing:
-    """Open a file, or the lake where `db` begins with `ducklake:`; takes the options of `Ways`. Raises StoreError.
+def open_store(db: str, **options: Any) -> Writing:
+    """Open a file, or the lake where `db` begins with `ducklake:`; raises StoreError.
 
-    A lake names its catalog and where its files are:
+    `options` are the fields of WriteOptions. A lake names its catalog and where its files are:
     `ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix`. S3 keys are read from AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the settings.
     """
     if not db.startswith("ducklake:"):
-        return EmbeddedStore(Path(db), **ways)
+        return EmbeddedStore(Path(db), **options)
     from ragpulse_collector.store.lake.store import LakeStore
 
     catalog, data_path = lake_parts(db)
-    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **ways)
+    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **options)
 
 
 def lake_parts(db: str) -> tuple[str, str]:

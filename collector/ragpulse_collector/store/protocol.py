@@ -44,6 +44,10 @@ class Rows:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+Read = Callable[..., Rows]
+"""`Store.read` or `Transaction.execute`."""
+
+
 class Transaction(Protocol):
     """What a unit of work may do; it runs on the writer thread inside the group's transaction."""
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, given_up, quoted
+from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, given_up, literal
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Store, StoreError
 from ragpulse_collector.store.sql.limits import Limited, Question, answer
@@ -34,65 +34,6 @@ _FORMATS: dict[str, str] = {
 def outbox_folder(path: Path) -> Path:
     """Return the folder beside a store's file that its SQL may write to; it exists only while something is written."""
     return path.absolute().parent / f".{path.name}.out"
-
-
-class Outbox:
-    """Writes files on behalf of SQL that itself may touch no other folder."""
-
-    def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
-        self._folder = outbox_folder(path)
-        self._cursor = cursor
-
-    def snapshot(self, target: Path) -> Path:
-        """Copy the database; readers and the writer go on meanwhile."""
-        _refuse_existing(target)
-        with self._scratch() as (folder, cursor):
-            copy, name = folder / "snapshot.duckdb", f"snapshot_{uuid4().hex[:8]}"
-            source = cursor.execute("SELECT current_catalog()").fetchall()[0][0]
-            cursor.execute(f"ATTACH '{quoted(copy)}' AS {name} (READ_WRITE)")
-            try:
-                cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
-                cursor.execute(f"CHECKPOINT {name}")  # the engine does not when a file is closed
-            finally:
-                cursor.execute(f"DETACH {name}")
-            _move(copy, target)
-        return target
-
-    def export(self, target: Path, form: Format) -> list[Path]:
-        """Write every stable view into the folder `target`."""
-        if form not in _FORMATS:
-            raise StoreError(f"format is parquet or jsonl, not {form!r}")
-        names = [f"{view}.{form}" for view in EXPORTED]
-        for name in names:
-            _refuse_existing(target / name)
-        with self._scratch() as (folder, cursor):
-            # One transaction: the files agree with one another.
-            cursor.begin()
-            for view, name in zip(EXPORTED, names, strict=True):
-                cursor.execute(f"COPY (FROM {view}) TO '{quoted(folder / name)}' ({_FORMATS[form]})")
-            cursor.commit()
-            return [_move(folder / name, target / name) for name in names]
-
-    def parquet(self, target: Path, sql: str, parameters: Parameters) -> Path:
-        """Write the answer of one query as Parquet."""
-        with self._scratch() as (folder, cursor):
-            copy = folder / target.name
-            cursor.execute(f"COPY ({sql}) TO '{quoted(copy)}' ({_FORMATS['parquet']})", parameters or None)
-            return _move(copy, target)
-
-    @contextlib.contextmanager
-    def _scratch(self) -> Iterator[tuple[Path, duckdb.DuckDBPyConnection]]:
-        folder = self._folder / uuid4().hex
-        try:
-            with contextlib.closing(self._cursor()) as cursor:
-                folder.mkdir(parents=True)
-                yield folder, cursor
-        except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(f"cannot write: {first_line(error)}") from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self._folder.rmdir()
 
 
 def _refuse_existing(target: Path) -> None:
@@ -153,7 +94,6 @@ class Reading:
         self._new_cursor = cursor
         self._alone = threading.Lock()
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
-        self._outbox = Outbox(path, cursor)
         self.query_times = QueryTimes()
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
@@ -235,15 +175,56 @@ class Reading:
 
         Raises StoreError where `path` exists already or cannot be written.
         """
-        return self._outbox.snapshot(Path(path))
+        target = Path(path)
+        _refuse_existing(target)
+        with self._outbox() as (folder, cursor):
+            copy, name = folder / "snapshot.duckdb", f"snapshot_{uuid4().hex[:8]}"
+            source = cursor.execute("SELECT current_catalog()").fetchall()[0][0]
+            cursor.execute(f"ATTACH {literal(copy)} AS {name} (READ_WRITE)")
+            try:
+                cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
+                cursor.execute(f"CHECKPOINT {name}")  # the engine does not when a file is closed
+            finally:
+                cursor.execute(f"DETACH {name}")
+            return _move(copy, target)
 
     def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
         """Write the stable views as one file each into the folder `path`; returns the files. Raises StoreError."""
-        return self._outbox.export(Path(path), format)
+        if format not in _FORMATS:
+            raise StoreError(f"format is parquet or jsonl, not {format!r}")
+        targets = {view: Path(path) / f"{view}.{format}" for view in EXPORTED}
+        for target in targets.values():
+            _refuse_existing(target)
+        with self._outbox() as (folder, cursor):
+            # One transaction: the files agree with one another.
+            cursor.begin()
+            for view, target in targets.items():
+                cursor.execute(f"COPY (FROM {view}) TO {literal(folder / target.name)} ({_FORMATS[format]})")
+            cursor.commit()
+            return [_move(folder / target.name, target) for target in targets.values()]
 
     def parquet(self, path: str | Path, sql: str, parameters: Parameters = ()) -> Path:
         """Write the answer of a query as a Parquet file, row by row and not through memory. Raises StoreError."""
-        return self._outbox.parquet(Path(path), sql, parameters)
+        target = Path(path)
+        with self._outbox() as (folder, cursor):
+            copy = folder / target.name
+            cursor.execute(f"COPY ({sql}) TO {literal(copy)} ({_FORMATS['parquet']})", parameters or None)
+            return _move(copy, target)
+
+    @contextlib.contextmanager
+    def _outbox(self) -> Iterator[tuple[Path, duckdb.DuckDBPyConnection]]:
+        """Make a folder that SQL may write to, and a cursor; raises StoreError where the disk refuses."""
+        folder = outbox_folder(self.path) / uuid4().hex
+        try:
+            with contextlib.closing(self._new_cursor()) as cursor:
+                folder.mkdir(parents=True)
+                yield folder, cursor
+        except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise StoreError(f"cannot write: {first_line(error)}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()
 
     def used_bytes(self) -> int:
         """Return the bytes that hold data. Rows that were deleted do not count, also in blocks that hold other rows."""

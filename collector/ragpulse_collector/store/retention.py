@@ -16,7 +16,7 @@ from typing import Any, Literal
 import duckdb
 import orjson
 
-from ragpulse_collector.store.connection import first_line, open_file, quoted
+from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.reading import outbox_folder
@@ -212,7 +212,7 @@ def vacuum(path: Path) -> tuple[int, int]:
     connection = open_file(path, {"threads": 1})
     try:
         source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
-        connection.execute(f"ATTACH '{quoted(copy)}' AS vacuumed")
+        connection.execute(f"ATTACH {literal(copy)} AS vacuumed")
         connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (SCHEMA)')
         for table in LONG_TEXTS:  # a file of an older version has them uncompressed
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('raw.{table}')").fetchall()

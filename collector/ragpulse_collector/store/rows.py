@@ -70,7 +70,7 @@ def top_score(contexts: Sequence[ContextRecord]) -> float | None:
     return max([context.score for context in contexts if context.score is not None], default=None)
 
 
-_SPAN_COLUMNS = (
+SPAN_COLUMNS = (
     "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "model",
     "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
     "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id", "user_id",
@@ -102,7 +102,7 @@ class TableRows:
         self.add(
             "spans",
             **ids,
-            **{name: batch.column(name) for name in _SPAN_COLUMNS},
+            **{name: batch.column(name) for name in SPAN_COLUMNS},
             **_contexts_summary(batch),
             parent_span_id=batch.parent_span_ids,
             received_at=Constant(at, len(batch)),

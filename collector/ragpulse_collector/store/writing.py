@@ -7,21 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
 import duckdb
 
-from ragpulse_collector.records import Batch, RawBody, Receipt
-from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
-from ragpulse_collector.store.ingest.writer import Writer
+from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.sql.limits import Question
 from ragpulse_collector.store.sql.process import Readers
 
@@ -45,28 +41,6 @@ def _look(transaction: Transaction) -> None:
     transaction.execute("SELECT count(*) FROM raw.meta")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ways:
-    """How a store writes: what turns bodies into records, and how much may wait."""
-
-    decode: Callable[[RawBody], Batch]
-    """Runs on the decoding thread."""
-    price: Prices | None = None
-    """Fills a span's cost; None leaves costs as they came."""
-    clock: Callable[[], datetime] = utc_now
-    """UTC without a zone."""
-    queue_bytes: int = 64 * 2**20
-    """Bodies beyond this are Busy."""
-    queue_items: int = 10_000
-    group_bytes: int = 3 * 2**20
-    """A transaction takes about this much at a time: decoded records are several times as large."""
-    renew_bytes: int = 64 * 2**20
-    renew_s: float = 60.0
-    """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
-    recent_spans: int = 200_000
-    """How many span identities are remembered at least, so that a re-send costs no look into the table."""
-
-
 class Writing(Reading):
     """A store with one decoding and one writing thread; how its connection is opened is the subclass's."""
 
@@ -75,24 +49,23 @@ class Writing(Reading):
     _readers: Readers | None = None
     """Where users' queries run; None where only this process can open the store."""
 
-    def __init__(self, path: Path, ways: Ways) -> None:
+    def __init__(self, path: Path, options: WriteOptions) -> None:
         super().__init__(path, self._lend)
         self._opening = threading.Lock()
         self._lent = WeakSet[duckdb.DuckDBPyConnection]()
         self._connection = self._open()
-        self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
-        decoder = Decoder(self._queue, ways.decode, ways.price)
+        self._queue = WriterQueue(
+            max_bytes=options.queue_bytes, max_items=options.queue_items, group_bytes=options.group_bytes
+        )
+        decoder = Decoder(self._queue, options.decode, options.price)
         writer = Writer(
             self._queue,
-            self._cursor,
-            self._reopen,
+            options,
+            cursor=self._cursor,
+            reopen=self._reopen,
             begin=self._begin,
             commit=self._commit,
             is_quiet=self._is_quiet,
-            renew_bytes=ways.renew_bytes,
-            renew_s=ways.renew_s,
-            clock=ways.clock,
-            recent_spans=ways.recent_spans,
             check=self._check,
         )
         self._threads = [

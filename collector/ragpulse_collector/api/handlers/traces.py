@@ -17,12 +17,11 @@ from ragpulse_collector.store.queries.trace_answers import (
     facets,
     lowest_scores,
     retrieved,
-    scores_of,
     session,
     sessions,
     with_scores,
 )
-from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all
+from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all, scores_of
 from ragpulse_collector.store.rows import utc_now
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"

@@ -1,7 +1,8 @@
-"""Appends rows by column: an Arrow table that DuckDB reads in place, and one INSERT from it."""
+"""The writer's transaction: rows are appended by column, as an Arrow table that DuckDB reads in place."""
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from array import array
@@ -17,6 +18,8 @@ import nanoarrow
 from nanoarrow.c_array_stream import CArrayStream
 
 from ragpulse_collector.records import Constant, Values
+from ragpulse_collector.store.connection import fetch
+from ragpulse_collector.store.protocol import Parameters, Rows
 from ragpulse_collector.store.schema import column_types
 
 _EPOCH = datetime(1970, 1, 1)
@@ -170,8 +173,8 @@ _TYPES = {
 """Declared type → how its values are encoded; booleans as small numbers, which DuckDB casts back."""
 
 
-class Appender:
-    """Appends to the tables that a cursor sees, inside its transaction.
+class WriterTransaction:
+    """The writer's transactions on one cursor; see `Transaction`.
 
     Each table has a source, made with the first rows. The INSERT from it is planned each time: a prepared one saves
     2 to 7 % of what a body costs, and in a lake it does not outlive the maintenance of its table (DuckLake with duckdb
@@ -181,11 +184,17 @@ class Appender:
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
         self._sources: dict[str, Source] = {}
+        self.at = _EPOCH
 
-    def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """Run one statement; reads see everything written before in the same transaction."""
+        return fetch(self._cursor, sql, parameters)
+
+    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
-        values = zip(*rows, strict=True)
-        self.append_columns(table, {name: [column] for name, column in zip(names, values, strict=True)})
+        if rows:
+            values = zip(*rows, strict=True)
+            self.append_columns(table, {name: [column] for name, column in zip(columns, values, strict=True)})
 
     def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column, each in parts of the same lengths; like `append`."""
@@ -197,9 +206,11 @@ class Appender:
             source.clear()
 
     def close(self) -> None:
-        """Remove the sources from the cursor."""
-        for table in self._sources:
-            self._cursor.unregister(f"rows_of_{table}")
+        """Remove the sources from the cursor, and close it."""
+        with contextlib.suppress(duckdb.Error):
+            for table in self._sources:
+                self._cursor.unregister(f"rows_of_{table}")
+        self._cursor.close()
 
     def forget(self) -> None:
         """Forget the sources after a rollback, which has removed those that were registered in the transaction."""

@@ -10,11 +10,12 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from importlib.metadata import distribution, version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.settings import Price, TierPrice
 from ragpulse_collector.store.protocol import StoreError
 
 
@@ -125,26 +126,6 @@ _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
 
 
-class TierPrice(Protocol):
-    """USD per million tokens."""
-
-    @property
-    def input(self) -> float: ...  # noqa: D102
-    @property
-    def output(self) -> float: ...  # noqa: D102
-    @property
-    def cached_input(self) -> float | None: ...  # noqa: D102
-    @property
-    def cache_write(self) -> float | None: ...  # noqa: D102
-
-
-class PriceOverride(TierPrice, Protocol):
-    """A model's price from the settings, and those of its service tiers."""
-
-    @property
-    def tiers(self) -> Mapping[str, TierPrice]: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """USD per million tokens, and where the figures are from."""
@@ -193,11 +174,11 @@ class Cost(NamedTuple):
 class Prices:
     """Prices calls: by what the provider states, else by the settings, else by the table."""
 
-    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None, table: str | None = None) -> None:
+    def __init__(self, overrides: Mapping[str, Price] | None = None, table: str | None = None) -> None:
         self._rates = lru_cache(maxsize=1024)(self._find)
         self.replace(overrides or {}, table)
 
-    def replace(self, overrides: Mapping[str, PriceOverride], table: str | None = None) -> None:
+    def replace(self, overrides: Mapping[str, Price], table: str | None = None) -> None:
         """Price the calls settled from now on by these settings and the table in this file; raises StoreError."""
         self.table, self._overrides = PriceTable(None if table is None else Path(table)), dict(overrides)
         self._rates.cache_clear()

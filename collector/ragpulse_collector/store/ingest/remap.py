@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from ragpulse_collector.records import ContextRecord, SpanBatch
+from ragpulse_collector.store.ingest.prices import Cost
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
-from ragpulse_collector.store.rows import TableRows, instant
+from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows, instant
 
 _BATCH = 2_000
 
@@ -36,13 +37,8 @@ _DELETE = """
     WHERE t.trace_id = d.trace_id AND t.span_id = d.span_id AND t.start_time BETWEEN $lo AND $hi"""
 
 _FIELDS = (
-    "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "query",
-    "response", "model", "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens",
-    "cache_write_tokens", "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id",
-    "user_id", "prompt_name", "prompt_version", "variant", "tags", "metadata", "upstream_pi", "dropped_attributes",
-    "attributes", "resource", "events", "links", "mapped_from", "start_ns", "end_ns", "contexts_truncated",
+    *SPAN_COLUMNS, "query", "response", "tags", "dropped_attributes", "start_ns", "end_ns", "contexts_truncated",
 )  # fmt: skip
-_COST = ("cost_usd", "cost_source", "cost_unknown_reason")
 Key = tuple[bytes, bytes]
 Derive = Callable[[SpanBatch], SpanBatch]
 
@@ -78,7 +74,7 @@ def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] 
     known = [usd is not None for usd in old.values("cost_usd")]
     if price is not None:
         price(new)
-    for name in _COST:
+    for name in Cost._fields:
         pairs = zip(known, old.values(name), new.values(name), strict=True)
         new.columns[name] = [was if is_known or price is None else now for is_known, was, now in pairs]
     different = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}

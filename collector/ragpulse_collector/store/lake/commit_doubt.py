@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import StoreError
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Doubt:
         """Mark the transaction that the cursor has begun, so that its snapshot can be found in the catalog."""
         if self._dsn is not None:
             self._mark = f"{self._process}:{uuid4().hex}"
-            cursor.execute(f"CALL lake.set_commit_message('ragpulse', NULL, extra_info => '{quoted(self._mark)}')")
+            cursor.execute(f"CALL lake.set_commit_message('ragpulse', NULL, extra_info => {literal(self._mark)})")
 
     def __enter__(self) -> None:
         """The COMMIT begins."""
@@ -158,7 +158,7 @@ def _missing(connection: duckdb.DuckDBPyConnection, files: Iterable[tuple[int, s
     found: dict[int, list[str]] = {}
     for snapshot, path in files:
         # Of a path without a wildcard DuckDB's glob does not look whether it exists.
-        if not connection.execute(f"SELECT 1 FROM glob('{quoted(path)}*')").fetchall():
+        if not connection.execute(f"SELECT 1 FROM glob({literal(f'{path}*')})").fetchall():
             found.setdefault(snapshot, []).append(path)
     return found
 

@@ -21,12 +21,13 @@ from typing import Any
 import duckdb
 
 from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
+from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.lake.commit_doubt import Doubt
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Ways, Writing
+from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
 _TRIES = 10
@@ -74,14 +75,14 @@ class LakeStore(Writing):
         s3: dict[str, str] | None = None,
         threads: int = 2,
         memory_limit: str = "512MB",
-        **ways: Any,
+        **options: Any,
     ) -> None:
         self._catalog, self._data_path, self._s3 = catalog, data_path, s3
         self._doubt = Doubt(catalog)
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
+        super().__init__(Path("ragpulse-lake"), WriteOptions(**({"group_bytes": 16 * 2**20} | options)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if POSSIBLE and catalog.startswith("ducklake:postgres:"):
             scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"

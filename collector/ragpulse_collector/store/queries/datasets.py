@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 
 DATASET_ITEMS = """
     SELECT name, query, arg_max(item, created_at) AS item, min(created_at) AS added_at, max(created_at) AS changed_at
@@ -17,7 +17,6 @@ DATASET_ITEMS = """
         (SELECT max(created_at) FROM raw.datasets AS d WHERE d.name = datasets.name AND d.deleted), TIMESTAMP 'epoch')
     GROUP BY name, query"""
 """One row per dataset and question."""
-Read = Callable[..., Rows]
 ANCHORS, CHECKS = "anchors/", "drift/"
 """Keys of `raw.meta`, whose rows no retention deletes: frozen answers outlive their traces."""
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragpulse_collector.store.queries.decisions import U_SQL, literal
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.decisions import U_SQL
 from ragpulse_collector.store.queries.undecided import BEGUN, MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 

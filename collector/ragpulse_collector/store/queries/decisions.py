@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 
 _BELOW_ONE = 1 - 1e-16
@@ -20,11 +21,6 @@ def sampling_number(salt: str, trace_id: str, span_id: str) -> float:
     """Return u in [0, 1): the first 64 bits of sha256 over salt, trace id and span id (hex)."""
     digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
     return min(int.from_bytes(digest[:8], "big") / 2**64, _BELOW_ONE)
-
-
-def literal(text: str) -> str:
-    """Return the text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def latest_score(evaluator: str) -> str:
@@ -131,7 +127,7 @@ def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, 
     return int(transaction.execute(_JOB, place).rows[0][0])
 
 
-def stored_rules(read: Callable[..., Rows]) -> list[tuple[str, str, bool]]:
+def stored_rules(read: Read) -> list[tuple[str, str, bool]]:
     """Return of each rule that was made over the API its name, its latest form as JSON, and whether it is deleted."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
     return [(name, text, deleted) for name, text, deleted in read(sql).rows]

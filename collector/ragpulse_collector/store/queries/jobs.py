@@ -13,13 +13,11 @@ made, or if its replay was cancelled, was capped or failed. Jobs of a resumed re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Transaction
-
-Read = Callable[..., Rows]
+from ragpulse_collector.store.protocol import Read, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""

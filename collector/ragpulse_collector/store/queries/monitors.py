@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
-Read = Callable[..., Rows]
 _STATE = ("monitor", "group", "state", "value", "lo", "hi", "text", "statistic", "event_id", "created_at")
 _MESSAGE = ("event_id", "destination", "state", "attempt", "error", "message", "due_at", "created_at")
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
-
-Read = Callable[..., Rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -187,29 +186,6 @@ def with_scores(ids: str) -> str:
         FROM traces LEFT JOIN (SELECT scored_id, map(list(evaluator), list(value)) AS scores FROM latest GROUP BY 1)
           ON scored_id = trace_id
         WHERE trace_id IN (FROM chosen)"""
-
-
-def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
-    """Read the newest score of each evaluator for the traces of one page.
-
-    Where no others start as late as these, asking by time alone takes half as long.
-    """
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
-    if not rows:
-        return found
-    times = [row["start_time"] for row in rows]
-    of_page, given = "request_time >= $first", {"first": min(times)}
-    if among_others:
-        of_page = f"{of_page} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
-        given |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
-    read = store.read(
-        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
-        f" WHERE {of_page} ORDER BY created_at",
-        given,
-    )
-    for trace_id, evaluator, normalized, status, passing, label in read.rows:
-        found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
-    return found
 
 
 def facets(store: Store, chosen: str, parameters: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
 
@@ -166,6 +167,29 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
 
+def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
+    """Read the newest score of each evaluator for the traces of one page.
+
+    Where no others start as late as these, asking by time alone takes half as long.
+    """
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    if not rows:
+        return found
+    times = [row["start_time"] for row in rows]
+    of_page, given = "request_time >= $first", {"first": min(times)}
+    if among_others:
+        of_page = f"{of_page} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
+        given |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
+    read = store.read(
+        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
+        f" WHERE {of_page} ORDER BY created_at",
+        given,
+    )
+    for trace_id, evaluator, normalized, status, passing, label in read.rows:
+        found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
+    return found
+
+
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
 
 
@@ -192,7 +216,7 @@ def _made(column: str) -> str | None:
     if column == "tag":
         return "unnest(CASE WHEN len(tags) > 0 THEN tags ELSE [NULL] END) AS tag"
     key = _KEY.match(column)
-    return key and f"""metadata['{key[1].replace('""', '"').replace("'", "''")}'] AS {column}"""
+    return key and f"metadata[{literal(public_name(column).removeprefix('metadata.'))}] AS {column}"
 
 
 def facts_of(keep: Filter, columns: Sequence[str] = ()) -> str:

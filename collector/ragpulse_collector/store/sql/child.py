@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
 from ragpulse_collector.store.sql.limits import Question, answer
 
@@ -117,7 +117,7 @@ class FileSource:
         try:
             connection.execute("SET GLOBAL TimeZone = 'UTC'")
             connection.register_filesystem(Unlocked())
-            connection.execute(f"ATTACH '{SCHEME}{quoted(self.path.absolute())}' AS {self.name} (READ_ONLY)")
+            connection.execute(f"ATTACH {literal(f'{SCHEME}{self.path.absolute()}')} AS {self.name} (READ_ONLY)")
             connection.execute(f"USE {self.name}")
             connection.execute("DETACH memory")
             connection.execute("SET enable_external_access = false")

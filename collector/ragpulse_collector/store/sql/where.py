@@ -14,21 +14,16 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Refused
+from ragpulse_collector.store.schema import column_types
 from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
 from ragpulse_collector.store.views import FACT_COLUMNS
 
 WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
 """What a condition may name."""
 
-_TYPES = {
-    "start_time": "TIMESTAMP", "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "input_tokens": "BIGINT",
-    "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "cost_usd": "DOUBLE", "error": "BOOLEAN",
-    "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
-    "late_spans": "INTEGER", "misdated_spans": "INTEGER", "feedback": "DOUBLE", "tags": "VARCHAR[]",
-    "metadata": "MAP(VARCHAR, VARCHAR)",
-}  # fmt: skip
+_TYPES = column_types("trace_facts") | {"trace_id": "VARCHAR"}
 _CLASSES = frozenset({
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR",
     "TYPE",
@@ -55,7 +50,7 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
         raise ValueError(f"where: longer than {_MAX_TEXT} characters")
     connection = duckdb.connect(config=_CONFIG)
     try:
-        columns = [f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS]
+        columns = [f"{name} {_TYPES[name]}" for name in WHERE_COLUMNS]
         if scores:
             columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(quoted, scores))})")
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
@@ -125,7 +120,7 @@ def _tag_search(node: Tree) -> str | None:
     texts = [_text(value) for value in values]
     if [part.lower() for part in tag.get("column_names") or ()][-1:] != ["tag"] or None in texts:
         return None
-    has = " OR ".join("list_contains(tags, '{}')".format(str(text).replace("'", "''")) for text in texts)
+    has = " OR ".join(f"list_contains(tags, {literal(text)})" for text in texts)
     return f"{'NOT ' if node['type'] == 'COMPARE_NOTEQUAL' else ''}coalesce({has}, false)"
 
 
