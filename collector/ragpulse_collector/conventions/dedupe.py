@@ -14,7 +14,7 @@ MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
 
 
 class Node(NamedTuple):
-    """What de-duplication needs to know of a span."""
+    """The fields of a span that de-duplication reads."""
 
     span_id: str
     parent_span_id: str | None
@@ -52,23 +52,23 @@ def token_spans(spans: Iterable[Node]) -> list[str]:
 def silent_spans(spans: Iterable[Node], calls: Container[str]) -> list[str]:
     """Return those of the `calls` (span ids) that neither contain nor lie in a span that states its usage.
 
-    What they cost nobody knows, so nobody knows what their trace cost.
+    Their cost is unknown, and so is that of their trace.
     """
     tree = _Tree(spans)
     stating = [node.span_id for node in tree.nodes if node.has_usage]
-    known = tree.ids_above(stating) | tree.ids_within(stating)
-    return [node.span_id for node in tree.nodes if node.span_id in calls and node.span_id not in known]
+    covered = tree.ids_above(stating) | tree.ids_within(stating)
+    return [node.span_id for node in tree.nodes if node.span_id in calls and node.span_id not in covered]
 
 
 def context_spans(spans: Iterable[Node]) -> list[str]:
-    """Return the ids of the spans whose contexts, in this order, are what the answer was made from.
+    """Return the ids of the spans whose contexts, in this order, the answer was made from.
 
     Give the spans of one unit, the unit's own span included. Of spans with contexts inside one another the outermost
     counts; a reranker replaces what was retrieved before it.
     """
     tree = _Tree(spans)
-    bearing = tree.ids_within(node.span_id for node in tree.nodes if node.has_contexts)
-    outermost = [node for node in tree.nodes if node.has_contexts and tree.parent_id(node) not in bearing]
+    inside = tree.ids_within(node.span_id for node in tree.nodes if node.has_contexts)
+    outermost = [node for node in tree.nodes if node.has_contexts and tree.parent_id(node) not in inside]
     last_rerank = max((n.start for n in outermost if n.kind == "reranker"), default=None)
     if last_rerank is None:
         return [node.span_id for node in outermost]
@@ -85,7 +85,7 @@ def within(span_id: str, spans: Iterable[Node]) -> list[Node]:
 class _Tree:
     """The spans of one trace in time order and from the outermost inwards; every step is linear in their number.
 
-    A wire can carry anything: of spans with one id the last counts, and a cycle is cut where it is met first.
+    Of several spans with one id the last counts; a cycle of parents is cut.
     """
 
     def __init__(self, spans: Iterable[Node]) -> None:
@@ -122,24 +122,24 @@ class _Tree:
     def _depths(self) -> dict[str, int]:
         depths: dict[str, int] = {}
         for node in self.nodes:
-            path = self._path_up(node.span_id, depths)
+            path = self._path_to_root(node.span_id, depths)
             while path is None:
-                path = self._path_up(node.span_id, depths)
+                path = self._path_to_root(node.span_id, depths)
             for span_id in reversed(path):
                 parent = self._parents[span_id]
                 depths[span_id] = 0 if parent is None else depths[parent] + 1
         return depths
 
-    def _path_up(self, span_id: str, ends: Container[str]) -> list[str] | None:
+    def _path_to_root(self, span_id: str, ends: Container[str]) -> list[str] | None:
         """Return the ids from this span up to a root or to one of `ends`; None where a cycle had to be cut."""
         path: dict[str, None] = {}
-        at: str | None = span_id
-        while at is not None and at not in ends:
-            if at in path:
-                self._parents[at] = None
+        current: str | None = span_id
+        while current is not None and current not in ends:
+            if current in path:
+                self._parents[current] = None
                 return None
-            path[at] = None
-            at = self._parents[at]
+            path[current] = None
+            current = self._parents[current]
         return list(path)
 
 
@@ -163,7 +163,7 @@ def _by_start(node: Node) -> tuple[Any, str]:
 
 
 def _repeats(node: Node, above: Node | None, seen_ids: Container[str | None]) -> bool:
-    """Tell whether a model call was counted already: by response id, or by a wrapper where one of the two has none."""
+    """Whether a model call is counted already: by its response id, or by a wrapper if either has no id."""
     if node.response_id in seen_ids:
         return True
     return above is not None and not (above.response_id and node.response_id)

@@ -1,17 +1,17 @@
-"""A text lives once: what went into query, response or contexts is taken out of the raw attributes and referenced.
+"""Stores each text once: references in the raw attributes replace the texts of query, response and contexts.
 
-Nothing is lifted unless it can be rebuilt to the byte. References, in the stored attributes:
+A text is lifted only if it can be rebuilt to the byte. References, in the stored attributes:
 
     {"$lifted": "query"}                                  the whole value
     {"$lifted": "contexts", "rank": 3}                    the text of the third context
-    {"$text": ["[{\"content\": ", {...}, "}]"]}            a JSON text, cut where such a reference stands for a string
-    {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts hold in full
-    {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not kept
+    {"$text": ["[{\"content\": ", {...}, "}]"]}            a JSON text, with such references in place of strings
+    {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts store completely
+    {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not stored
 
-`"ascii": true` in a reference inside `$text`: the string is written with ASCII alone. Stores of earlier versions hold
+`"ascii": true` in a reference inside `$text`: the string is written in ASCII only. Stores of earlier versions have
 `{"$json": template, "style": ...}` instead, a parsed JSON text with references.
 
-A sender's own key beginning with "$" inside a structured value is stored with a second "$".
+A sender's own key that begins with "$" inside a structured value gets a second "$".
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ STYLES: dict[str, Callable[[Any], str]] = {
     "tight": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     "tight-ascii": lambda value: json.dumps(value, separators=(",", ":")),
 }
-"""How senders write JSON: JavaScript and orjson, Python's default, and its variants."""
+"""The ways in which senders write JSON: JavaScript and orjson, Python's default, and its variants."""
 _BEFORE, _AFTER = ("", "[", "{", ":", ",", " ", "\n"), ("", "]", "}", ":", ",", " ", "\n")
-"""What stands around a whole string in JSON."""
+"""The characters around a whole string in JSON."""
 _NONE: dict[str, Reference] = {}
 MAX_MISSES = 64
 PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
@@ -62,7 +62,7 @@ def json_text(value: Any) -> str:
 
 
 def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
-    """Return each row of columns as the text of a JSON object; what all rows say is written once."""
+    """Return each row of columns as the text of a JSON object; values that all rows share are encoded once."""
     pieces: list[Iterable[bytes]] = []
     shared = b"{"
     for name, column in columns.items():
@@ -78,7 +78,7 @@ def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
 
 
 def _is_shared(column: Sequence[Any]) -> bool:
-    """Tell whether all values are one; 1, 1.0 and true are not, equal though they are."""
+    """Whether all values are the same; 1, 1.0 and true are equal but not the same."""
     first = column[0]
     return column.count(first) == len(column) and (type(first) is str or all(map(is_, column, repeat(first))))
 
@@ -125,13 +125,13 @@ def cut(value: Any, texts: Iterable[tuple[str, Reference]]) -> Any:
 
 
 def _find(value: str, text: str, start: int) -> tuple[int, str]:
-    """Return where a JSON text writes a string as a whole, and how; -1 where it does not."""
+    """Return the start of a whole string in a JSON text, and its spelling; -1 if the text does not contain it."""
     for write in (_compact,) if text.isascii() else (_compact, json.dumps):
         quoted = write(text)
-        place = value.find(quoted, start)
-        end = place + len(quoted)
-        if place >= 0 and value[place - 1 : place] in _BEFORE and value[end : end + 1] in _AFTER:
-            return place, quoted
+        position = value.find(quoted, start)
+        end = position + len(quoted)
+        if position >= 0 and value[position - 1 : position] in _BEFORE and value[end : end + 1] in _AFTER:
+            return position, quoted
     return -1, ""
 
 
@@ -146,7 +146,7 @@ def style_of(text: str, value: Any) -> str | None:
 
 
 def escape(value: Any, references: Mapping[str, Reference] = _NONE) -> Any:
-    """Return a structured value whose own keys cannot be taken for references, with these for its texts."""
+    """Return a structured value with its own keys escaped, and with these references for its texts."""
     if type(value) is dict:
         return {_escaped(key): escape(item, references) for key, item in value.items()}
     if type(value) is list:
@@ -172,7 +172,7 @@ def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
 
 
 class _Restorer:
-    """Puts lifted texts back."""
+    """Restores lifted texts."""
 
     def __init__(
         self,

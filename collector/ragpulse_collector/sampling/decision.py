@@ -177,11 +177,11 @@ class Sampler:
     def _write(self, transaction: Transaction, due: Due, uncounted: Mapping[str, Sequence[Any]]) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
         mine = dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
-        run(sql.MINE, mine)
+        run(sql.DUE_SPANS, mine)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
-            run(sql.MINE, mine)
+            run(sql.DUE_SPANS, mine)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
@@ -209,7 +209,7 @@ class Sampler:
         if len(known) > 1:
             transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in known]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (place,) in transaction.execute(sql.PLACES).rows:
+            for (place,) in transaction.execute(sql.RULE_SETS).rows:
                 rules = known[max(0, place)][1]
                 if rules:
                     keep = sql.decided_under(max(0, place))

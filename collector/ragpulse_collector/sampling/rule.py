@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from ragpulse_collector import settings
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score
-from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
+from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
 
 _USUAL = (("unit", "trace"), ("budget_usd_per_day", None))
 """Keys that came later, with the value that is not written: the policy of older rules stays."""
@@ -33,7 +33,7 @@ class Stratum(settings.Stratum):
 
     def rate_sql(self) -> str:
         """Return SQL for its rate at a row of facts, 0 where it does not hold."""
-        there = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
+        there = [f"score.{identifier(name)} IS NOT NULL" for name in self.scores]
         holding = " AND ".join([*there, holds(condition(self.where, self.scores))])
         return f"CASE WHEN {holding} THEN {self.rate!r} ELSE 0.0 END"
 

@@ -14,7 +14,7 @@ from spans import batch_of
 
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.store import Busy, EmbeddedStore, FileReader, StoreError, Transaction, embedded
-from ragpulse_collector.store.connection import ROWS_A_GROUP
+from ragpulse_collector.store.connection import ROW_GROUP_SIZE
 
 
 def test_close_drains_what_was_accepted(kit: Any) -> None:
@@ -117,7 +117,7 @@ def test_the_file_is_an_ordinary_one(kit: Any) -> None:
             "SELECT sum(count) FROM pragma_storage_info('mine') WHERE segment_type = 'VARCHAR' GROUP BY row_group_id"
         )
         assert [count for (count,) in plain.execute(f"{groups} ORDER BY row_group_id").fetchall()] == [
-            50_000, ROWS_A_GROUP, ROWS_A_GROUP, 40_000 - 2 * ROWS_A_GROUP
+            50_000, ROW_GROUP_SIZE, ROW_GROUP_SIZE, 40_000 - 2 * ROW_GROUP_SIZE
         ]  # fmt: skip
         assert plain.execute("SELECT tags FROM duckdb_databases() WHERE NOT internal").fetchall() == version
 

@@ -13,8 +13,8 @@ from ragpulse_collector.api.models import OneSession, Range, SessionList, TraceC
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.trace_answers import (
     COLUMNS,
-    came_to,
     facets,
+    has_outcome,
     lowest_scores,
     retrieved,
     session,
@@ -119,7 +119,7 @@ def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str
     if params.outcome:
         at = instant(params.evaluated_from, now=now)
         parameters |= {} if at is None else {"evaluated_from": at}
-        keep.append(came_to(params.outcome, since=at is not None))
+        keep.append(has_outcome(params.outcome, since=at is not None))
     if params.document:
         parameters["document"] = params.document
         keep.append(retrieved(parameters))

@@ -1,7 +1,7 @@
-"""The one writer: take the decoded items, write them in one transaction, COMMIT, then answer.
+"""The writer: takes the decoded items, writes them in one transaction, commits, then answers.
 
 When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
-everything in the group is Busy. After many bytes the store is reopened at a quiet moment.
+every item of the group gets Busy. After many bytes the store is reopened at a quiet moment.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ragpulse_collector.store.protocol import Busy, StoreError
 from ragpulse_collector.store.rows import utc_now
 
 _log = logging.getLogger(__name__)
-_CLOCK_STEP = timedelta(seconds=10)
-"""A clock that is set back by less stands still until it has caught up; one that is set back by more is followed."""
+_MAX_CLOCK_STEP = timedelta(seconds=10)
+"""A clock that is set back by at most this much stands still until it has caught up; a larger step is followed."""
 
 
 class _CommitFailed(Exception):
-    """The log could not be written: nothing of the group is on disk."""
+    """COMMIT failed: nothing of the group is on disk."""
 
 
 _DISK = (
     _CommitFailed, duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException, OSError, MemoryError,
     StoreError,
 )  # fmt: skip
-"""The errors of a full, failing or missing disk and of too little memory: the sender may retry."""
+"""The errors of a full, failing or missing disk and of short memory: the sender may retry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Writer:
         self._is_quiet, self._check = is_quiet, check
         self._written, self._opened = 0, options.clock()
         self._open_cursor()
-        self._last = self._newest()
+        self._last = self._last_time()
         self._ingest = Ingest(recent_spans=options.recent_spans, opened=self._opened)
         self._broken = False
 
@@ -94,7 +94,7 @@ class Writer:
             self._commit_or_split(group)
             self._written += sum(item.size for item in group)
             del group  # while this thread waits for the next, these bodies must not stay in memory
-            if self._is_worn() and not self._broken and self._is_quiet():
+            if self._should_renew() and not self._broken and self._is_quiet():
                 self._renew()
         self._transaction.close()
 
@@ -102,12 +102,12 @@ class Writer:
         self._cursor = self._new_cursor()
         self._transaction = WriterTransaction(self._cursor)
 
-    def _is_worn(self) -> bool:
+    def _should_renew(self) -> bool:
         open_s = (self._options.clock() - self._opened).total_seconds()
         return self._written >= self._options.renew_bytes and open_s >= self._options.renew_s
 
     def _renew(self) -> None:
-        """Reopen the store, as after a fault: DuckDB keeps statistics of rows in memory until the file is closed."""
+        """Reopen the store as after a fault: DuckDB has statistics of rows in memory until the file is closed."""
         self._written, self._opened, self._broken = 0, self._options.clock(), True
         with contextlib.suppress(*_DISK):
             self._recover()
@@ -129,14 +129,14 @@ class Writer:
                 item.future.set_result(result)
 
     def _commit(self, items: list[Item]) -> list[Any]:
-        """Write the items in one transaction: bodies together first, then work in its order.
+        """Write the items in one transaction: all bodies first, then work in its order.
 
-        Nothing is acknowledged unless the file is still in its place after COMMIT.
+        Nothing is acknowledged unless the file still exists after COMMIT.
         """
         self._check()
         self._recover()
         transaction = self._transaction
-        transaction.at = self._present()
+        transaction.at = self._next_time()
         try:
             self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
@@ -161,7 +161,7 @@ class Writer:
             raise _CommitFailed(str(error)) from error
 
     def _roll_back(self) -> None:
-        # A failed COMMIT has left the transaction already.
+        # A failed COMMIT has ended the transaction already.
         with contextlib.suppress(duckdb.Error):
             self._cursor.rollback()
         self._transaction.forget()
@@ -169,7 +169,7 @@ class Writer:
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("a group of %d was refused: %s", len(items), error)
         self._broken = not self._usable()
-        with contextlib.suppress(*_DISK):  # readers do not wait for the next write
+        with contextlib.suppress(*_DISK):  # at once: readers do not wait for the next write
             self._recover()
         self._queue.refused = first_line(error)
         busy = Busy(f"the store cannot write: {first_line(error)}")
@@ -195,12 +195,12 @@ class Writer:
         self._open_cursor()
         self._broken = False
 
-    def _present(self) -> datetime:
-        """Return an instant after the last one, unless the clock was set back by more than `_CLOCK_STEP`."""
+    def _next_time(self) -> datetime:
+        """Return a time after the last one, unless the clock was set back by more than `_MAX_CLOCK_STEP`."""
         now = self._options.clock()
-        return now if self._last > now + _CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
+        return now if self._last > now + _MAX_CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
-    def _newest(self) -> datetime:
+    def _last_time(self) -> datetime:
         newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
         return datetime(1970, 1, 1) if newest[0] is None else newest[0]
 
@@ -212,7 +212,7 @@ def _without_frames(error: BaseException) -> BaseException:
 
 
 def _stored_error(item: Item, error: BaseException) -> BaseException:
-    """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    """Return the error for the sender: a body that no table takes is treated like one that cannot be decoded."""
     if is_short_of_memory(error):
         return Busy(f"the store cannot write: {first_line(error)}")
     if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):

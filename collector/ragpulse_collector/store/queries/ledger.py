@@ -39,10 +39,10 @@ def reserved(read: Read) -> dict[str, list[Entry]]:
         "SELECT day, evaluator, job_id, run_id, rule, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
         " GROUP BY day, evaluator, job_id, run_id, rule HAVING sum(usd) > 1e-9"
     ).rows
-    found: dict[str, list[Entry]] = {}
+    releases: dict[str, list[Entry]] = {}
     for day, evaluator, job_id, *rest in rows:
-        found.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
-    return found
+        releases.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
+    return releases
 
 
 def reply_tokens(read: Read, evaluator: str, judge: str | None) -> tuple[float, float] | None:
