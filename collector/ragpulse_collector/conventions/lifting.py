@@ -64,16 +64,16 @@ def json_text(value: Any) -> str:
 def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
     """Return each row of columns as the text of a JSON object; values that all rows share are encoded once."""
     pieces: list[Iterable[bytes]] = []
-    shared = b"{"
+    shared = bytearray(b"{")
     for name, column in columns.items():
         shared += _json(name) + b":"
         if _is_shared(column):
             shared += _json(column[0])
         else:
-            pieces += repeat(shared), map(_json, column)
-            shared = b""
+            pieces += repeat(bytes(shared)), map(_json, column)
+            shared = bytearray()
         shared += b","
-    pieces.append(repeat(shared.removesuffix(b",") + b"}", size))
+    pieces.append(repeat(bytes(shared).removesuffix(b",") + b"}", size))
     return [b"".join(row).decode() for row in zip(*pieces, strict=False)]
 
 

@@ -267,15 +267,15 @@ class FieldMapping:
                 results.append(None)
         return results
 
-    def _unpack(self, name: str, row: int, found: Result, row_flags: dict[int, str]) -> Any:
-        if found.flag is not None:
-            row_flags[row] = found.flag
+    def _unpack(self, name: str, row: int, result: Result, row_flags: dict[int, str]) -> Any:
+        if result.flag is not None:
+            row_flags[row] = result.flag
         prefix = name.removesuffix("N.")
-        for suffix, template in found.templates.items():
+        for suffix, template in result.templates.items():
             self.templates.setdefault(prefix + suffix, {})[row] = template
-        if found.truncated:
+        if result.truncated:
             self.truncated.add(row)
-        return found.value
+        return result.value
 
     def _lift(self, field: str, name: str, texts: Sequence[Any]) -> None:
         """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""

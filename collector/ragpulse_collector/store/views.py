@@ -171,8 +171,8 @@ SESSION_FIGURES = """
 
 _SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"
 
-# Derived, not stored: a judge's calls lie in its verdict, so that they are in nobody's traffic, are never drawn, and go
-# with the verdict. A call does not say when within the evaluation it was judge_calls.
+# Derived, not stored: a judge's calls are part of its verdict, so they are in no traffic, are never sampled, and are
+# deleted with the verdict. A call has no time of its own within the evaluation.
 _JUDGE_SPANS = f"""
     WITH evaluations AS (
         SELECT *, substr(md5(concat_ws('/', score_key, attempt, created_at)), 1, 16) AS own_id,
