@@ -63,6 +63,14 @@ def test_documents_that_are_spelled_unusually_are_read_quickly() -> None:
     assert [context.text for context in found[0].spans[0].contexts[0]][:2] == ["A0", "A1"]
 
 
+def test_a_span_with_very_many_attributes_is_decoded_quickly() -> None:
+    """Its attributes become one JSON text."""
+    attributes = {f"key.{number}": "value" for number in range(40_000)}
+    batches: list[Any] = []
+    assert seconds(lambda: batches.append(decode_json(spanned("step", attributes)))) < LIMIT_S
+    assert json.loads(batches[0].spans[0].value("attributes", 0)) == attributes
+
+
 def test_figures_that_no_call_has_are_unknown() -> None:
     """They would make sums that fit no column, in everybody's lists."""
     attributes: dict[str, Any] = {

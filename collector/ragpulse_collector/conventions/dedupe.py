@@ -6,7 +6,7 @@ Pure functions over light nodes, so that the sampler's roll-up and the case buil
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
@@ -76,10 +76,23 @@ def context_spans(spans: Iterable[Node]) -> list[str]:
 
 
 def within(span_id: str, spans: Iterable[Node]) -> list[Node]:
-    """Return the span of this id and all spans below it; none where it is not among them."""
+    """Return the span of this id and all spans below it, in time order; none if it is not among them."""
+    return subtrees([span_id], spans)[span_id]
+
+
+def subtrees(span_ids: Collection[str], spans: Iterable[Node]) -> dict[str, list[Node]]:
+    """Return for each of these ids its span and all spans below it, in time order."""
     tree = _Tree(spans)
-    inside = tree.ids_within([span_id])
-    return [node for node in tree.nodes if node.span_id in inside]
+    roots: dict[str | None, list[str]] = {None: []}
+    """Span id → those of `span_ids` that are the span or contain it."""
+    for node in tree.outermost_first:
+        above = roots[tree.parent_id(node)]
+        roots[node.span_id] = [*above, node.span_id] if node.span_id in span_ids else above
+    members: dict[str, list[Node]] = {span_id: [] for span_id in span_ids}
+    for node in tree.nodes:
+        for span_id in roots[node.span_id]:
+            members[span_id].append(node)
+    return members
 
 
 class _Tree:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.analysis.cases import case_of
+from ragpulse_collector.analysis.cases import Unit, case_of, cases_of
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum, decision
@@ -663,3 +663,13 @@ def test_nested_calls_are_counted_once_before_the_decision_as_after_it(kit: Any,
     assert rows(store, counted) == [(300, 15, False)]
     Sampler(store).decide(kit.later(3))
     assert rows(store, counted) == [(300, 15, True)]
+
+
+def test_a_trace_of_very_many_units_is_evaluated_in_time(kit: Any) -> None:
+    """Spans whose parents never came are units of one trace; its spans are walked once, not once for each unit."""
+    store = kit.store()
+    kit.send(store, *(kit.span(number, kind="llm") for number in range(1, 4_001)))
+    units = [Unit(kit.trace, f"{number:016x}", kit.start) for number in range(1, 4_001)]
+    start = time.monotonic()
+    assert len(cases_of(store, units)) == len(units)
+    assert time.monotonic() - start < 20
