@@ -133,6 +133,7 @@ class RuleBook:
         for order, rule in enumerate(self.rules):
             self._by_attribute.setdefault(rule.attribute, []).append(Step(order, rule))
         self._families = [(name, name.removesuffix("N.")) for name in self._by_attribute if name.endswith(".")]
+        self._prefixes = tuple(prefix for _, prefix in self._families)
         self._watch = watch or {}
         self._plans: dict[tuple[str, ...], Plan] = {}
 
@@ -155,6 +156,8 @@ class RuleBook:
     def _make_plan(self, names: Iterable[str]) -> Plan:
         families: dict[str, list[tuple[str, str]]] = {}
         for name in names:
+            if not name.startswith(self._prefixes):
+                continue
             for family, prefix in self._families:
                 suffix = name[len(prefix) :]
                 if name.startswith(prefix) and (family == prefix or suffix[:1].isdigit()):

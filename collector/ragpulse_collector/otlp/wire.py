@@ -15,6 +15,9 @@ MAX_DEPTH = 64
 VECTOR_LENGTH = 64
 """A list of at least this many numbers is an embedding: only its length is stored."""
 
+MAX_NAME = 200
+"""Longer names of services are cut where only their number is kept."""
+
 Attributes = dict[str, Any]
 
 
@@ -146,7 +149,7 @@ class WireLog:
 
 def service_name(resource: Mapping[str, Any]) -> str:
     """Return the service name of a resource."""
-    return str(resource.get("service.name") or "unknown_service")
+    return str(resource.get("service.name") or "unknown_service")[:MAX_NAME]
 
 
 class Vector(dict[str, Any]):

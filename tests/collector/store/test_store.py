@@ -43,7 +43,7 @@ def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: A
 
     assert [counted(number) for number in range(1, 21)] == [[(number,)] for number in range(1, 21)]
     begun = store.read(transactions).rows[0][0]
-    cursor = store._lend()
+    cursor = store._read_cursor()
     assert [counted(number) for number in range(21, 41)] == [[(number,)] for number in range(21, 41)]
     went_on = cursor.execute(transactions).fetchall()[0][0]
     assert went_on >= begun + 40
@@ -175,7 +175,7 @@ def test_a_log_goes_into_the_file_at_the_end_where_the_disk_is_fast_enough(
     kit: Any, monkeypatch: pytest.MonkeyPatch, disk_s: float, left: bool
 ) -> None:
     """20 MB go into the file if the disk takes them in time; otherwise they stay, and the next to open reads them."""
-    monkeypatch.setattr(embedded, "CHECKPOINT_AT_END_S", disk_s)
+    monkeypatch.setattr(embedded, "CHECKPOINT_ON_CLOSE_S", disk_s)
     store, rows = kit.store(), 10_000
     insert = "INSERT INTO raw.meta SELECT 'k', repeat('x', 2000) || i FROM range($n) r(i)"
     store.write(lambda t: t.execute(insert, {"n": rows})).result(20)

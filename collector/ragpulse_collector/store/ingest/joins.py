@@ -25,11 +25,15 @@ _LONGEST_SPAN = timedelta(days=1)
 """How long before its log event a span may have started; bounds the look-up in the table."""
 
 _UNJOINED_EVENTS = """
-    SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.record
+    SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.received_at
     FROM raw.content_events e
     WHERE NOT e.joined AND e.received_at >= $since AND NOT EXISTS (
         SELECT 1 FROM raw.spans s WHERE s.trace_id = e.trace_id AND s.span_id = e.span_id)
     ORDER BY e.received_at"""
+
+_EVENTS = """
+    SELECT replace(trace_id::VARCHAR, '-', ''), printf('%016x', span_id), record FROM raw.content_events
+    WHERE NOT joined AND received_at >= $since AND trace_id IN (SELECT unnest($traces::UUID[])) ORDER BY received_at"""
 
 _SPANS = """
     SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id, s.start_time,
@@ -81,20 +85,19 @@ _JOIN_SCORES = """
     WHERE feedback.trace_id IS NULL AND feedback.response_id = n.response_id"""
 
 _Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
 _Match = tuple[dict[str, Any], ContentRecord]
 """A stored span, as `_SPANS` returns it, and its event."""
 _SpanIds = tuple[str, str]
 """A trace and a span."""
 
 
-class _Waiting(Generic[_Key, _Value]):
-    """What waits for a span; changes take effect when their transaction is on disk."""
+class _Waiting(Generic[_Key]):
+    """What waits for a span, by key, and since when; changes take effect when their transaction is on disk."""
 
     def __init__(self) -> None:
-        self._waiting: dict[_Key, _Value] | None = None
+        self._waiting: dict[_Key, datetime] | None = None
         """None until the first transaction reads the table."""
-        self._added: dict[_Key, _Value] = {}
+        self._added: dict[_Key, datetime] = {}
         self._joined: set[_Key] = set()
 
     def remember(self) -> None:
@@ -112,19 +115,22 @@ class _Waiting(Generic[_Key, _Value]):
         self._added, self._joined = {}, set()
 
 
-class ContentEvents(_Waiting[int, ContentRecord]):
-    """Log events by the key of their span, which is filled when it arrives."""
+class ContentEvents(_Waiting[int]):
+    """The keys of spans with log events that wait for them; the events themselves are in `raw.content_events`.
+
+    An application that drops most traces but no log events would fill the memory with their texts.
+    """
 
     def join(
         self, transaction: Transaction, rows: TableRows, events: list[ContentRecord], batches: Iterable[SpanBatch]
     ) -> None:
         """Fill new spans from waiting and new events; add texts to stored spans."""
         if self._waiting is None:
-            rows_ = transaction.execute(_UNJOINED_EVENTS, {"since": transaction.at - _WAIT_FOR_EVENT}).rows
-            self._waiting = _by_span(map(_record, rows_))
+            unjoined = transaction.execute(_UNJOINED_EVENTS, {"since": transaction.at - _WAIT_FOR_EVENT}).rows
+            self._waiting = {_key(trace_id, span_id): received for trace_id, span_id, received in unjoined}
         waiting, by_span = self._waiting, _by_span(events)
         if by_span or waiting:
-            self._fill_new(batches, by_span, waiting)
+            self._fill_new(transaction, batches, by_span, waiting)
         unmatched = {key: event for key, event in by_span.items() if key not in self._joined}
         if unmatched:
             self._fill_stored(transaction, rows, unmatched)
@@ -132,17 +138,31 @@ class ContentEvents(_Waiting[int, ContentRecord]):
             key = event.key
             rows.add_content_event(event, transaction.at, joined=key in self._joined)
             if key not in self._joined:
-                self._added[key] = _merged(waiting.get(key), by_span[key])
+                self._added[key] = waiting.get(key, transaction.at)
 
     def _fill_new(
-        self, batches: Iterable[SpanBatch], new_events: dict[int, ContentRecord], waiting: dict[int, ContentRecord]
+        self,
+        transaction: Transaction,
+        batches: Iterable[SpanBatch],
+        new_events: dict[int, ContentRecord],
+        waiting: dict[int, datetime],
     ) -> None:
-        for batch in batches:
-            for row, key in enumerate(batch.keys()):
-                event = new_events.get(key)
-                if event is not None or key in waiting:
-                    _fill(batch, row, _merged(waiting.get(key), event))
-                    self._joined.add(key)
+        spans = {
+            key: (batch, row)
+            for batch in batches
+            for row, key in enumerate(batch.keys())
+            if key in new_events or key in waiting
+        }
+        traces = {batch.trace_ids[row].hex() for key, (batch, row) in spans.items() if key in waiting}
+        stored: dict[int, ContentRecord] = {}
+        if traces:
+            # Earlier, because a clock that was ahead has its times of receipt corrected afterwards.
+            since = min(transaction.at, *(waiting[key] for key in spans if key in waiting)) - _WAIT_FOR_EVENT
+            stored = _by_span(map(_record, transaction.execute(_EVENTS, {"since": since, "traces": list(traces)}).rows))
+        for key, (batch, row) in spans.items():
+            if key in stored or key in new_events:  # retention may have deleted a waiting one
+                _fill(batch, row, _merged(stored.get(key), new_events.get(key)))
+            self._joined.add(key)
 
     def _fill_stored(self, transaction: Transaction, rows: TableRows, events: dict[int, ContentRecord]) -> None:
         since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
@@ -151,7 +171,7 @@ class ContentEvents(_Waiting[int, ContentRecord]):
         )
         pairs: dict[tuple[int, datetime], _Match] = {}  # two collectors may have stored one span in a lake
         for span in spans.dicts():
-            key = span_key(bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]))
+            key = _key(span["trace_id"], span["span_id"])
             event = events.get(key)
             if event is not None:
                 self._joined.add(key)
@@ -161,14 +181,15 @@ class ContentEvents(_Waiting[int, ContentRecord]):
         _add_errors(transaction, pairs.values())
 
 
-class ResponseScores(_Waiting[str, None]):
+class ResponseScores(_Waiting[str]):
     """Response ids with scores that wait for their span; the scores themselves are in `raw.feedback`."""
 
     def join(self, transaction: Transaction, scores: Iterable[ScoreRecord], batches: Iterable[SpanBatch]) -> None:
         """Set trace and span of new scores, and of waiting scores whose span is new."""
         since = {"since": transaction.at - _WAIT_FOR_SCORE}
         if self._waiting is None:
-            self._waiting = dict.fromkeys(row[0] for row in transaction.execute(_UNJOINED_SCORES, since).rows)
+            unjoined = transaction.execute(_UNJOINED_SCORES, since).rows
+            self._waiting = dict.fromkeys((response for (response,) in unjoined), transaction.at)
         unplaced = [score for score in scores if score.trace_id is None and score.response_id is not None]
         if not (unplaced or self._waiting):
             return
@@ -181,15 +202,17 @@ class ResponseScores(_Waiting[str, None]):
         if unplaced:
             ids = list({score.response_id for score in unplaced})
             stored = transaction.execute(_RESPONSES, since | {"ids": ids}).rows
-            self._assign(unplaced, {response: (trace, span) for response, trace, span in stored} | new_spans)
+            span_ids = {response: (trace, span) for response, trace, span in stored} | new_spans
+            for score in unplaced:
+                response = score.response_id or ""
+                if response in span_ids:
+                    score.trace_id, score.span_id = span_ids[response]
+                else:
+                    self._added[response] = transaction.at
 
-    def _assign(self, scores: Iterable[ScoreRecord], span_ids: dict[str, _SpanIds]) -> None:
-        for score in scores:
-            response = score.response_id or ""
-            if response in span_ids:
-                score.trace_id, score.span_id = span_ids[response]
-            else:
-                self._added[response] = None
+
+def _key(trace_id: str, span_id: str) -> int:
+    return span_key(bytes.fromhex(trace_id), bytes.fromhex(span_id))
 
 
 def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:

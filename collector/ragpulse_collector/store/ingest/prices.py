@@ -126,6 +126,7 @@ def _snapshot(providers: list[dict[str, Any]], source: Path | str) -> Any:
 
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +220,11 @@ class Prices:
         return cost
 
     def _price(self, call: Call) -> Cost:
-        rates = self._rates(call.model or "", call.provider, call.service_tier)
+        names = (call.model or "", call.provider or "", call.service_tier or "")
+        is_plausible = max(map(len, names)) <= _MAX_NAME  # the cache of rates must not hold a sender's long texts
+        rates = self._rates(names[0], call.provider, call.service_tier) if is_plausible else None
         if rates is None:
-            return Cost(cost_unknown_reason=f"no price for {call.model}")
+            return Cost(cost_unknown_reason=f"no price for {names[0][:_MAX_NAME]}")
         input_tokens, output_tokens = call.input_tokens or 0, call.output_tokens or 0
         if input_tokens > rates.up_to:
             return Cost(self._tiered(call, input_tokens, output_tokens), rates.source)
