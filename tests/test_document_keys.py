@@ -10,7 +10,7 @@ import pytest
 from ragpulse import attributes
 from ragpulse._reading.contexts import document
 from ragpulse_collector.conventions.documents import documents
-from ragpulse_collector.conventions.rules import Alone
+from ragpulse_collector.conventions.rules import BareSpan
 from ragpulse_evaluators import Case, case
 
 
@@ -25,7 +25,7 @@ def test_every_key_is_read_by_all_three(text_key: str, id_key: str) -> None:
     """As a dict on the way through the SDK and as JSON by the collector, as an object by the evaluators."""
     item = {text_key: "The key is under the mat.", id_key: "d1"}
     recorded = document(item)
-    found = documents(json.dumps([item]), Alone())
+    found = documents(json.dumps([item]), BareSpan())
     assert found is not None
     (context,) = found.value
     (seen,) = Case(contexts=[SimpleNamespace(**item)]).contexts or ()  # type: ignore[arg-type]
@@ -37,6 +37,6 @@ def test_every_key_is_read_by_all_three(text_key: str, id_key: str) -> None:
 def test_every_score_key_is_read_by_sdk_and_collector(key: str) -> None:
     """A score of any library."""
     item = {"text": "The key is under the mat.", key: 0.5}
-    found = documents(json.dumps([item]), Alone())
+    found = documents(json.dumps([item]), BareSpan())
     assert found is not None
     assert (document(item).score, found.value[0].score) == (0.5, 0.5)

@@ -1,7 +1,7 @@
-"""OTLP over HTTP: bodies are capped while they are read and inflated, queued, and answered once they are on disk.
+"""OTLP over HTTP: reads and inflates bodies within limits, queues them, and answers once they are on disk.
 
-Nothing is decoded here: parsing is the business of the store's writer, inflating big bodies of a worker thread. Who may
-call at all (keys, Host, Origin) is the application's middleware's.
+The store's thread decodes the bodies, and a worker thread inflates large ones. Keys, Host and Origin are checked by
+the application's middleware.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ PATHS: dict[str, Signal] = {
     "/v1/metrics": "metrics",
     "/api/public/otel/v1/traces": "traces",
 }
-"""The last one is where Langfuse's SDK sends, given our address as its host."""
+"""Langfuse's SDK sends to the last one if our address is its host."""
 
 
 BINDING = "ragpulse.binding"
-"""Where the ASGI scope holds what the sender's key is bound to."""
+"""The key of the ASGI scope with what the sender's API key is bound to."""
 
 
 class Intake(NamedTuple):
-    """What the endpoints share."""
+    """The shared parts of the endpoints."""
 
     store: Store
     flight: Flight
@@ -63,7 +63,7 @@ def routes(store: Store, *, flight: Flight, counters: Counters) -> list[Route]:
 
 
 class Endpoint:
-    """One signal's endpoint, an ASGI application: every method reaches it, so that every refusal speaks OTLP."""
+    """One signal's endpoint, an ASGI application: it gets every method, so that every refusal is an OTLP answer."""
 
     def __init__(self, signal: Signal, intake: Intake) -> None:
         self._signal = signal
@@ -74,7 +74,7 @@ class Endpoint:
         request = Request(scope, receive)
         answer_type = _answer_type(request)
         try:
-            receipt = await self._take(request)
+            receipt = await self._receive(request)
         except ClientDisconnect:
             self._intake.counters.refused(self._signal, 499)
             return
@@ -85,7 +85,7 @@ class Endpoint:
             response = Response(success(self._signal, answer_type, receipt), media_type=answer_type)
         await response(scope, receive, send)
 
-    async def _take(self, request: Request) -> Receipt:
+    async def _receive(self, request: Request) -> Receipt:
         content_type, encoding = _check_headers(request, self._intake.flight.limits)
         with self._intake.flight.board() as ticket:
             body = await self._read(request, ticket)

@@ -1,8 +1,8 @@
-"""OTLP over gRPC (extra `[grpc]`): the same bodies, budget and counters as over HTTP, refusals in gRPC's words.
+"""OTLP over gRPC (extra `[grpc]`): bodies, budget and counters as over HTTP, refusals as gRPC status codes.
 
-Requests are taken as bytes and decoded by the store's writer, like HTTP bodies. When to come again is said twice: in
-`grpc-status-details-bin`, as the specification has it, and in the trailer `google.rpc.retryinfo-bin`, which is the only
-place where Python's exporter looks.
+Requests stay bytes, which the store's thread decodes, like HTTP bodies. The delay before a retry is sent twice: in
+`grpc-status-details-bin`, as in the specification, and in the trailer `google.rpc.retryinfo-bin`, the only one that
+Python's exporter reads.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
 }
 _ENCODINGS = {b"\x1f": "gzip", b"\x78": "deflate"}
-"""A compressed message by its first byte; that of a request of OTLP, which has only field 1, is 0x0A."""
+"""The encoding by the first byte of a message; an OTLP request, which has only field 1, begins with 0x0A."""
 Authorize = Callable[[str | None], Binding | None]
 """Returns what the key of an `authorization` metadata value is bound to; raises PermissionError."""
 
 
 class Intake(NamedTuple):
-    """What the services share."""
+    """The shared parts of the services."""
 
     store: Store
     flight: Flight
     counters: Counters
     authorize: Authorize
     reading: asyncio.Semaphore
-    """Messages coming in at once: gRPC collects a message before we see a byte, so their number bounds the memory."""
+    """Bounds the messages that arrive at once: gRPC buffers a whole message before it passes on a byte."""
     inflaters: anyio.CapacityLimiter
 
 
@@ -89,7 +89,7 @@ class GrpcReceiver:
         self._server: aio.Server | None = None
 
     async def start(self) -> int:
-        """Listen on the given host only; returns the port. Raises OSError where it is taken."""
+        """Listen on the given host only; returns the port. Raises OSError if it is in use."""
         server = aio.server(options=_options(self._intake.flight.limits))
         server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
         address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
@@ -102,7 +102,7 @@ class GrpcReceiver:
         return port
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Refuse new requests and let those under way finish, `grace_s` seconds long."""
+        """Refuse new requests, and wait at most `grace_s` seconds for the current ones."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -115,8 +115,8 @@ class GrpcReceiver:
 class Export:
     """The one method of a signal's service.
 
-    Served as if the client streamed, which on the wire is the same: so the key is asked for before a message is read,
-    and a message is read only when there is room for it.
+    The server treats the request as a stream, which is the same on the wire: so the key is checked before a message is
+    read, and a message is read only when the budget allows it.
     """
 
     def __init__(self, signal: Signal, intake: Intake) -> None:
@@ -171,7 +171,7 @@ def _options(limits: Limits) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_concurrent_streams", 32),
         ("grpc.so_reuseport", 0),
-        # gRPC would inflate without a bound; as they come, messages meet the same cap and budget as over HTTP.
+        # gRPC inflates without a bound; compressed messages meet the same limits here as over HTTP.
         ("grpc.per_message_decompression", 0),
     ]
 

@@ -1,6 +1,6 @@
-"""The typed shapes that travel from the wire to the store: what decoding yields and the store appends.
+"""The types that pass from decoding to the store.
 
-Ids are bytes in batches of spans and lower-case hex text elsewhere; instants are Unix nanoseconds; what is unknown is
+Ids are bytes in batches of spans and lower-case hex text elsewhere; instants are Unix nanoseconds; unknown values are
 None.
 """
 
@@ -21,7 +21,7 @@ ScoreSource = Literal["online", "replay", "human", "code"]
 
 @dataclass(slots=True, kw_only=True)
 class RawBody:
-    """One accepted request body, inflated, not yet decoded."""
+    """An accepted request body, inflated and not yet decoded."""
 
     signal: Literal["traces", "logs", "metrics"]
     content_type: Literal["application/x-protobuf", "application/json"]
@@ -39,7 +39,7 @@ class ContextRecord:
     id: str | None = None
     score: float | None = None
     text: str | None = None
-    """None where the client sent no text: such contexts are marked, never scored as empty."""
+    """None if the client sent no text: such contexts are marked, never scored as empty."""
     metadata: str | None = None
     """JSON object text."""
 
@@ -52,7 +52,7 @@ class Constant(NamedTuple):
 
 
 Values: TypeAlias = "Sequence[Any] | Constant"
-"""A column: one value a row, None where it is unknown."""
+"""A column: one value for each row, None if unknown."""
 
 SPAN_DEFAULTS: dict[str, Any] = {
     "kind": "other",
@@ -64,12 +64,12 @@ SPAN_DEFAULTS: dict[str, Any] = {
     "resource": "{}",
     "mapped_from": "{}",
 }
-"""What a column holds that a batch does not carry; None for every other column."""
+"""The values of columns that a batch does not have; None for all others."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SpanBatch:
-    """Spans in canonical columns, whatever dialect they arrived in: all spans of one scope of one request body.
+    """All spans of one scope of one request body, in canonical columns, whatever their dialect.
 
     Columns, all optional but `name`, `start_ns` and `end_ns` (see SPAN_DEFAULTS):
 
@@ -82,8 +82,8 @@ class SpanBatch:
     - `service_tier`: as the provider bills it (`batch`, `flex`, ...); it enters the price and is not stored;
     - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
     - `upstream_pi`: the probability with which an upstream sampler kept the trace;
-    - `attributes`: the raw attributes as JSON; a text that is query, response or a context is replaced by a reference
-      (see conventions.lifting); `dropped_attributes`: how many the sender dropped; `resource`: JSON, scope included;
+    - `attributes`: the raw attributes as JSON, with references in place of query, response and contexts (see
+      conventions.lifting); `dropped_attributes`: how many the sender dropped; `resource`: JSON, scope included;
     - `events`, `links`: JSON lists; `mapped_from`: JSON object, canonical field to the attribute it was read from.
     """
 
@@ -92,24 +92,29 @@ class SpanBatch:
     parent_span_ids: Sequence[bytes | None]
     columns: dict[str, Values]
     contexts: list[list[ContextRecord] | None] | None = None
-    """Retrieved documents of each span, in rank order. None: it carries none. Empty list: a search found nothing."""
+    """Retrieved documents of each span, in rank order. None: the span has none. Empty list: a search found nothing."""
 
     def __len__(self) -> int:
         return len(self.span_ids)
 
     def keys(self) -> list[int]:
-        """Return what each span is known by (`span_key`)."""
+        """Return the key of each span (`span_key`)."""
         return list(map(hash, zip(self.trace_ids, self.span_ids, strict=True)))
 
     def column(self, name: str) -> Values:
-        """Return a column, constant where the batch does not carry it."""
-        found = self.columns.get(name)
-        return Constant(SPAN_DEFAULTS.get(name), len(self)) if found is None else found
+        """Return a column, a constant one if the batch does not have it."""
+        column = self.columns.get(name)
+        return Constant(SPAN_DEFAULTS.get(name), len(self)) if column is None else column
 
     def values(self, name: str) -> Sequence[Any]:
-        """Return a column as one value a row."""
+        """Return a column as one value for each row."""
         column = self.column(name)
         return [column.value] * column.length if isinstance(column, Constant) else column
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value of a column."""
+        column = self.column(name)
+        return column.value if isinstance(column, Constant) else column[row]
 
     def contexts_of(self, row: int) -> list[ContextRecord] | None:
         """Return the documents of one span."""
@@ -117,9 +122,10 @@ class SpanBatch:
 
     def set(self, name: str, row: int, value: Any) -> None:
         """Replace one value of a column."""
-        values = list(self.values(name))
-        values[row] = value
-        self.columns[name] = values
+        column = self.columns.get(name)
+        if not isinstance(column, list):
+            column = self.columns[name] = list(self.values(name))
+        column[row] = value
 
     def set_contexts(self, row: int, contexts: list[ContextRecord]) -> None:
         """Replace the documents of one span."""
@@ -129,7 +135,7 @@ class SpanBatch:
     def take(self, rows: Sequence[int]) -> SpanBatch:
         """Return a batch of these rows."""
 
-        def taken(column: Values) -> Values:
+        def select(column: Values) -> Values:
             if isinstance(column, Constant):
                 return Constant(column.value, len(rows))
             return [column[row] for row in rows]
@@ -138,19 +144,19 @@ class SpanBatch:
             trace_ids=[self.trace_ids[row] for row in rows],
             span_ids=[self.span_ids[row] for row in rows],
             parent_span_ids=[self.parent_span_ids[row] for row in rows],
-            columns={name: taken(column) for name, column in self.columns.items()},
+            columns={name: select(column) for name, column in self.columns.items()},
             contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
         )
 
 
 def span_key(trace_id: bytes, span_id: bytes) -> int:
-    """Return by what memory knows a span: Python's keyed 64-bit hash, which nobody outside can aim for."""
+    """Return the key of a span in memory: Python's keyed 64-bit hash, which no sender can aim at."""
     return hash((trace_id, span_id))
 
 
 @dataclass(slots=True, kw_only=True)
 class ContentRecord:
-    """What a log event said of a span, before or after the span itself: texts, or the exception that ended it."""
+    """A log event about a span, which may arrive before or after it: texts, or the exception that ended it."""
 
     trace_id: str
     span_id: str
@@ -159,7 +165,7 @@ class ContentRecord:
     response: str | None = None
     contexts: list[ContextRecord] | None = None
     error_type: str | None = None
-    """Counts only where the span says that it failed: an exception that was handled is logged too."""
+    """Counts only if the span failed: an exception that was handled is logged too."""
     status_message: str | None = None
 
     @property
@@ -170,10 +176,10 @@ class ContentRecord:
 
 @dataclass(slots=True, kw_only=True)
 class ScoreRecord:
-    """A score that arrived over the wire: feedback of a person or another tool's evaluation."""
+    """A score that arrived over OTLP: a person's feedback or another tool's evaluation."""
 
     trace_id: str | None
-    """None: known by its response id only; the store finds the span, be it there already or yet to come."""
+    """None: only its response id is known; the store finds the span, which may arrive later."""
     span_id: str | None
     """None: the score belongs to the trace's first unit."""
     time_ns: int
@@ -183,24 +189,24 @@ class ScoreRecord:
     explanation: str | None = None
     source: ScoreSource = "human"
     response_id: str | None = None
-    """`gen_ai.response.id` of the scored call, where the sender gave one."""
+    """`gen_ai.response.id` of the scored call, if known."""
     written_on: str | None = None
-    """The span whose attributes the score was; it is stored with this span, once."""
+    """The span whose attributes hold the score; it is stored once, with this span."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """What one request body decoded to."""
+    """The content of one request body."""
 
     spans: list[SpanBatch] = field(default_factory=list)
     contents: list[ContentRecord] = field(default_factory=list)
     scores: list[ScoreRecord] = field(default_factory=list)
     rejected: int = 0
-    """Spans or log records that were refused (bad ids); answered as partial success."""
+    """Spans or log records that were refused (invalid ids); answered as partial success."""
     message: str | None = None
-    """Why, in English; may be a warning with `rejected` 0."""
+    """The reason; a warning if `rejected` is 0."""
     unmapped: int = 0
-    """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
+    """Spans stored with their raw attributes only, because a rule raised an exception: a fault of the collector."""
     not_stored: dict[str, int] = field(default_factory=dict)
     """Service → ordinary log records, which are counted only."""
 
@@ -221,7 +227,7 @@ class Receipt:
 
 
 class DecodeError(ValueError):
-    """The body is not what its content type promises; nothing of it was taken."""
+    """The body does not have its content type; nothing of it was stored."""
 
 
 JSON = Any

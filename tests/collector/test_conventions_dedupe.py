@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spans import spans_of
 from wire_support import decode_json
 
-from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, token_spans
+from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, subtrees, token_spans, within
 
 
 def _llm(span_id: str, parent: str | None, start: int, response_id: str | None = None, *, usage: bool = True) -> Node:
@@ -146,3 +146,11 @@ def test_a_nested_invocation_is_no_call_of_its_own(nested: Any, counted: list[st
         Node("inner", "outer", 2, second.kind, second.response_id, second.input_tokens is not None),
     ]
     assert token_spans(nodes) == counted
+
+
+def test_the_spans_below_several_are_found_in_one_walk() -> None:
+    """Each id gets its own span and those below it, in time order; an unknown id gets none."""
+    spans = [_llm("b", "a", 3), _llm("a", None, 1), _llm("c", "b", 2), _llm("d", None, 4)]
+    below = {span_id: [node.span_id for node in nodes] for span_id, nodes in subtrees(["a", "b", "x"], spans).items()}
+    assert below == {"a": ["a", "c", "b"], "b": ["c", "b"], "x": []}
+    assert [node.span_id for node in within("b", spans)] == ["c", "b"]

@@ -34,6 +34,8 @@ from ragpulse_collector.store.sql.where import WHERE_COLUMNS, condition
         "EXISTS (FROM traces)",
         "true) OR (true; DROP TABLE traces",
         "true) GROUP BY (1",
+        "true) OR (true",
+        "tag = 'beta') OR (true",
         "true LIMIT 1",
         "$1",
         "cost_usd",

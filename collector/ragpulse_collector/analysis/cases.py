@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans, within
+from ragpulse_collector.conventions.dedupe import Node, context_spans, subtrees, token_spans
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents, traces
 from ragpulse_evaluators import Case, Context, Evaluator, Turn
@@ -69,13 +69,31 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
     # Texts have the time of their span.
     scope = {"ids": list(families), "first": min(starts), "last": max(starts)}
     texts, contexts, turns = _texts(store, scope), _contexts(store, scope), _turns(store, scope)
+    nodes = _nodes(units, families, contexts)
     built: dict[Unit, Case] = {}
     for unit in units:
         family = families.get(unit.trace_id, {})
         if unit.span_id in family:
             text = texts.get((unit.trace_id, int(unit.span_id, 16)), (None, None))
-            built[unit] = _case(unit, family, text, contexts.get(unit.trace_id, {}), turns.get(unit.trace_id))
+            of_trace = contexts.get(unit.trace_id, {})
+            built[unit] = _case(unit, family, nodes[unit], text, of_trace, turns.get(unit.trace_id))
     return built
+
+
+def _nodes(units: Sequence[Unit], families: _Families, contexts: Mapping[str, _Found]) -> dict[Unit, list[Node]]:
+    """Return the spans at and below each unit; a trace with thousands of units is walked once."""
+    span_ids: dict[str, set[str]] = {}
+    for unit in units:
+        span_ids.setdefault(unit.trace_id, set()).add(unit.span_id)
+    nodes: dict[str, dict[str, list[Node]]] = {}
+    for trace_id, family in families.items():
+        with_contexts = contexts.get(trace_id, {})
+        spans = (
+            span.node._replace(has_contexts=span.node.has_contexts or span_id in with_contexts)
+            for span_id, span in family.items()
+        )
+        nodes[trace_id] = subtrees(span_ids.get(trace_id, set()), spans)
+    return {unit: nodes.get(unit.trace_id, {}).get(unit.span_id, []) for unit in units}
 
 
 def _families(store: Store, units: Sequence[Unit]) -> _Families:
@@ -204,18 +222,12 @@ def _turns(store: Store, scope: dict[str, Any]) -> dict[str, tuple[Turn, ...]]:
 def _case(
     unit: Unit,
     family: _Family,
+    nodes: Sequence[Node],
     texts: tuple[str | None, str | None],
     contexts: _Contexts,
     history: tuple[Turn, ...] | None,
 ) -> Case:
     root = family[unit.span_id]
-    nodes = within(
-        unit.span_id,
-        (
-            span.node._replace(has_contexts=span.node.has_contexts or span.node.span_id in contexts)
-            for span in family.values()
-        ),
-    )
     bearing = context_spans(nodes)
     all_contexts = [context for span_id in bearing for context in contexts.get(span_id, [])]
     with_text = [context for context in all_contexts if context is not None]

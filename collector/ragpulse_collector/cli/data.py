@@ -215,13 +215,13 @@ def update(address: str, config: str | None) -> None:
 
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.store import StoreError
-    from ragpulse_collector.store.ingest.prices import written
+    from ragpulse_collector.store.ingest.prices import replace_table
 
     path = Path(load_settings(config_path(config)).collector.price_table)
     click.echo(f"asking {address}: one GET, nothing of yours is sent")
     try:
         answer = httpx.get(address, timeout=30, follow_redirects=True).raise_for_status()
-        providers, models = written(path, address, answer.content, datetime.now(UTC))
+        providers, models = replace_table(path, address, answer.content, datetime.now(UTC))
     except (httpx.HTTPError, httpx.InvalidURL, StoreError, OSError) as error:
         raise Failure(f"{error}; the prices stay as they are") from error
     click.echo(f"wrote {path}: {models:,} models of {providers} providers")

@@ -1,6 +1,6 @@
-"""A request body in, a batch of canonical columns out: the function that the store is handed. Pure.
+"""Decodes a request body to a batch of canonical columns: the store calls `decode`. Pure.
 
-Of log records those are taken that carry something of a span: GenAI contents, exceptions and evaluation results.
+Log records count if they are about a span: GenAI contents, exceptions and evaluation results.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import orjson
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.lifting import wire_attributes
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book, service_of
-from ragpulse_collector.conventions.rules import Alone
+from ragpulse_collector.conventions.rules import BareSpan
 from ragpulse_collector.conventions.values import number, text, unquoted
 from ragpulse_collector.otlp.intake import count_metrics, parse_logs, parse_spans
 from ragpulse_collector.otlp.wire import (
@@ -27,7 +28,7 @@ from ragpulse_collector.otlp.wire import (
     is_trace_id,
     service_name,
 )
-from ragpulse_collector.records import Batch, Constant, ContentRecord, RawBody, ScoreRecord, SpanBatch
+from ragpulse_collector.records import Batch, ContentRecord, RawBody, ScoreRecord, SpanBatch
 from ragpulse_collector.settings import Binding
 
 _MAPPER = Mapper(rule_book())
@@ -43,9 +44,9 @@ _NOT_BOUND = "{of} outside what the key is bound to are rejected: services {serv
 
 
 def decode(body: RawBody) -> Batch:
-    """Return everything a body holds in canonical columns; raises DecodeError, then nothing of it counts.
+    """Return the content of a body in canonical columns; raises DecodeError.
 
-    Spans without valid ids are rejected one by one, the rest is taken. Metrics are checked and otherwise left alone.
+    Spans without valid ids are rejected, and the others accepted. Metrics are only checked.
     """
     batch = Batch()
     if body.signal == "traces":
@@ -60,7 +61,7 @@ def decode(body: RawBody) -> Batch:
 def remap(stored: SpanBatch) -> SpanBatch:
     """Return stored spans of one resource with their canonical columns derived again from their raw attributes.
 
-    Texts that came from a log event, not from an attribute, are kept.
+    Texts from log events stay.
     """
     rows = WireRows(_scope(stored.values("resource")[0]))
     for row in range(len(stored)):
@@ -70,7 +71,7 @@ def remap(stored: SpanBatch) -> SpanBatch:
     _keep_flags(derived, mapped_from)
     for name in _TEXTS:
         for row, value in enumerate(stored.values(name)):
-            if value is not None and derived.values(name)[row] is None and name not in mapped_from[row]:
+            if value is not None and derived.value(name, row) is None and name not in mapped_from[row]:
                 derived.set(name, row, value)
     for row in range(len(stored)):
         contexts = stored.contexts_of(row)
@@ -91,23 +92,25 @@ def _add_spans(batch: Batch, body: RawBody) -> None:
     if batch.rejected:
         batch.message = "spans need a trace_id of 16 bytes and a span_id of 8 bytes, not all zero"
     if body.binding is not None:
-        _reject_others(batch, body.binding)
+        _reject_unbound(batch, body.binding)
 
 
-def _reject_others(batch: Batch, binding: Binding) -> None:
-    """Drop the spans of services and environments that the sender's key is not bound to, with their scores."""
-    kept, spans = [], set()
+def _reject_unbound(batch: Batch, binding: Binding) -> None:
+    """Reject spans of services and environments that the sender's key is not bound to, with their scores."""
+    allowed, span_ids = [], set()
     for part in batch.spans:
-        places = zip(part.values("service"), part.values("environment"), strict=True)
-        rows = [row for row, place in enumerate(places) if binding.allows(*place)]
+        origins = zip(part.values("service"), part.values("environment"), strict=True)
+        rows = [row for row, origin in enumerate(origins) if binding.allows(*origin)]
         if len(rows) < len(part):
             batch.rejected += len(part) - len(rows)
             batch.message = _NOT_BOUND.format(of="spans", **binding._asdict())
         if rows:
-            kept.append(part if len(rows) == len(part) else part.take(rows))
-            spans |= {(kept[-1].trace_ids[row].hex(), kept[-1].span_ids[row].hex()) for row in range(len(rows))}
-    batch.spans = kept
-    batch.scores = [score for score in batch.scores if (score.trace_id, score.span_id) in spans]
+            allowed.append(part if len(rows) == len(part) else part.take(rows))
+            span_ids |= {
+                (allowed[-1].trace_ids[row].hex(), allowed[-1].span_ids[row].hex()) for row in range(len(rows))
+            }
+    batch.spans = allowed
+    batch.scores = [score for score in batch.scores if (score.trace_id, score.span_id) in span_ids]
 
 
 def _add_logs(batch: Batch, body: RawBody) -> None:
@@ -124,7 +127,7 @@ def _add_logs(batch: Batch, body: RawBody) -> None:
 
 
 def _add_records(batch: Batch, logs: Iterable[WireLog]) -> None:
-    """Add what records hold to the batch; count those as rejected that name no trace to belong to."""
+    """Add the content of log records to the batch; those without the trace they need are rejected."""
     contents: list[WireLog] = []
     for log in logs:
         event = log.event_name or log.attributes.get("event.name")
@@ -152,9 +155,9 @@ def _add_score(batch: Batch, log: WireLog) -> None:
 
 
 def _add_contents(batch: Batch, logs: Sequence[WireLog]) -> None:
-    """Read records as if what they hold were on their spans; texts that hold nothing make no record."""
+    """Read log records by the rules for spans; a record without any text is left out."""
     rows = WireRows(Scope({}))
-    kept = []
+    accepted = []
     for log in logs:
         if not _has_trace(log):
             _reject(batch)
@@ -163,9 +166,9 @@ def _add_contents(batch: Batch, logs: Sequence[WireLog]) -> None:
             ids = bytes.fromhex(log.trace_id), bytes.fromhex(log.span_id), None
             attributes = {} if message else log.attributes
             rows.add(*ids, "", log.time_ns, log.time_ns, attributes, events=message)
-            kept.append(log)
+            accepted.append(log)
     mapping = _MAPPER.fields(rows.batch())
-    for row, log in enumerate(kept):
+    for row, log in enumerate(accepted):
         texts = {name: mapping.values[name][row] for name in _CONTENT if name in mapping.values}
         if any(value is not None for value in texts.values()):
             batch.contents.append(
@@ -174,7 +177,7 @@ def _add_contents(batch: Batch, logs: Sequence[WireLog]) -> None:
 
 
 def _add_exception(batch: Batch, log: WireLog) -> None:
-    span = Alone()
+    span = BareSpan()
     kind, message = (text(log.attributes.get(key), span) for key in (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE))
     if _has_trace(log) and is_span_id(bytes.fromhex(log.span_id)) and (kind or message):
         batch.contents.append(
@@ -200,16 +203,16 @@ def _reject(batch: Batch) -> None:
 
 
 def _score(log: WireLog) -> ScoreRecord | None:
-    span = Alone()
+    span = BareSpan()
     attributes = log.attributes
     name = unquoted(attributes.get(names.EVALUATION_NAME), span)
     if name is None:
         return None
     human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
-    known = _has_trace(log)
+    has_trace = _has_trace(log)
     return ScoreRecord(
-        trace_id=log.trace_id if known else None,
-        span_id=log.span_id if known and is_span_id(bytes.fromhex(log.span_id)) else None,
+        trace_id=log.trace_id if has_trace else None,
+        span_id=log.span_id if has_trace and is_span_id(bytes.fromhex(log.span_id)) else None,
         time_ns=log.time_ns,
         name=name,
         score=number(attributes.get(names.EVALUATION_SCORE), span),
@@ -226,13 +229,11 @@ def _scope(resource_text: str) -> Scope:
 
 
 def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:
-    """Add a stored span as it came over the wire."""
-
-    def value(name: str) -> Any:
-        column = stored.column(name)
-        return column.value if isinstance(column, Constant) else column[row]
-
-    attributes = wire_attributes(value("attributes"), value("query"), value("response"), stored.contexts_of(row))
+    """Add a stored span as it was sent."""
+    value = partial(stored.value, row=row)
+    attributes = restore_attributes(
+        value("attributes"), value("query"), value("response"), stored.contexts_of(row), with_bytes=True
+    )
     rows.add(
         stored.trace_ids[row],
         stored.span_ids[row],
@@ -249,15 +250,15 @@ def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:
 
 
 def _keep_flags(derived: SpanBatch, stored: list[Mapping[str, Any]]) -> None:
-    """Flags of times stay: the stored times are already corrected."""
-    for row, before in enumerate(stored):
-        flags = before.get("flags", [])
+    """Restore the flags of times: the stored times are corrected already."""
+    for row, mapped_from in enumerate(stored):
+        flags = mapped_from.get("flags", [])
         if any(flag in TIME_FLAGS for flag in flags):
-            now = orjson.loads(derived.values("mapped_from")[row])
-            derived.set("mapped_from", row, orjson.dumps({**now, "flags": flags}).decode())
+            derived_from = orjson.loads(derived.value("mapped_from", row))
+            derived.set("mapped_from", row, orjson.dumps({**derived_from, "flags": flags}).decode())
 
 
 def _event(row: dict[str, Any]) -> WireEvent:
-    whole, _, fraction = row["time"].rstrip("Z").partition(".")
-    seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
+    date, _, fraction = row["time"].rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp())
     return WireEvent(row["name"], seconds * 10**9 + int(fraction), row["attributes"])

@@ -6,7 +6,7 @@ Pure functions over light nodes, so that the sampler's roll-up and the case buil
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
@@ -14,7 +14,7 @@ MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
 
 
 class Node(NamedTuple):
-    """What de-duplication needs to know of a span."""
+    """The fields of a span that de-duplication reads."""
 
     span_id: str
     parent_span_id: str | None
@@ -52,23 +52,23 @@ def token_spans(spans: Iterable[Node]) -> list[str]:
 def silent_spans(spans: Iterable[Node], calls: Container[str]) -> list[str]:
     """Return those of the `calls` (span ids) that neither contain nor lie in a span that states its usage.
 
-    What they cost nobody knows, so nobody knows what their trace cost.
+    Their cost is unknown, and so is that of their trace.
     """
     tree = _Tree(spans)
     stating = [node.span_id for node in tree.nodes if node.has_usage]
-    known = tree.ids_above(stating) | tree.ids_within(stating)
-    return [node.span_id for node in tree.nodes if node.span_id in calls and node.span_id not in known]
+    covered = tree.ids_above(stating) | tree.ids_within(stating)
+    return [node.span_id for node in tree.nodes if node.span_id in calls and node.span_id not in covered]
 
 
 def context_spans(spans: Iterable[Node]) -> list[str]:
-    """Return the ids of the spans whose contexts, in this order, are what the answer was made from.
+    """Return the ids of the spans whose contexts, in this order, the answer was made from.
 
     Give the spans of one unit, the unit's own span included. Of spans with contexts inside one another the outermost
     counts; a reranker replaces what was retrieved before it.
     """
     tree = _Tree(spans)
-    bearing = tree.ids_within(node.span_id for node in tree.nodes if node.has_contexts)
-    outermost = [node for node in tree.nodes if node.has_contexts and tree.parent_id(node) not in bearing]
+    inside = tree.ids_within(node.span_id for node in tree.nodes if node.has_contexts)
+    outermost = [node for node in tree.nodes if node.has_contexts and tree.parent_id(node) not in inside]
     last_rerank = max((n.start for n in outermost if n.kind == "reranker"), default=None)
     if last_rerank is None:
         return [node.span_id for node in outermost]
@@ -76,16 +76,29 @@ def context_spans(spans: Iterable[Node]) -> list[str]:
 
 
 def within(span_id: str, spans: Iterable[Node]) -> list[Node]:
-    """Return the span of this id and all spans below it; none where it is not among them."""
+    """Return the span of this id and all spans below it, in time order; none if it is not among them."""
+    return subtrees([span_id], spans)[span_id]
+
+
+def subtrees(span_ids: Collection[str], spans: Iterable[Node]) -> dict[str, list[Node]]:
+    """Return for each of these ids its span and all spans below it, in time order."""
     tree = _Tree(spans)
-    inside = tree.ids_within([span_id])
-    return [node for node in tree.nodes if node.span_id in inside]
+    roots: dict[str | None, list[str]] = {None: []}
+    """Span id → those of `span_ids` that are the span or contain it."""
+    for node in tree.outermost_first:
+        above = roots[tree.parent_id(node)]
+        roots[node.span_id] = [*above, node.span_id] if node.span_id in span_ids else above
+    members: dict[str, list[Node]] = {span_id: [] for span_id in span_ids}
+    for node in tree.nodes:
+        for span_id in roots[node.span_id]:
+            members[span_id].append(node)
+    return members
 
 
 class _Tree:
     """The spans of one trace in time order and from the outermost inwards; every step is linear in their number.
 
-    A wire can carry anything: of spans with one id the last counts, and a cycle is cut where it is met first.
+    Of several spans with one id the last counts; a cycle of parents is cut.
     """
 
     def __init__(self, spans: Iterable[Node]) -> None:
@@ -122,24 +135,24 @@ class _Tree:
     def _depths(self) -> dict[str, int]:
         depths: dict[str, int] = {}
         for node in self.nodes:
-            path = self._path_up(node.span_id, depths)
+            path = self._path_to_root(node.span_id, depths)
             while path is None:
-                path = self._path_up(node.span_id, depths)
+                path = self._path_to_root(node.span_id, depths)
             for span_id in reversed(path):
                 parent = self._parents[span_id]
                 depths[span_id] = 0 if parent is None else depths[parent] + 1
         return depths
 
-    def _path_up(self, span_id: str, ends: Container[str]) -> list[str] | None:
+    def _path_to_root(self, span_id: str, ends: Container[str]) -> list[str] | None:
         """Return the ids from this span up to a root or to one of `ends`; None where a cycle had to be cut."""
         path: dict[str, None] = {}
-        at: str | None = span_id
-        while at is not None and at not in ends:
-            if at in path:
-                self._parents[at] = None
+        current: str | None = span_id
+        while current is not None and current not in ends:
+            if current in path:
+                self._parents[current] = None
                 return None
-            path[at] = None
-            at = self._parents[at]
+            path[current] = None
+            current = self._parents[current]
         return list(path)
 
 
@@ -163,7 +176,7 @@ def _by_start(node: Node) -> tuple[Any, str]:
 
 
 def _repeats(node: Node, above: Node | None, seen_ids: Container[str | None]) -> bool:
-    """Tell whether a model call was counted already: by response id, or by a wrapper where one of the two has none."""
+    """Whether a model call is counted already: by its response id, or by a wrapper if either has no id."""
     if node.response_id in seen_ids:
         return True
     return above is not None and not (above.response_id and node.response_id)

@@ -1,4 +1,4 @@
-"""Retrieved documents in every shape they travel in → context records, in rank order."""
+"""Retrieved documents, in every shape that clients send, to context records in rank order."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
-from ragpulse_collector.conventions.rules import Alone, Found, Read, Span
+from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
 from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_INNER_KEYS = ("document", "node", "kwargs", "payload")
-"""Where a document lies inside another object: a search hit, a serialized constructor."""
+_DOCUMENT_KEYS = ("document", "node", "kwargs", "payload")
+"""The keys of a document inside another object: a search hit, a serialized constructor."""
 _MEMBERS = (
     ("id", names.DOCUMENT_ID_KEYS),
     ("score", names.DOCUMENT_SCORE_KEYS),
-    ("metadata", tuple(key for key in names.DOCUMENT_METADATA_KEYS if key not in _INNER_KEYS)),
+    ("metadata", tuple(key for key in names.DOCUMENT_METADATA_KEYS if key not in _DOCUMENT_KEYS)),
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
-_LONGEST_FLAT = len("999999.document.metadata")
+_MAX_FLAT_LENGTH = len("999999.document.metadata")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
-_NOTHING = Alone()
+_NO_SPAN = BareSpan()
 
 
-def documents(value: Any, _: Span) -> Found | None:
+def documents(value: Any, _: Span) -> Result | None:
     """Read a list of documents, JSON text or structured."""
     content = parsed(value)
     if not isinstance(content, list):
         return None
-    return _found(value, content)
+    return _documents_result(value, content)
 
 
-def documents_of_retrieval(value: Any, span: Span) -> Found | None:
-    """Read documents from an output, of retrievers and rerankers only: other lists of texts are not contexts."""
+def documents_of_retrieval(value: Any, span: Span) -> Result | None:
+    """Read documents from the output of a retriever or reranker; other spans' lists of texts are no contexts."""
     if span.kind not in ("retriever", "reranker"):
         return None
-    items = _list_in(parsed(value))
-    return None if items is None else _found(value, items)
+    items = _document_list(parsed(value))
+    return None if items is None else _documents_result(value, items)
 
 
-def documents_in_output(value: Any, _: Span) -> Found | None:
-    """Read documents from any output: a list in which each item has a text and an id, a score or a page."""
-    items = _list_in(parsed(value))
-    return _found(value, items) if items and all(map(_is_document, items)) else None
+def documents_in_output(value: Any, _: Span) -> Result | None:
+    """Read documents from any output: a list whose items all have a text and an id, a score or a page."""
+    items = _document_list(parsed(value))
+    return _documents_result(value, items) if items and all(map(_is_document, items)) else None
 
 
 def holds_documents(value: Any) -> bool:
@@ -54,11 +54,11 @@ def holds_documents(value: Any) -> bool:
     content = parsed(value)
     if isinstance(content, dict) and len(content) != 1:
         return False
-    return documents_in_output(content, _NOTHING) is not None
+    return documents_in_output(content, _NO_SPAN) is not None
 
 
-def _list_in(content: Any) -> list[Any] | None:
-    """Return the list of documents: the content itself, or what is under one of the usual names or the only one."""
+def _document_list(content: Any) -> list[Any] | None:
+    """Return the list of documents: the content itself, or the list under a usual name or the only name."""
     if isinstance(content, list):
         return content
     if not isinstance(content, dict):
@@ -74,13 +74,13 @@ def _is_document(item: Any) -> bool:
     return row is not None and bool(row.get("content")) and ("id" in row or "score" in row or "page_content" in item)
 
 
-def flattened(members: Any, span: Span) -> Found | None:
-    """Read OpenInference's `N.document.*` names; a gap in N or dropped attributes: some are missing."""
+def flattened(members: Any, span: Span) -> Result | None:
+    """Read OpenInference's `N.document.*` names; after a gap in N or dropped attributes some are missing."""
     rows: dict[int, dict[str, Any]] = {}
     for suffix, value in members.items():
-        place = _place(suffix) if len(suffix) <= _LONGEST_FLAT else None
-        if place is not None:
-            rows.setdefault(place[0], {})[place[1]] = value
+        position = _flat_position(suffix) if len(suffix) <= _MAX_FLAT_LENGTH else None
+        if position is not None:
+            rows.setdefault(position[0], {})[position[1]] = value
     if not rows:
         return None
     templates = {
@@ -89,18 +89,18 @@ def flattened(members: Any, span: Span) -> Found | None:
         if type(row.get("content")) is str and row["content"]
     }
     records = [_record(index + 1, row) for index, row in sorted(rows.items())]
-    return Found(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+    return Result(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
 
 
 @lru_cache(maxsize=4096)
-def _place(suffix: str) -> tuple[int, str] | None:
-    """Return the index and the member of a document that a name says; every search uses the same few names."""
+def _flat_position(suffix: str) -> tuple[int, str] | None:
+    """Return the index and the member of a document in a name; all searches use the same few names."""
     match = _FLAT.fullmatch(suffix)
     return (int(match[1]), match[2]) if match else None
 
 
 def result_events(prefix: str) -> Read:
-    """Make a reader of one event per document, as vector database clients send them."""
+    """Make a reader of events of vector database clients, one for each document."""
 
     def read(events: Any, _: Span) -> list[ContextRecord]:
         rows = [{key: event.attributes.get(prefix + key) for key in _EVENT_KEYS} for event in events]
@@ -112,23 +112,25 @@ def result_events(prefix: str) -> Read:
 _EVENT_KEYS = ("id", "score", "document", "metadata")
 
 
-def _found(value: Any, items: list[Any]) -> Found | None:
-    """Build the records and lift their texts out of `value`, in which the list of documents lies."""
+def _documents_result(value: Any, items: list[Any]) -> Result | None:
+    """Build the records, and lift their texts out of `value`, which contains the list of documents."""
     if type(value) is str:
-        whole = _found_whole(value, items)
-        if whole is not None:
-            return whole
+        exact = _exact_documents(value, items)
+        if exact is not None:
+            return exact
     rows = list(map(_row, items))
     if None in rows:
         return None
     records = [_record(rank, row) for rank, row in enumerate(filter(None, rows), start=1)]
-    texts = [(one.text, {"$lifted": "contexts", "rank": one.rank}) for one in records if one.text is not None]
+    texts = [
+        (record.text, {"$lifted": "contexts", "rank": record.rank}) for record in records if record.text is not None
+    ]
     template = cut(value, texts) if texts else None
-    return Found(records, {} if template is None else {"": template})
+    return Result(records, {} if template is None else {"": template})
 
 
-def _found_whole(value: str, items: list[Any]) -> Found | None:
-    """Read documents that contexts hold in full: the list as a whole becomes a reference. None where one is not so."""
+def _exact_documents(value: str, items: list[Any]) -> Result | None:
+    """Read documents that contexts store completely: the whole list becomes a reference. None if one does not fit."""
     keys = list(items[0]) if items and type(items[0]) is dict else []
     if not keys or not _PLAIN.issuperset(keys):
         return None
@@ -140,7 +142,7 @@ def _found_whole(value: str, items: list[Any]) -> Found | None:
         text = None if metadata is None else dumped(metadata)
         records.append(ContextRecord(rank, item.get("id"), item.get("score"), item.get("content"), text))
     style = style_of(value, items)
-    return None if style is None else Found(records, {"": {"$lifted": "contexts", "keys": keys, "style": style}})
+    return None if style is None else Result(records, {"": {"$lifted": "contexts", "keys": keys, "style": style}})
 
 
 def _is_exact(item: dict[str, Any]) -> bool:
@@ -157,7 +159,7 @@ def _is_exact(item: dict[str, Any]) -> bool:
 
 
 def _row(item: Any) -> dict[str, Any] | None:
-    """Return the members of one document; None where it is no document."""
+    """Return the members of one document, None if the item is none."""
     if type(item) is str:
         return None if is_message(item) else {"content": item}
     if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
@@ -174,7 +176,7 @@ def _unusual_row(item: dict[str, Any]) -> dict[str, Any] | None:
     text_key = next((key for key in names.DOCUMENT_TEXT_KEYS if isinstance(item.get(key), str)), None)
     if text_key is not None:
         return {**_members(item), "content": item[text_key]}
-    inner_key = next((key for key in _INNER_KEYS if isinstance(item.get(key), dict)), None)
+    inner_key = next((key for key in _DOCUMENT_KEYS if isinstance(item.get(key), dict)), None)
     inner = None if inner_key is None else _row(item[inner_key])
     return {**(inner or {}), **_members(item)} or None
 
@@ -190,15 +192,15 @@ def _members(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(rank: int, row: dict[str, Any]) -> ContextRecord:
-    words = row.get("content", row.get("document"))
-    identity = row.get("id")
+    text = row.get("content", row.get("document"))
+    id_ = row.get("id")
     score = row.get("score")
     metadata = row.get("metadata")
     return ContextRecord(
         rank,
-        identity if type(identity) is str or identity is None else str(identity),
-        None if score is None else number(score, _NOTHING),
-        words if type(words) is str and words else None,
+        id_ if type(id_) is str or id_ is None else str(id_),
+        None if score is None else number(score, _NO_SPAN),
+        text if type(text) is str and text else None,
         _object(metadata) if metadata else None,
     )
 

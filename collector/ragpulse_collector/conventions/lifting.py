@@ -1,17 +1,17 @@
-"""A text lives once: what went into query, response or contexts is taken out of the raw attributes and referenced.
+"""Stores each text once: references in the raw attributes replace the texts of query, response and contexts.
 
-Nothing is lifted unless it can be rebuilt to the byte. References, in the stored attributes:
+A text is lifted only if it can be rebuilt to the byte. References, in the stored attributes:
 
     {"$lifted": "query"}                                  the whole value
     {"$lifted": "contexts", "rank": 3}                    the text of the third context
-    {"$text": ["[{\"content\": ", {...}, "}]"]}            a JSON text, cut where such a reference stands for a string
-    {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts hold in full
-    {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not kept
+    {"$text": ["[{\"content\": ", {...}, "}]"]}            a JSON text, with such references in place of strings
+    {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts store completely
+    {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not stored
 
-`"ascii": true` in a reference inside `$text`: the string is written with ASCII alone. Stores of earlier versions hold
+`"ascii": true` in a reference inside `$text`: the string is written in ASCII only. Stores of earlier versions have
 `{"$json": template, "style": ...}` instead, a parsed JSON text with references.
 
-A sender's own key beginning with "$" inside a structured value is stored with a second "$".
+A sender's own key that begins with "$" inside a structured value gets a second "$".
 """
 
 from __future__ import annotations
@@ -42,19 +42,18 @@ STYLES: dict[str, Callable[[Any], str]] = {
     "tight": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     "tight-ascii": lambda value: json.dumps(value, separators=(",", ":")),
 }
-"""How senders write JSON: JavaScript and orjson, Python's default, and its variants."""
+"""The ways in which senders write JSON: JavaScript and orjson, Python's default, and its variants."""
 _BEFORE, _AFTER = ("", "[", "{", ":", ",", " ", "\n"), ("", "]", "}", ":", ",", " ", "\n")
-"""What stands around a whole string in JSON."""
+"""The characters around a whole string in JSON."""
 _NONE: dict[str, Reference] = {}
+MAX_MISSES = 64
 PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
 
 
-def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) -> str:
-    """Return the raw attributes as JSON text, lifted values replaced by their references."""
-    if not PLAIN.issuperset(map(type, attributes.values())):
-        attributes = {name: escape(value) for name, value in attributes.items()}
-    return json_text({**attributes, **replaced} if replaced else attributes)
+def attributes_text(attributes: Mapping[str, Any]) -> str:
+    """Return attributes as JSON text."""
+    return json_text({name: escape(value) for name, value in attributes.items()})
 
 
 def json_text(value: Any) -> str:
@@ -63,23 +62,23 @@ def json_text(value: Any) -> str:
 
 
 def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
-    """Return each row of columns as the text of a JSON object; what all rows say is written once."""
+    """Return each row of columns as the text of a JSON object; values that all rows share are encoded once."""
     pieces: list[Iterable[bytes]] = []
-    shared = b"{"
+    shared = bytearray(b"{")
     for name, column in columns.items():
         shared += _json(name) + b":"
         if _is_shared(column):
             shared += _json(column[0])
         else:
-            pieces += repeat(shared), map(_json, column)
-            shared = b""
+            pieces += repeat(bytes(shared)), map(_json, column)
+            shared = bytearray()
         shared += b","
-    pieces.append(repeat(shared.removesuffix(b",") + b"}", size))
+    pieces.append(repeat(bytes(shared).removesuffix(b",") + b"}", size))
     return [b"".join(row).decode() for row in zip(*pieces, strict=False)]
 
 
 def _is_shared(column: Sequence[Any]) -> bool:
-    """Tell whether all values are one; 1, 1.0 and true are not, equal though they are."""
+    """Whether all values are the same; 1, 1.0 and true are equal but not the same."""
     first = column[0]
     return column.count(first) == len(column) and (type(first) is str or all(map(is_, column, repeat(first))))
 
@@ -89,47 +88,50 @@ def _json(value: Any) -> bytes:
 
 
 def restore_attributes(
-    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
+    attributes: str,
+    query: str | None,
+    response: str | None,
+    contexts: Sequence[ContextRecord] | None,
+    *,
+    with_bytes: bool = False,
 ) -> dict[str, Any]:
     """Return the attributes as the client sent them, given the texts that were lifted out of them.
 
-    What JSON cannot say stays a reference: `{"$bytes": base64}` and vectors that were not kept.
+    What JSON cannot express stays a reference: vectors that were not stored and, unless `with_bytes`, bytes
+    (`{"$bytes": base64}`).
     """
-    restorer = _Restorer(query, response, contexts)
-    return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
-
-
-def wire_attributes(
-    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
-) -> dict[str, Any]:
-    """Return the attributes as they came over the wire, bytes as bytes."""
-    restorer = _Restorer(query, response, contexts, wire=True)
+    restorer = _Restorer(query, response, contexts, with_bytes)
     return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
 
 
 def cut(value: Any, texts: Iterable[tuple[str, Reference]]) -> Any:
-    """Return a JSON text or structured value with references for these texts, in order; None where none is."""
+    """Return a JSON text or structured value with references for these texts, in order; None where none is.
+
+    Each text that is not found costs a search to the end, so the others stay in the value after MAX_MISSES of them.
+    """
     if not isinstance(value, str):
         return escape(value, dict(texts))
     pieces: list[Any] = []
-    end = 0
+    end = misses = 0
     for text, reference in texts:
-        place, quoted = _find(value, text, end)
-        if place >= 0:
+        start, quoted = _find(value, text, end)
+        if start >= 0:
             ascii_only = {} if quoted.isascii() == text.isascii() else {"ascii": True}
-            pieces += value[end:place], reference | ascii_only
-            end = place + len(quoted)
+            pieces += value[end:start], reference | ascii_only
+            end = start + len(quoted)
+        elif (misses := misses + 1) >= MAX_MISSES:
+            break
     return {"$text": [*pieces, value[end:]]} if pieces else None
 
 
 def _find(value: str, text: str, start: int) -> tuple[int, str]:
-    """Return where a JSON text writes a string as a whole, and how; -1 where it does not."""
+    """Return the start of a whole string in a JSON text, and its spelling; -1 if the text does not contain it."""
     for write in (_compact,) if text.isascii() else (_compact, json.dumps):
         quoted = write(text)
-        place = value.find(quoted, start)
-        end = place + len(quoted)
-        if place >= 0 and value[place - 1 : place] in _BEFORE and value[end : end + 1] in _AFTER:
-            return place, quoted
+        position = value.find(quoted, start)
+        end = position + len(quoted)
+        if position >= 0 and value[position - 1 : position] in _BEFORE and value[end : end + 1] in _AFTER:
+            return position, quoted
     return -1, ""
 
 
@@ -144,7 +146,7 @@ def style_of(text: str, value: Any) -> str | None:
 
 
 def escape(value: Any, references: Mapping[str, Reference] = _NONE) -> Any:
-    """Return a structured value whose own keys cannot be taken for references, with these for its texts."""
+    """Return a structured value with its own keys escaped, and with these references for its texts."""
     if type(value) is dict:
         return {_escaped(key): escape(item, references) for key, item in value.items()}
     if type(value) is list:
@@ -170,19 +172,18 @@ def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
 
 
 class _Restorer:
-    """Puts lifted texts back."""
+    """Restores lifted texts."""
 
     def __init__(
         self,
         query: str | None,
         response: str | None,
         contexts: Sequence[ContextRecord] | None,
-        *,
-        wire: bool = False,
+        with_bytes: bool,
     ) -> None:
         self._texts = {"query": query, "response": response}
         self._records = {record.rank: record for record in contexts or ()}
-        self._wire = wire
+        self._with_bytes = with_bytes
 
     def restore(self, value: Any) -> Any:
         if type(value) is list:
@@ -196,7 +197,7 @@ class _Restorer:
         if "$json" in value:
             return STYLES[value["style"]](self.restore(value["$json"]))
         if "$bytes" in value:
-            return base64.b64decode(value["$bytes"]) if self._wire else value
+            return base64.b64decode(value["$bytes"]) if self._with_bytes else value
         if "$dropped" in value:
             return Vector(value["length"])
         return {key[1:] if key[:2] == "$$" else key: self.restore(item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Wire batches to canonical columns: mapped fields beside what spans and scope state themselves.
+"""Wire batches to canonical columns: the mapped fields, and the fields of spans and scope themselves.
 
 WireBatch ─ rules, field by field ─▶ SpanBatch, and the scores that spans carried (OpenInference's
 `evaluations.N.evaluation.*`, `annotations.N.annotation.*`)
@@ -16,15 +16,15 @@ import orjson
 
 from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS, openinference
-from ragpulse_collector.conventions.rules import Alone, FieldMapping, RuleBook
-from ragpulse_collector.conventions.values import WHOLE_COLUMNS, number, parsed, true, unquoted
+from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
+from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
 from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
-"""Where the instrumentation scope is kept: beside the resource's attributes, under OpenTelemetry's own names."""
+"""The instrumentation scope is stored among the resource's attributes, under OpenTelemetry's own names."""
 TIME_FLAGS = ("no_start_time", "no_end_time", "end_before_start")
-"""Flags of times that were corrected; the stored times no longer show them."""
+"""Flags of corrected times, which the stored times no longer show."""
 NESTED = "gen_ai.invocation.is_nested"
 _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
@@ -41,18 +41,18 @@ def rule_book() -> RuleBook:
     return RuleBook(
         DIALECTS,
         watch={"vectors": _is_vector, "scores": _is_score},
-        whole=WHOLE_COLUMNS | openinference.WHOLE_COLUMNS,
+        column_readers=COLUMN_READERS | openinference.COLUMN_READERS,
     )
 
 
-class Mapped(NamedTuple):
-    """What a batch of spans became."""
+class MappedBatch(NamedTuple):
+    """The result of mapping a batch of spans."""
 
     spans: SpanBatch
     scores: list[ScoreRecord]
     """Written on the spans."""
     unmapped: int
-    """Spans on which a rule raised: kept with their raw attributes, as kind `other`, flagged `unmapped`."""
+    """Spans for which a rule raised: stored with their raw attributes, as kind `other`, flagged `unmapped`."""
 
 
 class Mapper:
@@ -65,22 +65,22 @@ class Mapper:
         """Return the canonical fields of a batch of spans, or of log records in the form of spans."""
         return FieldMapping(wire, self._book)
 
-    def spans(self, wire: WireBatch) -> Mapped:
+    def spans(self, wire: WireBatch) -> MappedBatch:
         """Return a batch in canonical columns."""
         mapping = self.fields(wire)
-        return Mapped(_span_batch(wire, mapping), list(_scores(wire, mapping)), len(mapping.failed))
+        return MappedBatch(_span_batch(wire, mapping), list(_scores(wire, mapping)), len(mapping.failed))
 
 
 def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
-    """Return the mapped fields beside what spans and scope state themselves."""
-    _forget_nested_ids(mapping)
+    """Return the mapped fields with the fields of spans and scope themselves."""
+    _remove_nested_ids(mapping)
     values = mapping.values
     kinds: list[Any] = values.pop("kind", [])
     contexts = values.pop("contexts", None)
     columns: dict[str, Values] = {"kind": [kind or "other" for kind in kinds]} if kinds else {}
     for name, value in _scope_fields(wire.scope).items():
-        said = values.pop(name, None)
-        columns[name] = Constant(value, len(wire)) if said is None else [each or value for each in said]
+        stated = values.pop(name, None)
+        columns[name] = Constant(value, len(wire)) if stated is None else [own or value for own in stated]
     columns |= values
     _settle_times(wire, columns)
     _settle_status(wire, columns)
@@ -98,10 +98,10 @@ def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     )
 
 
-def _forget_nested_ids(mapping: FieldMapping) -> None:
-    """A call inside another that reports it too is not a call of its own, whatever id its response has.
+def _remove_nested_ids(mapping: FieldMapping) -> None:
+    """Remove the response id of a call inside another that reports it too: it is no call of its own.
 
-    Without an id its usage counts only where no call around it states any (see dedupe).
+    Without an id its usage counts only if no call around it states any (see dedupe).
     """
     for row, value in zip(*mapping.column(NESTED), strict=True):
         if true(value) and "response_id" in mapping.values:
@@ -109,7 +109,7 @@ def _forget_nested_ids(mapping: FieldMapping) -> None:
 
 
 def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the service and the environment that a resource names."""
+    """Return the service and the environment of a resource."""
     service = resource.get(names.SERVICE_NAME)
     if service is None or str(service).startswith("unknown_service"):
         service = resource.get("openinference.project.name", service)
@@ -120,13 +120,13 @@ def _scope_fields(scope: Scope) -> dict[str, Any]:
     resource = scope.resource
     service, environment = service_of(resource)
     values = {"service": service, "service_version": resource.get(names.SERVICE_VERSION), "environment": environment}
-    own = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
-    text = lifting.attributes_text({**resource, **{key: value for key, value in own.items() if value}}, {})
+    otel_scope = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
+    text = lifting.attributes_text({**resource, **{key: value for key, value in otel_scope.items() if value}})
     return {"resource": text, **{key: str(value) for key, value in values.items() if value is not None}}
 
 
 def _settle_times(wire: WireBatch, columns: dict[str, Values]) -> None:
-    """A span without a start begins when it ends; one that ends before it begins takes no time."""
+    """Correct times: a span without a start begins when it ends, and no span ends before it begins."""
     starts, ends = wire.start_ns, wire.end_ns
     if 0 in starts:
         starts = [start or end for start, end in zip(starts, ends, strict=True)]
@@ -136,17 +136,17 @@ def _settle_times(wire: WireBatch, columns: dict[str, Values]) -> None:
 
 
 def _settle_status(wire: WireBatch, columns: dict[str, Values]) -> None:
-    """A dialect's own status wins; only errors have a message."""
-    said, messages = columns.pop("status", None), columns.pop("status_message", None)
+    """Set the status: a dialect's own wins, and only errors have a message."""
+    own_status, messages = columns.pop("status", None), columns.pop("status_message", None)
     rows = range(len(wire))
     status = [_STATUS.get(wire.status_codes.get(row, 0), "unset") for row in rows]
-    if said is not None and not isinstance(said, Constant):
-        status = [own or stated for own, stated in zip(said, status, strict=True)]
+    if own_status is not None and not isinstance(own_status, Constant):
+        status = [own or stated for own, stated in zip(own_status, status, strict=True)]
     columns["status"] = status
     if "error" in status:
-        found = messages if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
+        own_messages = messages if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
         columns["status_message"] = [
-            wire.status_messages.get(row, found[row]) if status[row] == "error" else None for row in rows
+            wire.status_messages.get(row, own_messages[row]) if status[row] == "error" else None for row in rows
         ]
 
 
@@ -155,7 +155,7 @@ def _settle_sparse(
 ) -> None:
     """Add the columns that most batches do not need."""
     sparse: dict[str, tuple[dict[int, Any], Any]] = {
-        "contexts_truncated": (dict.fromkeys(_cut_contexts(wire, columns, mapping, contexts), True), False),
+        "contexts_truncated": (dict.fromkeys(_truncated_contexts(wire, columns, mapping, contexts), True), False),
         "dropped_attributes": (wire.dropped_attributes, 0),
         "upstream_pi": ({row: _upstream_pi(state) for row, state in wire.trace_states.items()}, 1.0),
         "events": ({row: _events(events) for row, events in wire.events.items()}, None),
@@ -166,50 +166,50 @@ def _settle_sparse(
             columns[name] = [cells.get(row, default) for row in range(len(wire))]
 
 
-def _cut_contexts(
+def _truncated_contexts(
     wire: WireBatch, columns: Mapping[str, Values], mapping: FieldMapping, contexts: Sequence[Any] | None
 ) -> set[int]:
-    """Return the rows whose documents were cut: by our SDK, which says so, or by an attribute limit that left none."""
-    stated = zip(*mapping.column(names.TRUNCATED), strict=True)
-    cut = {row for row, value in stated if names.RETRIEVAL_DOCUMENTS in (parsed(value) or ())}
+    """Return the rows whose documents were cut: by our SDK, which states it, or by a limit of attributes."""
+    truncated_names = zip(*mapping.column(names.TRUNCATED), strict=True)
+    truncated = {row for row, value in truncated_names if names.RETRIEVAL_DOCUMENTS in (parsed(value) or ())}
     kinds = columns.get("kind")
     if kinds is not None and not isinstance(kinds, Constant):
-        cut.update(
+        truncated.update(
             row
             for row in wire.dropped_attributes
             if (contexts is None or contexts[row] is None) and kinds[row] in _SEARCHES
         )
-    return cut | mapping.truncated
+    return truncated | mapping.truncated
 
 
 def _flags(wire: WireBatch, columns: Mapping[str, Values], mapping: FieldMapping) -> dict[int, list[str]]:
-    """Name what is odd about spans that are kept all the same."""
+    """Return the flags of odd spans, by row."""
     flags = {row: ["unmapped"] for row in mapping.failed} | mapping.flags
     for row, (start, end) in enumerate(zip(wire.start_ns, wire.end_ns, strict=True)):
         if not start:
             flags.setdefault(row, []).append("no_start_time")
         if end < start:
             flags.setdefault(row, []).append("end_before_start" if end else "no_end_time")
-    cached, whole = columns.get("cached_tokens"), columns.get("input_tokens") or [None] * len(wire)
-    if cached is not None:
-        for row, (part, all_) in enumerate(zip(cached, whole, strict=True)):
-            if part is not None and part > (all_ or 0):
+    column, totals = columns.get("cached_tokens"), columns.get("input_tokens") or [None] * len(wire)
+    if column is not None:
+        for row, (cached_tokens, total) in enumerate(zip(column, totals, strict=True)):
+            if cached_tokens is not None and cached_tokens > (total or 0):
                 flags.setdefault(row, []).append("cached_exceeds_input")
     return flags
 
 
 def _mapped_from(mapping: FieldMapping, flags: Mapping[int, list[str]], size: int) -> list[str]:
-    """Return for each row the JSON object of fields and the attributes they were read from."""
+    """Return for each row the JSON object field → attribute it was read from."""
     fields = list(mapping.sources)
     texts: dict[tuple[str | None, ...], str] = {}
     rows = list(zip(*mapping.sources.values(), strict=True)) if fields else [()] * size
     for sources in dict.fromkeys(rows):
-        found = {field: name for field, name in zip(fields, sources, strict=True) if name is not None}
-        texts[sources] = orjson.dumps(found).decode()
-    out = [texts[sources] for sources in rows]
-    for row, names_ in flags.items():
-        out[row] = orjson.dumps({**orjson.loads(out[row]), "flags": names_}).decode()
-    return out
+        attributes = {field: name for field, name in zip(fields, sources, strict=True) if name is not None}
+        texts[sources] = orjson.dumps(attributes).decode()
+    result = [texts[sources] for sources in rows]
+    for row, row_flags in flags.items():
+        result[row] = orjson.dumps({**orjson.loads(result[row]), "flags": row_flags}).decode()
+    return result
 
 
 def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
@@ -233,31 +233,31 @@ def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
 
 
 def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
-    """Yield the scores written on spans; those of scope trace or session belong to the trace's first unit."""
+    """Yield the scores in attributes of spans; those about a trace or session belong to the trace's first unit."""
     for shape, plan in mapping.plans:
-        members: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
+        score_columns: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
         for name in plan.watched.get("scores", ()):
             if match := _SCORE_NAME.fullmatch(name):
-                members.setdefault(match.group(1, 2, 3), {})[match[4]] = shape.attributes[name]
-        for at, row in enumerate(shape.rows):
-            for (scope, *_), columns in members.items():
-                said = {name: column[at] for name, column in columns.items()}
-                if said.get("name"):
-                    yield _score(wire, row, said, of_span=scope is None)
+                score_columns.setdefault(match.group(1, 2, 3), {})[match[4]] = shape.attributes[name]
+        for index, row in enumerate(shape.rows):
+            for (scope, *_), columns in score_columns.items():
+                values = {name: column[index] for name, column in columns.items()}
+                if values.get("name"):
+                    yield _score(wire, row, values, of_span=scope is None)
 
 
-def _score(wire: WireBatch, row: int, said: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
-    span, span_id = Alone(), wire.span_ids[row].hex()
+def _score(wire: WireBatch, row: int, values: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
+    span, span_id = BareSpan(), wire.span_ids[row].hex()
     return ScoreRecord(
         trace_id=wire.trace_ids[row].hex(),
         span_id=span_id if of_span else None,
         written_on=span_id,
         time_ns=wire.end_ns[row] or wire.start_ns[row],
-        name=str(said["name"]),
-        score=number(said.get("score"), span),
-        label=unquoted(said.get("label"), span),
-        explanation=unquoted(said.get("explanation"), span),
-        source="human" if said.get("annotator_kind") == "HUMAN" else "code",
+        name=str(values["name"]),
+        score=number(values.get("score"), span),
+        label=unquoted(values.get("label"), span),
+        explanation=unquoted(values.get("explanation"), span),
+        source="human" if values.get("annotator_kind") == "HUMAN" else "code",
     )
 
 
@@ -266,7 +266,7 @@ def _is_score(name: str) -> bool:
 
 
 def _upstream_pi(trace_state: str) -> float:
-    """Return the probability behind OpenTelemetry's rejection threshold (`ot=th:c` keeps a quarter)."""
+    """Return the probability of OpenTelemetry's rejection threshold (`ot=th:c`: a quarter)."""
     match = _THRESHOLD.search(trace_state)
     return 1.0 if match is None else (2**56 - int(match[1].ljust(14, "0"), 16)) / 2**56
 

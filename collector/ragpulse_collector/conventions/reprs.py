@@ -1,6 +1,6 @@
-"""Python's own spelling of objects (`ChatMessage(...)`, `<generator ...>`): recognized, and its text read.
+"""Recognizes the repr of Python objects (`ChatMessage(...)`, `<generator ...>`), and reads the text in it.
 
-Nothing is evaluated: only a quoted text is given to the parser, which neither nests nor names anything.
+Nothing is evaluated: the parser gets only a quoted text, without nesting or names.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 
-QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*\""""
+QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
+"""A quoted text. Possessive, like the patterns below: a hostile text would be matched in exponential time otherwise."""
 _OBJECT = re.compile(
-    r"<[\w.]+(?: object| of)?\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]+>|<[A-Z]\w*\(.*\)>", flags=re.DOTALL
+    r"<[\w.]++(?: object| of)?+\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]++>|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL
 )
 """`<generator object answer at 0x7f>`, `<NodeWithScore(node=...)>`."""
 _CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?", flags=re.DOTALL)
@@ -21,7 +22,7 @@ _FIELDS = re.compile(
 """`answer='Yes.' sources=['a']`: pydantic's str."""
 BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_]|[a-z_]\w*+=['\"]"
 may_be_repr = re.compile(BEGINS).match
-"""Whether a text begins like one; all others are ruled out quickly."""
+"""Whether a text begins like a repr: a quick check that excludes almost all texts."""
 _TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?text=({QUOTED})")
 _ANSWER_FIELDS = (
     "answer",
@@ -37,11 +38,11 @@ _ANSWER_FIELDS = (
 )
 _NAMED = re.compile(rf"(?<![\w.])(\w+)=({QUOTED})")
 _ROLE = re.compile(r"\b_?role=(?:<\w+\.\w+: '(\w+)'>|'(\w+)'|\w+\.(\w+))")
-_LONGEST = 65_536
+_MAX_LENGTH = 65_536
 
 
 def is_repr(text: str) -> bool:
-    """Return whether a text is Python's spelling of an object."""
+    """Return whether a text is the repr of a Python object."""
     if may_be_repr(text) is None:
         return False
     if text[0] == "<":
@@ -50,16 +51,16 @@ def is_repr(text: str) -> bool:
 
 
 def text_in(text: str) -> str | None:
-    """Return the text that an object's repr holds for people: of a message, or under a name such as `answer`."""
-    if len(text) > _LONGEST:
+    """Return the text for people in a repr: that of a message, or a field such as `answer`."""
+    if len(text) > _MAX_LENGTH:
         return None
-    said = [spelled(quoted) for quoted in _TEXT.findall(text)]
-    if said:
-        return "\n".join(filter(None, said)) or None
-    found: dict[str, str] = {}
+    texts = [unquote(quoted) for quoted in _TEXT.findall(text)]
+    if texts:
+        return "\n".join(filter(None, texts)) or None
+    by_name: dict[str, str] = {}
     for name, quoted in _NAMED.findall(text):
-        found.setdefault(name, quoted)
-    return next((spelled(found[name]) for name in _ANSWER_FIELDS if name in found), None)
+        by_name.setdefault(name, quoted)
+    return next((unquote(by_name[name]) for name in _ANSWER_FIELDS if name in by_name), None)
 
 
 def role_of(text: str) -> str | None:
@@ -68,16 +69,16 @@ def role_of(text: str) -> str | None:
     return None if match is None else next(filter(None, match.groups())).lower()
 
 
-def spelled(quoted: str) -> str | None:
-    """Return what a quoted Python text says."""
+def unquote(quoted: str) -> str | None:
+    """Return the text of a quoted Python string, None if it is empty or invalid."""
     try:
-        words = str(literal_eval(quoted))
-        words.encode()  # half a surrogate pair is no text
+        text = str(literal_eval(quoted))
+        text.encode()  # half a surrogate pair is no text
     except (ValueError, SyntaxError):
         return None
-    return words or None
+    return text or None
 
 
 def _is_fields(text: str) -> bool:
-    names = {name for name, _ in _NAMED.findall(text[:_LONGEST])}
-    return not names.isdisjoint(_ANSWER_FIELDS) and _FIELDS.fullmatch(text[:_LONGEST]) is not None
+    names = {name for name, _ in _NAMED.findall(text[:_MAX_LENGTH])}
+    return not names.isdisjoint(_ANSWER_FIELDS) and _FIELDS.fullmatch(text[:_MAX_LENGTH]) is not None

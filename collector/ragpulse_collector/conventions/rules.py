@@ -1,12 +1,11 @@
-"""Rules: which attribute gives which canonical field, in which order, read how.
+"""Rules: which attributes give which canonical field, in which order, and how they are read.
 
     dialects (ordered) ─▶ RuleBook ─ plan(names) ─▶ Plan: the rules that concern these attribute names
     WireBatch × plans ─▶ FieldMapping: each rule fills the rows of a field that earlier rules left empty
 
-Spans of one instrumentation carry the same names, so that the rules which concern a set of names are looked up once.
-Span events take part under the name `event:<event name>`, families of names (`retrieval.documents.0.document.id`, ...)
-under their common prefix. A column may cover some rows only: an attribute that a span does not have is absent, which is
-not the same as null.
+Spans of one instrumentation have the same attribute names, so the rules for a set of names are looked up once. Span
+events are read under the name `event:<event name>`, families of names (`retrieval.documents.0.document.id`, ...) under
+their common prefix. A column may have values for some rows only: an absent attribute differs from null.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 _log = logging.getLogger(__name__)
 
 _KNOWN_PLANS = 1024
-"""Sets of attribute names remembered with their rules; further ones are looked up each time."""
+"""How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
 TEXTS = frozenset({"query", "response"})
 
 
 class Span(Protocol):
-    """What a reader may look at besides the value: the span (or log record) that the value is on."""
+    """What a reader gets besides the value: its span (or log record)."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -43,12 +42,12 @@ class Span(Protocol):
 
     @property
     def kind(self) -> str | None:
-        """Its kind, which is settled before any other field is read."""
+        """Its kind, which is read before any other field."""
 
 
 @dataclass(slots=True)
-class Alone:
-    """A span that is nothing but its attributes, for values that are read outside a batch."""
+class BareSpan:
+    """A span with nothing but attributes, for values that are read outside a batch."""
 
     attributes: dict[str, Any] = field(default_factory=dict)
     start_ns: int = 0
@@ -57,27 +56,27 @@ class Alone:
 
 
 @dataclass(slots=True)
-class Found:
-    """A value together with what stays behind in the raw attributes in its stead."""
+class Result:
+    """A value with the references that replace it in the raw attributes."""
 
     value: Any
-    """None: the reader knows that there is nothing to read; later rules are tried all the same."""
+    """None: there is nothing to read; later rules are tried as usual."""
     templates: dict[str, Any] = field(default_factory=dict)
     """Suffix of the attribute name ("" for the attribute itself) → what replaces its value (see lifting)."""
     truncated: bool = False
     flag: str | None = None
-    """What is odd about the value; kept among the span's flags where no rule reads the field."""
+    """What is odd about the value; becomes a flag of the span if no rule can read the field."""
 
 
 Read = Callable[[Any, Span], Any]
-"""Reads a canonical value from a raw one; None passes to the next rule."""
+"""Reads a canonical value from a raw one; after None the next rule is tried."""
 ReadColumn = Callable[[Sequence[Any]], Sequence[Any] | None]
-"""Reads a whole column where all its values are of the usual form; None where one is not, then each is read alone."""
+"""Reads a column whose values all have the usual form; None otherwise, then each value is read alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One way to a canonical field: read `attribute`; a reader that returns None passes to the next rule."""
+    """One source of a canonical field; if its reader returns None, the next rule is tried."""
 
     field: str
     attribute: str
@@ -87,7 +86,7 @@ class Rule:
 
 
 def rules(**fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
-    """Return the rules of a dialect, given by field: each attribute, in order, with its reader or readers."""
+    """Return the rules of a dialect by field: each attribute, in order, with its reader or readers."""
     return tuple(
         Rule(field, attribute, read)
         for field, attributes in fields.items()
@@ -97,27 +96,27 @@ def rules(**fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
 
 
 class Step(NamedTuple):
-    """A rule with its place in the order of all rules."""
+    """A rule with its position in the order of all rules."""
 
     order: int
     rule: Rule
 
 
 class Plan(NamedTuple):
-    """What concerns one set of attribute names: spans of one instrumentation share it."""
+    """The rules for one set of attribute names, which spans of one instrumentation share."""
 
     steps: tuple[Step, ...]
     families: dict[str, list[tuple[str, str]]]
     """Attribute of a rule → (name, suffix) of the family's members."""
     watched: dict[str, list[str]]
-    """Attribute names by what they were watched for (see RuleBook)."""
+    """The watched attribute names (see RuleBook)."""
 
 
 class RuleBook:
-    """All rules of all dialects in one order: kind first, then as the dialects are given.
+    """All rules of all dialects in one order: kind first, then in the order of the dialects.
 
-    `watch` names predicates over attribute names; names that satisfy one are listed in the plan. `whole` names the
-    readers that can read a whole column.
+    `watch` gives predicates over attribute names; the plan lists the names that satisfy one. `column_readers` gives the
+    readers that have a variant for a whole column.
     """
 
     def __init__(
@@ -125,15 +124,16 @@ class RuleBook:
         dialects: Iterable[Sequence[Rule]],
         *,
         watch: Mapping[str, Callable[[str], bool]] | None = None,
-        whole: Mapping[Read, ReadColumn] | None = None,
+        column_readers: Mapping[Read, ReadColumn] | None = None,
     ) -> None:
-        self.whole = whole or {}
+        self.column_readers = column_readers or {}
         self.rules = [rule for dialect in dialects for rule in dialect]
         self.rules.sort(key=lambda rule: rule.field != "kind")
         self._by_attribute: dict[str, list[Step]] = {}
         for order, rule in enumerate(self.rules):
             self._by_attribute.setdefault(rule.attribute, []).append(Step(order, rule))
         self._families = [(name, name.removesuffix("N.")) for name in self._by_attribute if name.endswith(".")]
+        self._prefixes = tuple(prefix for _, prefix in self._families)
         self._watch = watch or {}
         self._plans: dict[tuple[str, ...], Plan] = {}
 
@@ -147,22 +147,26 @@ class RuleBook:
         plan = self._plans.get(names)
         if plan is None:
             plan = self._make_plan(names)
-            if len(self._plans) < _KNOWN_PLANS and sum(map(len, names)) <= _LONGEST_NAMES:
+            if sum(map(len, names)) <= _LONGEST_NAMES:
+                if len(self._plans) >= _KNOWN_PLANS:
+                    self._plans.clear()
                 self._plans[names] = plan
         return plan
 
     def _make_plan(self, names: Iterable[str]) -> Plan:
         families: dict[str, list[tuple[str, str]]] = {}
         for name in names:
+            if not name.startswith(self._prefixes):
+                continue
             for family, prefix in self._families:
                 suffix = name[len(prefix) :]
                 if name.startswith(prefix) and (family == prefix or suffix[:1].isdigit()):
                     families.setdefault(family, []).append((name, suffix))
-        # Attributes that are called as events are here are left out: their readers expect events.
+        # Attributes with the name of an event rule are left out: its reader expects events.
         plain = [name for name in names if not name.startswith("event:")]
         steps = tuple(step for name in (*plain, *families) for step in self._by_attribute.get(name, ()))
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
-        return Plan(steps, families, {label: found for label, found in watched.items() if found})
+        return Plan(steps, families, {label: matches for label, matches in watched.items() if matches})
 
 
 Column = tuple[Sequence[int], Sequence[Any]]
@@ -170,7 +174,7 @@ Column = tuple[Sequence[int], Sequence[Any]]
 
 
 class FieldMapping:
-    """The canonical fields of a batch: values, where each was read, and what replaces raw values that were lifted."""
+    """The canonical fields of a batch: values, their sources, and the references that replace lifted raw values."""
 
     def __init__(self, wire: WireBatch, book: RuleBook) -> None:
         self._wire, self._book = wire, book
@@ -180,34 +184,34 @@ class FieldMapping:
         self._span = _RowView(wire, self.values)
         self.sources: dict[str, list[str | None]] = {}
         self.templates: dict[str, dict[int, Any]] = {}
-        """Attribute → row → what is stored in place of the raw value."""
+        """Attribute → row → the reference that replaces the raw value."""
         self.truncated: set[int] = set()
         self.failed: set[int] = set()
         self.flags: dict[int, list[str]] = {}
-        """Row → what is odd about values that were not read."""
+        """Row → flags of values that could not be read."""
         for name, rules in self._rules().items():
             self._settle(name, rules)
         self._drop_failed()
 
     def column(self, name: str) -> Column:
         """Return the rows that have an attribute, a family of attributes or events, and their values."""
-        found = self._columns.get(name)
-        if found is None:
-            found = self._columns[name] = _unzip(self._cells(name))
-        return found
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = _unzip(self._cells(name))
+        return column
 
     def _rules(self) -> dict[str, list[Rule]]:
         """Return the rules that concern the batch, by field, in their order."""
         events = {event.name for events in self._wire.events.values() for event in events}
-        found = dict(step for _, plan in self.plans for step in plan.steps)
-        found.update(step for name in events for step in self._book.steps_of_event(name))
+        by_order = dict(step for _, plan in self.plans for step in plan.steps)
+        by_order.update(step for name in events for step in self._book.steps_of_event(name))
         by_field: dict[str, list[Rule]] = {}
-        for order in sorted(found):
-            by_field.setdefault(found[order].field, []).append(found[order])
+        for order in sorted(by_order):
+            by_field.setdefault(by_order[order].field, []).append(by_order[order])
         return by_field
 
     def _cells(self, name: str) -> Iterator[Column]:
-        """Yield the column piece by piece."""
+        """Yield the chunks of a column."""
         if name.startswith("event:"):
             yield _events_named(self._wire.events, name.removeprefix("event:"))
         elif name.endswith("."):
@@ -221,38 +225,38 @@ class FieldMapping:
 
     def _settle(self, field: str, rules: Sequence[Rule]) -> None:
         """Fill a field: each rule reads the rows that are still empty."""
-        found: list[Any] = [None] * len(self._wire)
+        column: list[Any] = [None] * len(self._wire)
         sources: list[str | None] = [None] * len(self._wire)
-        flagged: dict[int, str] = {}
+        row_flags: dict[int, str] = {}
         if field == "kind":
-            self.values[field] = found  # readers look at it
+            self.values[field] = column  # for readers of other fields
         for number, rule in enumerate(rules):
             name = rule.attribute
             rows, values = self.column(name)
             if number:
-                rows, values = _empty(found, rows, values)
+                rows, values = _empty(column, rows, values)
             for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
-                if type(result) is Found:
-                    result = self._unpack(name, row, result, flagged)
+                if type(result) is Result:
+                    result = self._unpack(name, row, result, row_flags)
                 if result is not None:
-                    found[row] = result
+                    column[row] = result
                     sources[row] = name
-        self.values[field], self.sources[field] = found, sources
-        self._flag(flagged, found)
+        self.values[field], self.sources[field] = column, sources
+        self._flag(row_flags, column)
         if field in TEXTS:
             for name in dict.fromkeys(rule.attribute for rule in rules):
-                self._lift(field, name, found)
+                self._lift(field, name, column)
 
-    def _flag(self, flagged: Mapping[int, str], found: Sequence[Any]) -> None:
-        for row, flag in flagged.items():
-            if found[row] is None:
+    def _flag(self, row_flags: Mapping[int, str], values: Sequence[Any]) -> None:
+        for row, flag in row_flags.items():
+            if values[row] is None:
                 self.flags.setdefault(row, []).append(flag)
 
     def _results(self, read: Read, rows: Sequence[int], values: Sequence[Any]) -> Sequence[Any]:
-        whole = self._book.whole.get(read)
-        found = whole(values) if whole and values else None
-        if found is not None:
-            return found
+        read_column = self._book.column_readers.get(read)
+        column = read_column(values) if read_column and values else None
+        if column is not None:
+            return column
         span = self._span
         results: list[Any] = []
         for span.row, value in zip(rows, values, strict=True):
@@ -266,18 +270,18 @@ class FieldMapping:
                 results.append(None)
         return results
 
-    def _unpack(self, name: str, row: int, found: Found, flagged: dict[int, str]) -> Any:
-        if found.flag is not None:
-            flagged[row] = found.flag
+    def _unpack(self, name: str, row: int, result: Result, row_flags: dict[int, str]) -> Any:
+        if result.flag is not None:
+            row_flags[row] = result.flag
         prefix = name.removesuffix("N.")
-        for suffix, template in found.templates.items():
+        for suffix, template in result.templates.items():
             self.templates.setdefault(prefix + suffix, {})[row] = template
-        if found.truncated:
+        if result.truncated:
             self.truncated.add(row)
-        return found.value
+        return result.value
 
     def _lift(self, field: str, name: str, texts: Sequence[Any]) -> None:
-        """Reference a text wherever an attribute that could have given it holds exactly the same."""
+        """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""
         reference = {"$lifted": field}
         rows, values = self.column(name)
         same = [row for row, value in zip(rows, values, strict=True) if type(value) is str and value == texts[row]]
@@ -296,24 +300,26 @@ class FieldMapping:
 
 
 class _RowView:
-    """One span of a batch as readers see it: they set `row` before each value.
+    """One span of a batch for readers; `row` is set before each value.
 
-    It does not refer to the mapping, which refers to it: such a cycle would keep every body in memory until Python
-    looks for garbage.
+    It has no reference to the mapping, which refers to it: the cycle would hold every body in memory until the garbage
+    collection.
     """
 
     def __init__(self, wire: WireBatch, values: Mapping[str, Sequence[Any]]) -> None:
         self._wire, self._values = wire, values
-        self._places: dict[int, tuple[Shape, int]] = {}
+        self._positions: dict[int, tuple[Shape, int]] = {}
         self.row = 0
 
     @property
     def attributes(self) -> Mapping[str, Any]:
         """All attributes of the span."""
-        if not self._places:
-            self._places = {row: (shape, at) for shape in self._wire.shapes for at, row in enumerate(shape.rows)}
-        shape, at = self._places[self.row]
-        return {name: column[at] for name, column in shape.attributes.items()}
+        if not self._positions:
+            self._positions = {
+                row: (shape, index) for shape in self._wire.shapes for index, row in enumerate(shape.rows)
+            }
+        shape, index = self._positions[self.row]
+        return {name: column[index] for name, column in shape.attributes.items()}
 
     @property
     def start_ns(self) -> int:
@@ -332,28 +338,29 @@ class _RowView:
         return None if kinds is None else kinds[self.row]
 
 
-def _unzip(pieces: Iterator[Column]) -> Column:
-    """Join the pieces of a column."""
-    found = list(pieces)
-    if len(found) == 1:
-        return found[0]
-    rows = [row for piece, _ in found for row in piece]
-    return rows, [value for _, piece in found for value in piece]
+def _unzip(chunks: Iterator[Column]) -> Column:
+    """Join the chunks of a column."""
+    columns = list(chunks)
+    if len(columns) == 1:
+        return columns[0]
+    rows = [row for chunk, _ in columns for row in chunk]
+    return rows, [value for _, chunk in columns for value in chunk]
 
 
-def _empty(found: Sequence[Any], rows: Sequence[int], values: Sequence[Any]) -> Column:
-    """Return those cells of a column whose row has no value yet."""
-    cells = [cell for cell in zip(rows, values, strict=True) if found[cell[0]] is None]
+def _empty(filled: Sequence[Any], rows: Sequence[int], values: Sequence[Any]) -> Column:
+    """Return the cells of a column whose row has no value yet."""
+    cells = [cell for cell in zip(rows, values, strict=True) if filled[cell[0]] is None]
     return ([row for row, _ in cells], [value for _, value in cells]) if len(cells) < len(rows) else (rows, values)
 
 
 def _events_named(events: Mapping[int, Sequence[WireEvent]], name: str) -> Column:
-    named = {row: [event for event in found if event.name == name] for row, found in events.items()}
-    return [row for row, found in named.items() if found], [found for found in named.values() if found]
+    by_row = {row: [event for event in row_events if event.name == name] for row, row_events in events.items()}
+    matches = {row: row_events for row, row_events in by_row.items() if row_events}
+    return list(matches), list(matches.values())
 
 
 def _gathered(shape: Shape, members: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return a family of attributes as one mapping a row: suffix → value."""
+    """Return a family of attributes as one mapping for each row: suffix → value."""
     suffixes = [suffix for _, suffix in members]
     rows = zip(*(shape.attributes[name] for name, _ in members), strict=True)
     return [dict(zip(suffixes, row, strict=True)) for row in rows]

@@ -1,7 +1,7 @@
-"""Readers that every dialect shares: a raw attribute value in, a canonical value or None out.
+"""The readers that all dialects share: from a raw attribute value to a canonical value, or None.
 
-Values arrive in odd dress: lists as JSON text, booleans as words, numbers as text, texts quoted twice. What cannot be
-read is None, so that the next rule is tried; nothing is ever evaluated as code.
+Senders write lists as JSON text, booleans as words, numbers as text, texts quoted twice. A value that cannot be read is
+None, so that the next rule is tried; nothing is ever evaluated as code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import orjson
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
 from ragpulse_collector.records import Kind
 
+MAX_COUNT, MAX_AMOUNT = 10**12, 1e12
+"""Larger token counts, durations and sums of money are nonsense, and what they add up to would fit no column."""
 KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
 """The kinds by their own names, which most dialects use among others."""
 
@@ -27,7 +29,7 @@ def text(value: Any, _: Span) -> str | None:
 
 
 def unquoted(value: Any, _: Span) -> str | None:
-    """Return a text, out of its JSON quotes where it has some; numbers become text."""
+    """Return a text without its JSON quotes, if any; numbers become text."""
     if type(value) is str and value[:1] == '"':
         value = parsed(value) or value
     if type(value) in (int, float):
@@ -36,11 +38,11 @@ def unquoted(value: Any, _: Span) -> str | None:
 
 
 def count(value: Any, _: Span) -> int | None:
-    """Return a whole number from 0 to 2^63-1, from a number or its text."""
-    if type(value) is int and 0 <= value < 2**63:
+    """Return a whole number from 0 to MAX_COUNT, from a number or its text."""
+    if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
     number_ = number(value, _)
-    if number_ is None or not 0 <= number_ < 2**63 or number_ != int(number_):
+    if number_ is None or not 0 <= number_ <= MAX_COUNT or number_ != int(number_):
         return None
     return int(number_)
 
@@ -58,9 +60,9 @@ def number(value: Any, _: Span) -> float | None:
 
 
 def amount(value: Any, span: Span) -> float | None:
-    """Return a finite number that is not negative (money)."""
-    usd = number(value, span)
-    return usd if usd is not None and usd >= 0 else None
+    """Return a number from 0 to MAX_AMOUNT (money, a duration)."""
+    result = number(value, span)
+    return result if result is not None and 0 <= result <= MAX_AMOUNT else None
 
 
 def seconds(value: Any, span: Span) -> float | None:
@@ -102,7 +104,7 @@ def strings(value: Any, _: Span) -> list[str] | None:
 
 
 def true(value: Any) -> bool:
-    """Tell whether a flag is set, be it a boolean or the word for it."""
+    """Whether a flag is set, as a boolean or as the word `true`."""
     return value is True or (type(value) is str and value.lower() == "true")
 
 
@@ -114,12 +116,12 @@ def json_object(value: Any, _: Span) -> str | None:
 
 def gathered(members: Any, _: Span) -> str | None:
     """Return a family of attributes ({suffix: value}) as one JSON object."""
-    kept = {suffix: value for suffix, value in members.items() if value is not None and value != ""}
-    return dumped(kept) if kept else None
+    values = {suffix: value for suffix, value in members.items() if value is not None and value != ""}
+    return dumped(values) if values else None
 
 
 def parsed(value: Any, *, otherwise: Any = None) -> Any:
-    """Return what a JSON text says; structured values pass unchanged, anything else is `otherwise`."""
+    """Return the value of a JSON text; structured values pass unchanged, anything else is `otherwise`."""
     if type(value) is str:
         try:
             return orjson.loads(value)
@@ -129,7 +131,7 @@ def parsed(value: Any, *, otherwise: Any = None) -> Any:
 
 
 def dumped(value: Any) -> str | None:
-    """Return JSON text, or None for what JSON cannot say (nesting beyond 250 levels)."""
+    """Return JSON text, or None for a value that JSON cannot express (nesting beyond 250 levels)."""
     try:
         return orjson.dumps(value, default=str).decode()
     except TypeError:
@@ -140,9 +142,9 @@ def one_of(kinds: Mapping[str, str]) -> Read:
     """Make a reader of a closed vocabulary, blind to case and to extra quotes; unknown words are None."""
 
     def read(value: Any, span: Span) -> str | None:
-        known = kinds.get(value) if type(value) is str else None
-        if known is not None:
-            return known
+        kind = kinds.get(value) if type(value) is str else None
+        if kind is not None:
+            return kind
         word = unquoted(value, span)
         return kinds.get(word.lower()) if word else None
 
@@ -153,19 +155,19 @@ def member(name: str, read: Read) -> Read:
     """Make a reader of one member of a JSON object; dots go deeper."""
 
     def read_member(value: Any, span: Span) -> Any:
-        found = reach(parsed(value), name.split("."))
-        return None if found is None else read(found, span)
+        part = reach(parsed(value), name.split("."))
+        return None if part is None else read(part, span)
 
     return read_member
 
 
 def members(names: Iterable[str], read: Read) -> Read:
-    """Make a reader of the first of several members of a JSON object that can be read."""
+    """Make a reader of the first readable one of several members of a JSON object."""
     readers: list[Callable[[Any, Span], Any]] = [member(name, read) for name in names]
 
     def read_members(value: Any, span: Span) -> Any:
         mapping = parsed(value)
-        return next((found for reader in readers if (found := reader(mapping, span)) is not None), None)
+        return next((result for reader in readers if (result := reader(mapping, span)) is not None), None)
 
     return read_members
 
@@ -178,31 +180,33 @@ def reach(value: Any, path: Iterable[str]) -> Any:
 
 
 def texts(column: Sequence[Any]) -> Sequence[Any] | None:
-    """Return a column of non-empty texts as it is, None where a value is anything else."""
+    """Return a column of non-empty texts as it is, None if a value is anything else."""
     return column if set(map(type, column)) == {str} and all(column) else None
 
 
 def _unquoted_texts(column: Sequence[Any]) -> Sequence[Any] | None:
-    found = texts(column)
-    return found if found and '"' not in map(_first, found) else None
+    plain_texts = texts(column)
+    return plain_texts if plain_texts and '"' not in map(_first, plain_texts) else None
 
 
 def _counts(column: Sequence[Any]) -> Sequence[Any] | None:
-    usual = set(map(type, column)) == {int} and min(column) >= 0 and max(column) < 2**63
-    return column if usual else None
+    are_counts = set(map(type, column)) == {int} and min(column) >= 0 and max(column) <= MAX_COUNT
+    return column if are_counts else None
 
 
 def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
-    usual = set(map(type, column)) == {float} and all(map(math.isfinite, column)) and min(column) >= 0
-    return [value * 1000.0 for value in column] if usual else None
+    are_seconds = set(map(type, column)) == {float} and all(map(math.isfinite, column))
+    if not are_seconds or min(column) < 0 or max(column) > MAX_AMOUNT:
+        return None
+    return [value * 1000.0 for value in column]
 
 
 _first = itemgetter(0)
 
-WHOLE_COLUMNS: dict[Read, ReadColumn] = {
+COLUMN_READERS: dict[Read, ReadColumn] = {
     text: texts,
     unquoted: _unquoted_texts,
     count: _counts,
     seconds: _durations,
 }
-"""Readers of whole columns where all values are as they should be; None where one is not, then each is read alone."""
+"""The column variants of readers."""

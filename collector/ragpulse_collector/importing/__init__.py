@@ -1,9 +1,9 @@
-"""Move in: read traces and feedback from another tool, send them to the collector as OTLP.
+"""Imports traces and feedback from another tool, and sends them to the collector as OTLP.
 
     phoenix | mlflow | jsonl | langfuse  ─▶ pages of OTLP spans ─▶ POST /v1/traces ─▶ the dialects map them as usual
 
-A score becomes attributes of the span that it belongs to (`annotations.N.annotation.*` of OpenInference). The collector
-stores a span id once, so an import that was killed is started again and leaves nothing twice.
+A score becomes attributes of its span (`annotations.N.annotation.*` of OpenInference). The collector stores a span
+once, so an import that was killed can start again and stores nothing twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Feedback(NamedTuple):
 
 @dataclass
 class Moved:
-    """What an import has read and sent so far."""
+    """The counts of an import."""
 
     spans: int = 0
     scores: int = 0
@@ -55,8 +55,8 @@ class Moved:
 
 
 def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
-    """Send each page and yield the counts so far; raises ClientError where the collector refuses."""
-    moved = Moved()
+    """Send each page and yield the counts so far; raises ClientError if the collector refuses."""
+    totals = Moved()
     for page in pages:
         request = ExportTraceServiceRequest()
         resource = request.resource_spans.add()
@@ -65,15 +65,15 @@ def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
         answer = client.request(
             "POST", "/v1/traces", body=request.SerializeToString(), content_type=PROTOBUF, accept=PROTOBUF
         )
-        moved.rejected += ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans
-        moved.spans += len(page.spans)
+        totals.rejected += ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans
+        totals.spans += len(page.spans)
         for span in page.spans:
-            moved.traces.add(span.trace_id)
-            for one in span.attributes:
-                moved.scores += one.key.endswith(".annotation.name")
-                if one.key == "session.id":
-                    moved.sessions.add(one.value.string_value)
-        yield moved
+            totals.traces.add(span.trace_id)
+            for pair in span.attributes:
+                totals.scores += pair.key.endswith(".annotation.name")
+                if pair.key == "session.id":
+                    totals.sessions.add(pair.value.string_value)
+        yield totals
 
 
 def attribute(key: str, value: float | str | bool) -> KeyValue:
@@ -86,13 +86,13 @@ def attribute(key: str, value: float | str | bool) -> KeyValue:
     return KeyValue(key=key, value=kinds.get(type(value), lambda: AnyValue(string_value=str(value)))())
 
 
-def annotate(span: Span, given: Iterable[Feedback], *, of_trace: bool = False) -> None:
+def annotate(span: Span, feedback: Iterable[Feedback], *, of_trace: bool = False) -> None:
     """Write scores onto a span; with `of_trace` they belong to the whole trace."""
-    for number, one in enumerate(given):
-        said = {"name": one.name, "score": one.score, "label": one.label, "explanation": one.explanation}
+    for number, score in enumerate(feedback):
+        values = {"name": score.name, "score": score.score, "label": score.label, "explanation": score.explanation}
         prefix = f"{'trace.' if of_trace else ''}annotations.{number}.annotation."
         span.attributes.extend(
             attribute(prefix + key, value)
-            for key, value in {**said, "annotator_kind": "HUMAN" if one.human else "CODE"}.items()
+            for key, value in {**values, "annotator_kind": "HUMAN" if score.human else "CODE"}.items()
             if value is not None
         )

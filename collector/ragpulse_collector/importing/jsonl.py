@@ -77,8 +77,8 @@ def _answer(path: Path, number: int, line: str) -> Answer:
         return Answer.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path}:{number}: {f'{place}: ' if place else ''}{first['msg']}") from error
+        field = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{path}:{number}: {f'{field}: ' if field else ''}{first['msg']}") from error
 
 
 def _span(answer: Answer, digest: bytes) -> Span:
@@ -91,11 +91,11 @@ def _span(answer: Answer, digest: bytes) -> Span:
         start_time_unix_nano=start,
         end_time_unix_nano=start + int(timedelta(milliseconds=answer.latency_ms) / timedelta(microseconds=1)) * 1000,
     )
-    known = {key: getattr(answer, name) for name, key in ATTRIBUTES.items()}
-    contexts = [{"content": one} if isinstance(one, str) else one for one in answer.contexts]
+    values = {key: getattr(answer, name) for name, key in ATTRIBUTES.items()}
+    contexts = [{"content": item} if isinstance(item, str) else item for item in answer.contexts]
     documents = {"gen_ai.retrieval.documents": json.dumps(contexts)} if contexts else {}
-    for key, value in {"ragpulse.span.kind": "rag", **known, **documents}.items():
+    for key, value in {"ragpulse.span.kind": "rag", **values, **documents}.items():
         if value is not None:
             span.attributes.append(attribute(key, value))
-    annotate(span, (Feedback(one.name, one.score, one.label, one.comment, one.human) for one in answer.scores))
+    annotate(span, (Feedback(item.name, item.score, item.label, item.comment, item.human) for item in answer.scores))
     return span

@@ -25,19 +25,19 @@ ATTRIBUTES = {
     "cost_details": OBSERVATION + "cost_details", "session_id": "session.id", "user_id": "user.id",
     "prompt_name": OBSERVATION + "prompt.name", "prompt_version": OBSERVATION + "prompt.version",
 }  # fmt: skip
-Given = Mapping[tuple[str | None, str | None], list[Feedback]]
+FeedbackById = Mapping[tuple[str | None, str | None], list[Feedback]]
 
 
 def pages(folder: Path, since: datetime) -> Iterator[Page]:
     """Yield the observations that began since then; raises ValueError that names the file and the line."""
-    given = _feedback(folder)
+    feedback = _feedback(folder)
     spans: list[Span] = []
-    for place, row in _rows(folder, "observations_v2"):
+    for location, row in _rows(folder, "observations_v2"):
         try:
             if _instant(row["start_time"]) >= since:
-                spans.append(_span(row, given))
+                spans.append(_span(row, feedback))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{place}: no observation of Langfuse: {error}") from error
+            raise ValueError(f"{location}: no observation of Langfuse: {error}") from error
         if len(spans) >= PAGE:
             yield Page("langfuse", spans)
             spans = []
@@ -58,20 +58,20 @@ def _rows(folder: Path, table: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     raise ValueError(f"{file}:{number}: not JSON: {error}") from error
 
 
-def _feedback(folder: Path) -> Given:
-    found = defaultdict(list)
-    for place, row in _rows(folder, "scores"):
+def _feedback(folder: Path) -> FeedbackById:
+    feedback = defaultdict(list)
+    for location, row in _rows(folder, "scores"):
         if "name" not in row:
-            raise ValueError(f"{place}: no score of Langfuse: it has no name")
+            raise ValueError(f"{location}: no score of Langfuse: it has no name")
         is_text = row.get("data_type") in ("CATEGORICAL", "TEXT")
         score = None if is_text or row.get("value") is None else float(row["value"])
         label = row.get("string_value") if is_text else None
-        one = Feedback(row["name"], score, label, row.get("comment"), row.get("source") == "ANNOTATION")
-        found[row.get("trace_id"), row.get("observation_id")].append(one)
-    return found
+        record = Feedback(row["name"], score, label, row.get("comment"), row.get("source") == "ANNOTATION")
+        feedback[row.get("trace_id"), row.get("observation_id")].append(record)
+    return feedback
 
 
-def _span(row: Mapping[str, Any], given: Given) -> Span:
+def _span(row: Mapping[str, Any], feedback: FeedbackById) -> Span:
     parent = row.get("parent_observation_id")
     start = row["start_time"]
     span = Span(
@@ -86,9 +86,9 @@ def _span(row: Mapping[str, Any], given: Given) -> Span:
     for name, key in ATTRIBUTES.items():
         if (value := row.get(name)) not in (None, "", {}):
             span.attributes.append(attribute(key, value if isinstance(value, str) else json.dumps(value)))
-    annotate(span, given.get((row["trace_id"], row["id"]), ()))
+    annotate(span, feedback.get((row["trace_id"], row["id"]), ()))
     if not parent:
-        annotate(span, given.get((row["trace_id"], None), ()), of_trace=True)
+        annotate(span, feedback.get((row["trace_id"], None), ()), of_trace=True)
     return span
 
 
@@ -102,8 +102,8 @@ def _id(text: str, size: int) -> bytes:
 
 
 def _instant(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _nanoseconds(text: str) -> int:

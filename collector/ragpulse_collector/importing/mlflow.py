@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,11 +22,13 @@ CONTEXT = {"mlflow.trace.session": "session.id", "mlflow.trace.user": "user.id"}
 
 def pages(peer: Client, since: datetime) -> Iterator[Page]:
     """Yield the spans of all experiments' traces that began since then; an experiment becomes the service."""
-    for experiment in _listed(peer, "/api/2.0/mlflow/experiments/search", "experiments", {"max_results": PAGE}):
-        place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment["experiment_id"]}}
-        wanted = {"filter": f"timestamp_ms >= {int(since.timestamp() * 1000)}", "max_results": PAGE}
-        found = _pages(peer, "/api/3.0/mlflow/traces/search", "traces", {"locations": [place], **wanted})
-        for infos in found:
+    for experiment in chain.from_iterable(
+        _pages(peer, "/api/2.0/mlflow/experiments/search", "experiments", {"max_results": PAGE})
+    ):
+        location = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment["experiment_id"]}}
+        condition = {"filter": f"timestamp_ms >= {int(since.timestamp() * 1000)}", "max_results": PAGE}
+        results = _pages(peer, "/api/3.0/mlflow/traces/search", "traces", {"locations": [location], **condition})
+        for infos in results:
             query = urlencode({"trace_ids": [info["trace_id"] for info in infos]}, doseq=True)
             answer = json.loads(peer.request("GET", f"/api/3.0/mlflow/traces/batchGet?{query}"))
             yield Page(experiment["name"], [span for trace in answer.get("traces", ()) for span in _spans(trace)])
@@ -34,42 +37,37 @@ def pages(peer: Client, since: datetime) -> Iterator[Page]:
 def _spans(trace: dict[str, Any]) -> list[Span]:
     """Return the spans of a trace; what MLflow keeps beside them is written onto the span that it belongs to."""
     info = trace["trace_info"]
-    spans = [json_format.ParseDict(one, Span(), ignore_unknown_fields=True) for one in trace.get("spans", ())]
-    given = defaultdict(list)
-    for one in info.get("assessments", ()):
-        if "feedback" in one:
-            given[one.get("span_id") or None].append(_feedback(one))
+    spans = [json_format.ParseDict(item, Span(), ignore_unknown_fields=True) for item in trace.get("spans", ())]
+    feedback = defaultdict(list)
+    for item in info.get("assessments", ()):
+        if "feedback" in item:
+            feedback[item.get("span_id") or None].append(_feedback(item))
     for span in spans:
-        annotate(span, given.get(span.span_id.hex(), ()))
+        annotate(span, feedback.get(span.span_id.hex(), ()))
         if not span.parent_span_id:
-            annotate(span, given.get(None, ()), of_trace=True)
-            about = info.get("trace_metadata", {})
-            span.attributes.extend(attribute(key, about[name]) for name, key in CONTEXT.items() if name in about)
+            annotate(span, feedback.get(None, ()), of_trace=True)
+            metadata = info.get("trace_metadata", {})
+            span.attributes.extend(attribute(key, metadata[name]) for name, key in CONTEXT.items() if name in metadata)
     return spans
 
 
-def _feedback(one: dict[str, Any]) -> Feedback:
-    value = one["feedback"].get("value")
+def _feedback(assessment: dict[str, Any]) -> Feedback:
+    value = assessment["feedback"].get("value")
     is_number = isinstance(value, int | float)
     return Feedback(
-        one["assessment_name"],
+        assessment["assessment_name"],
         score=float(value) if is_number else None,
         label=None if is_number or value is None else value if isinstance(value, str) else json.dumps(value),
-        explanation=one.get("rationale"),
-        human=one.get("source", {}).get("source_type") == "HUMAN",
+        explanation=assessment.get("rationale"),
+        human=assessment.get("source", {}).get("source_type") == "HUMAN",
     )
-
-
-def _listed(peer: Client, path: str, key: str, body: dict[str, Any]) -> Iterator[Any]:
-    for page in _pages(peer, path, key, body):
-        yield from page
 
 
 def _pages(peer: Client, path: str, key: str, body: dict[str, Any]) -> Iterator[list[Any]]:
     token = None
     while True:
-        given = body | ({"page_token": token} if token else {})
-        answer = json.loads(peer.request("POST", path, body=given))
+        request = body | ({"page_token": token} if token else {})
+        answer = json.loads(peer.request("POST", path, body=request))
         if answer.get(key):
             yield answer[key]
         token = answer.get("next_page_token")

@@ -1,4 +1,4 @@
-"""What receivers of both protocols share: limits, inflating, a budget for bodies in flight, parsing, answers."""
+"""The common part of the HTTP and gRPC receivers: limits, inflating, bytes in flight, parsing, answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal
 
 import anyio
@@ -30,30 +29,30 @@ from ragpulse_collector.records import DecodeError, RawBody, Receipt
 MIB = 1024 * 1024
 ENCODINGS = ("gzip", "x-gzip", "deflate")
 _PIECE = _CHUNK = 1 * MIB
-"""How much goes in and comes out at a time: between two of them Python's lock must be had again."""
-_KEPT = 4 * MIB
-"""Bodies beyond this are measured to their end before any more of them is kept, so that a bomb costs no more memory."""
-_ON_THE_LOOP = 64 * 1024
-"""Compressed bodies up to this are inflated at once: a thread's wake-up would cost more."""
+"""Bytes that zlib reads and returns at a time: between two calls it must acquire Python's lock again."""
+_FIRST_PASS = 4 * MIB
+"""A larger body is inflated twice, first only to measure it, so that a bomb needs no more memory than this."""
+_INLINE_BYTES = 64 * 1024
+"""Compressed bodies up to this size are inflated on the event loop: waking a thread costs more."""
 _MAX_MEMBERS = 64
-"""A gzip file may be several in a row; nobody sends that many but to keep us busy."""
+"""A gzip body may have several members; more than this is an attack."""
 
 
 async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, inflaters: anyio.CapacityLimiter) -> bytes:
-    """Inflate like `inflate`, big bodies on a thread; the bytes of the compressed body are given back."""
+    """Inflate like `inflate`, large bodies on a thread; then gives back the bytes of the compressed body."""
     inflated: bytes | Refusal
-    if len(body) <= _ON_THE_LOOP:
+    if len(body) <= _INLINE_BYTES:
         inflated = inflate(body, encoding, ticket)
     else:
-        inflated = await anyio.to_thread.run_sync(_outcome, body, encoding, ticket, limiter=inflaters)
+        inflated = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=inflaters)
         if isinstance(inflated, Refusal):
             raise Refusal(inflated.status, inflated.message, retry_after_s=inflated.retry_after_s)
     ticket.give_back(len(body))
     return inflated
 
 
-def _outcome(body: bytes, encoding: str, ticket: Ticket) -> bytes | Refusal:
-    """Return a refusal instead of raising it: through a future it would keep the body until garbage is collected."""
+def _inflate_or_refusal(body: bytes, encoding: str, ticket: Ticket) -> bytes | Refusal:
+    """Return a refusal instead of raising it: in a future it would hold the body until the garbage collection."""
     try:
         return inflate(body, encoding, ticket)
     except Refusal as refusal:
@@ -62,19 +61,19 @@ def _outcome(body: bytes, encoding: str, ticket: Ticket) -> bytes | Refusal:
 
 def inflate(body: bytes, encoding: str, ticket: Ticket) -> bytes:
     """Return the inflated body; raises Refusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     total = 0
     for chunk in _chunks(body, encoding):
         total += len(chunk)
         if total > ticket.limits.max_body_bytes:
-            kept.clear()  # the traceback keeps this frame alive for a while
+            chunks.clear()  # the traceback holds this frame for a while
             raise Refusal(413, f"the body inflates to more than {ticket.limits.max_body_bytes} bytes")
-        if total <= _KEPT:
-            kept.append(chunk)
+        if total <= _FIRST_PASS:
+            chunks.append(chunk)
     ticket.take(total)
-    if total > _KEPT:
-        kept = list(_chunks(body, encoding))
-    return b"".join(kept)  # of a single chunk no copy is made
+    if total > _FIRST_PASS:
+        chunks = list(_chunks(body, encoding))
+    return b"".join(chunks)  # of a single chunk no copy is made
 
 
 def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
@@ -99,7 +98,7 @@ def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _window(body: bytes, encoding: str) -> int:
-    """Return zlib's window setting; `deflate` means zlib by the standard and bare deflate from some senders."""
+    """Return zlib's window setting; `deflate` means zlib in the standard, and raw deflate from some senders."""
     if encoding != "deflate":
         return 16 + zlib.MAX_WBITS
     zlib_header = len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] * 256 + body[1]) % 31 == 0
@@ -132,7 +131,7 @@ _REJECTED: dict[Signal, tuple[str, str]] = {
 _CODES = {400: 3, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
 """HTTP code → google.rpc.Code."""
 OTHER_SERVICES = "(other services)"
-_MOST_SERVICES = 100
+_MAX_SERVICES = 100
 _log = logging.getLogger(__name__)
 
 
@@ -141,17 +140,17 @@ class Limits:
     """How much a sender may ask of the receiver."""
 
     max_body_bytes: int = 64 * MIB
-    """Cap of one request body, before and after inflating; beyond it the request is refused for good."""
+    """The most bytes of one body, before and after inflating; a larger one is refused for good."""
     max_in_flight_bytes: int = 128 * MIB
-    """All bodies being read, inflated or waiting for the disk; beyond it requests are to come again."""
+    """The most bytes of all bodies that are read, inflated or written; beyond it the sender should retry."""
     body_timeout_s: float = 30.0
-    """A sender slower than this with one body is cut off."""
+    """The time within which a body must arrive."""
     retry_after_s: int = 1
-    """OpenTelemetry's Python exporters drop a batch when asked to wait for ten seconds: stay far below."""
+    """OpenTelemetry's Python exporters drop a batch if this is ten seconds or more."""
 
 
 class Refusal(Exception):
-    """A request that is answered with an error; `status` is the HTTP code."""
+    """Answers a request with an error; `status` is the HTTP code."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -162,25 +161,25 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Counters:
-    """What was received since the start; read by the API's status."""
+    """Counts of what was received since the start, for `GET status`."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """(signal, HTTP code) → requests; gRPC requests count under the HTTP code of the same meaning."""
     body_bytes: int = 0
-    """Inflated bytes of the bodies that were taken."""
+    """Inflated bytes of accepted bodies."""
     rejected: int = 0
-    """Spans and log records refused inside bodies that were taken."""
+    """Spans and log records refused inside accepted bodies."""
     duplicates: int = 0
     """Spans that had been stored before."""
     unmapped: int = 0
     """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
     logs: int = 0
-    """Log records whose content or score was kept."""
+    """Log records whose content or score was stored."""
     not_stored: dict[str, Counter[str]] = field(default_factory=dict)
     """Signal → service → metrics, or ordinary log records: accepted, counted, not stored."""
 
     def taken(self, signal: str, size: int, receipt: Receipt) -> None:
-        """Count a body that was taken."""
+        """Count an accepted body."""
         self.requests[signal, 200] += 1
         self.body_bytes += size
         self.rejected += receipt.rejected
@@ -192,15 +191,15 @@ class Counters:
             self._count_only(signal, service, count)
 
     def _count_only(self, signal: str, service: str, count: int) -> None:
-        """Count what is not stored, and say so once for each service."""
-        found = self.not_stored.setdefault(signal, Counter())
-        if service not in found:
-            if len(found) >= _MOST_SERVICES:
+        """Count what is not stored, and log it once for each service."""
+        counts = self.not_stored.setdefault(signal, Counter())
+        if service not in counts:
+            if len(counts) >= _MAX_SERVICES:
                 service = OTHER_SERVICES
             else:
-                what = "metrics" if signal == "metrics" else "log records that are no GenAI events"
-                _log.warning("service %s sends %s: they are accepted and counted, not stored", service, what)
-        found[service] += count
+                content = "metrics" if signal == "metrics" else "log records that are no GenAI events"
+                _log.warning("service %r sends %s: they are accepted and counted, not stored", service, content)
+        counts[service] += count
 
     def refused(self, signal: str, status: int) -> None:
         """Count a request that was answered with an error."""
@@ -208,7 +207,7 @@ class Counters:
 
 
 class Flight:
-    """The one budget for all bodies in flight; any thread may take from it."""
+    """The budget for all bodies in flight; any thread may use it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -217,19 +216,19 @@ class Flight:
 
     @property
     def taken(self) -> int:
-        """Bytes held at this moment."""
+        """Bytes in flight now."""
         return self._taken
 
     def board(self) -> Ticket:
-        """Return an empty share of the budget, given back at the end of its `with` block."""
+        """Return an empty share of the budget, which is given back at the end of its `with` block."""
         return Ticket(self)
 
-    def change(self, by: int) -> None:
+    def change(self, size: int) -> None:
         """Take bytes (or give them back); raises Refusal 503 when the budget is used up."""
         with self._lock:
-            if by > 0 and self._taken + by > self.limits.max_in_flight_bytes:
+            if size > 0 and self._taken + size > self.limits.max_in_flight_bytes:
                 raise Refusal(503, "too many bytes in flight, come again", retry_after_s=self.limits.retry_after_s)
-            self._taken += by
+            self._taken += size
 
 
 class Ticket:
@@ -245,14 +244,14 @@ class Ticket:
         self._taken += size
 
     def give_back(self, size: int) -> None:
-        """Give bytes back that are no longer held."""
+        """Give back bytes that are no longer needed."""
         self._flight.change(-size)
         self._taken -= size
 
     def __enter__(self) -> Ticket:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back(self._taken)
 
 
@@ -280,19 +279,18 @@ Submit = Callable[[RawBody], Future[Receipt]]
 async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
     """Return the receipt once the body's content is on disk; metrics are only checked, in a thread.
 
-    Raises Refusal: 400 for what cannot be decoded; 503 for everything that is not the sender's fault, whether the store
-    says when to come again (`retry_after_s` on its exception) or failed in a way nobody foresaw.
+    Raises Refusal: 400 for a body that cannot be decoded; 503 for everything else, which is not the sender's fault.
 
     The store's exceptions lose their traceback here: futures refer to them in cycles, and the traceback to the body.
     """
     try:
         if body.signal == "metrics":
             return Receipt(not_stored=await asyncio.to_thread(count_metrics, body))
-        # Shielded: a sender that leaves must not cancel what is being written.
+        # Shielded: a sender that disconnects must not cancel the write.
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:
         raise Refusal(400, str(error)) from error.with_traceback(None)
-    except Exception as error:  # noqa: BLE001 - at this boundary a failure is ours, so the sender keeps its batch
+    except Exception as error:  # noqa: BLE001 - the boundary: after a failure of ours the sender retries its batch
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
             raise Refusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)
@@ -302,7 +300,7 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
 
 
 def success(signal: Signal, content_type: ContentType, receipt: Receipt) -> bytes:
-    """Return an Export…ServiceResponse; partial success is set only where there is something to say."""
+    """Return an Export…ServiceResponse; partial success is set only with a rejection or a message."""
     partial = bool(receipt.rejected or receipt.message)
     if content_type == JSON:
         members = {_REJECTED[signal][1]: str(receipt.rejected), "errorMessage": receipt.message or ""}
@@ -315,7 +313,7 @@ def success(signal: Signal, content_type: ContentType, receipt: Receipt) -> byte
 
 
 def failure(status: int, message: str, content_type: ContentType) -> bytes:
-    """Return a google.rpc.Status for an HTTP code; 400 says in its details that the body is at fault."""
+    """Return a google.rpc.Status for an HTTP code; the details of a 400 name the body."""
     code = _CODES.get(status, 2)
     if content_type == JSON:
         violation = {"field": "body", "description": message}

@@ -1,6 +1,6 @@
 """OTLP JSON to wire shapes: orjson and a hand walker.
 
-Protobuf's own JSON reader is no use here: it takes hex ids for base64 and is five times slower. Keys are lowerCamelCase
+Protobuf's own JSON reader does not fit: it reads hex ids as base64 and is five times slower. Keys are lowerCamelCase
 only, unknown fields are ignored, null means absent, 64-bit integers may be text or numbers, enums are integers.
 """
 
@@ -36,16 +36,16 @@ Message = dict[str, Any]
 _SURROGATE = re.compile(
     rb"(\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-"""Half of an emoji, which JavaScript writes where a text was cut. Group 1 looks similar and stays: other escapes
+"""Half of a surrogate pair, which JavaScript writes where it cut a text. Group 1 matches what stays: other escapes
 and whole pairs."""
 _HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
 
 def spans(body: bytes) -> tuple[list[WireBatch], int]:
-    """Return the spans of a JSON ExportTraceServiceRequest, a batch a scope, and how many had no valid ids.
+    """Return the spans of a JSON ExportTraceServiceRequest, one batch for each scope, and how many had invalid ids.
 
-    Raises DecodeError wherever the walk meets nonsense.
+    Raises DecodeError.
     """
     batches = []
     rejected = 0
@@ -53,8 +53,8 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
         resource = _attributes(_message(resource_spans, "resource"))
         for scope_spans in _messages(resource_spans, "scopeSpans"):
             rows = WireRows(_scope(resource, scope_spans))
-            found = _messages(scope_spans, "spans")
-            rejected += len(found) - sum([_add_span(rows, span) for span in found])
+            messages = _messages(scope_spans, "spans")
+            rejected += len(messages) - sum([_add_span(rows, span) for span in messages])
             batches.append(rows.batch())
     return batches, rejected
 
@@ -71,11 +71,11 @@ def logs(body: bytes) -> Iterator[WireLog]:
 
 def metrics(body: bytes) -> dict[str, int]:
     """Return the number of metrics of each service in a JSON ExportMetricsServiceRequest; raises DecodeError."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for resource in _messages(_load(body), "resourceMetrics"):
         service = service_name(_attributes(_message(resource, "resource")))
-        found[service] += sum(len(_messages(scope, "metrics")) for scope in _messages(resource, "scopeMetrics"))
-    return found
+        counts[service] += sum(len(_messages(scope, "metrics")) for scope in _messages(resource, "scopeMetrics"))
+    return counts
 
 
 def _load(body: bytes) -> Message:
@@ -101,7 +101,7 @@ def _scope(resource: Attributes, envelope: Message) -> Scope:
 
 
 def _add_span(rows: WireRows, span: Message) -> bool:
-    """Add a span; returns False where its ids are none."""
+    """Add a span; returns False if its ids are invalid."""
     status = _message(span, "status")
     _integer(span, "kind", 2**31)
     trace_id, span_id, parent = (_id(span, key) for key in ("traceId", "spanId", "parentSpanId"))
@@ -169,13 +169,13 @@ def _text(parent: Message, key: str) -> str:
 
 
 def _id(parent: Message, key: str) -> bytes:
-    """Return an id; what is no hex is no id."""
+    """Return an id, empty if it is not hex."""
     text = _text(parent, key)
     return bytes.fromhex(text) if len(text) % 2 == 0 and _HEX.fullmatch(text) else b""
 
 
 def _integer(parent: Message, key: str, limit: int = 2**64) -> int:
-    """Return an unsigned integer below `limit`; enum names, which OTLP forbids, are no integers."""
+    """Return an unsigned integer below `limit`; OTLP forbids the names of enums."""
     value = parent.get(key)
     if value is None:
         return 0

@@ -1,7 +1,7 @@
-"""OTLP protobuf to batches. Walking attributes in Python is what receiving costs, so each is touched once.
+"""OTLP protobuf to batches. Most of the cost of receiving is the walk over attributes, so each is read once.
 
-A span's attributes are taken from the parser as bytes: most repeat within a body, and one look into a dict answers
-those; a plain text is cut out of its bytes. Everything else goes through OpenTelemetry's own message, one by one.
+The parser returns a span's attributes as bytes. Most repeat within a body and come from a cache; a plain text is cut
+out of its bytes. OpenTelemetry's own message reads all others, one by one.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from ragpulse_collector.otlp.wire import (
 )
 from ragpulse_collector.records import DecodeError
 
-_KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
-"""How many short attributes are remembered by their bytes, and what is short."""
+_CACHE_SIZE, _MAX_PAIR_BYTES = 8192, 96
+"""How many attributes are cached by their bytes, and up to which size."""
 
 
 def spans(body: bytes) -> tuple[list[WireBatch], int]:
-    """Return the spans of an ExportTraceServiceRequest, a batch a scope, and how many had no valid ids.
+    """Return the spans of an ExportTraceServiceRequest, one batch for each scope, and how many had invalid ids.
 
     Raises DecodeError.
     """
@@ -55,9 +55,9 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
             resource = _attributes(resource_spans.resource.attributes)
             for scope_spans in resource_spans.scope_spans:
                 scope = Scope(resource, scope_spans.scope.name, scope_spans.scope.version)
-                found = list(filter(_has_ids, scope_spans.spans))
-                rejected += len(scope_spans.spans) - len(found)
-                batches.append(_batch(found, scope))
+                valid = list(filter(_has_ids, scope_spans.spans))
+                rejected += len(scope_spans.spans) - len(valid)
+                batches.append(_batch(valid, scope))
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
     return batches, rejected
@@ -75,11 +75,11 @@ def logs(body: bytes) -> Iterator[WireLog]:
 
 def metrics(body: bytes) -> dict[str, int]:
     """Return the number of metrics of each service in an ExportMetricsServiceRequest; raises DecodeError."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for resource in _message(ExportMetricsServiceRequest, body).resource_metrics:
         service = service_name(_attributes(resource.resource.attributes))
-        found[service] += sum(len(scope.metrics) for scope in resource.scope_metrics)
-    return found
+        counts[service] += sum(len(scope.metrics) for scope in resource.scope_metrics)
+    return counts
 
 
 def _message(request_type: Any, body: bytes) -> Any:
@@ -100,21 +100,21 @@ def _has_ids(span: Any) -> bool:
     return is_trace_id(span.trace_id) and is_span_id(span.span_id)
 
 
-def _batch(found: Sequence[Any], scope: Scope) -> WireBatch:
+def _batch(spans: Sequence[Any], scope: Scope) -> WireBatch:
     """Return the spans of one scope by column."""
-    trace_ids, span_ids, parents, names, starts, ends = (list(map(field, found)) for field in _SPAN_FIELDS)
+    trace_ids, span_ids, parents, names, starts, ends = (list(map(field, spans)) for field in _SPAN_FIELDS)
     batch = WireBatch(
         scope=scope, trace_ids=trace_ids, span_ids=span_ids,
         parent_span_ids=[parent if is_span_id(parent) else None for parent in parents],
-        names=names, start_ns=starts, end_ns=ends, shapes=_shapes([span.attributes[:] for span in found]),
+        names=names, start_ns=starts, end_ns=ends, shapes=_shapes([span.attributes[:] for span in spans]),
     )  # fmt: skip
-    for row, span in enumerate(found):
+    for row, span in enumerate(spans):
         _add_sparse(batch, row, span)
     return batch
 
 
 def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
-    """Add what few spans have."""
+    """Add the fields that few spans have."""
     if span.HasField("status"):
         batch.status_codes[row] = span.status.code
         if span.status.message:
@@ -125,12 +125,12 @@ def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
         batch.dropped_attributes[row] = span.dropped_attributes_count
     if span.events:
         batch.events[row] = [
-            WireEvent(event.name, event.time_unix_nano, dict(map(_KNOWN.__getitem__, event.attributes)))
+            WireEvent(event.name, event.time_unix_nano, dict(map(_PAIRS.__getitem__, event.attributes)))
             for event in span.events
         ]
     if span.links:
         batch.links[row] = [
-            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_KNOWN.__getitem__, link.attributes)))
+            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_PAIRS.__getitem__, link.attributes)))
             for link in span.links
         ]
 
@@ -144,7 +144,7 @@ def _shapes(pairs: Sequence[Sequence[bytes]]) -> list[Shape]:
 
 
 def _shapes_of_one_length(rows: list[int], pairs: Sequence[Sequence[bytes]]) -> Iterator[Shape]:
-    """Mostly the names are the same; only where they are not is each span's tuple of names looked at."""
+    """Usually the names are the same; only otherwise is each span's tuple of names compared."""
     by_names: dict[tuple[bytes | str, ...], list[int]] = {}
     if all(map(_have_one_key, zip(*[pairs[row] for row in rows], strict=True))):
         by_names[()] = rows
@@ -152,28 +152,28 @@ def _shapes_of_one_length(rows: list[int], pairs: Sequence[Sequence[bytes]]) -> 
         for row in rows:
             by_names.setdefault(tuple(map(_key, pairs[row])), []).append(row)
     for alike in by_names.values():
-        # A name that comes twice means its last value.
+        # Of a name that occurs twice the last value counts.
         yield Shape(alike, dict(map(_column, zip(*[pairs[row] for row in alike], strict=True))))
 
 
 def _have_one_key(pairs: Sequence[bytes]) -> bool:
-    """Return whether the bytes show that all these attributes have the same name; no value is decoded for it."""
+    """Return whether the bytes show that all these attributes have the same name, without decoding a value."""
     first = pairs[0]
     end = _end_of_key(first)
     return end < len(first) and all(map(bytes.startswith, pairs, repeat(first[:end])))
 
 
 def _key(pair: bytes) -> bytes | str:
-    """Return the bytes that an attribute's name is usually in; the name itself where they are elsewhere."""
+    """Return the bytes of an attribute's name at their usual position, else the name itself."""
     end = _end_of_key(pair)
-    return pair[:end] if end < len(pair) else _KNOWN[pair][0]
+    return pair[:end] if end < len(pair) else _PAIRS[pair][0]
 
 
 def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
     """Return the name and the values of attributes that have the same name."""
     first = pairs[0]
     if pairs.count(first) == len(pairs):
-        name, value = _KNOWN[first]
+        name, value = _PAIRS[first]
         return name, [value] * len(pairs)
     end = _end_of_key(first)
     if end < len(first):
@@ -185,14 +185,14 @@ def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
         if doubles and set(map(len, pairs)) == {end + len(_DOUBLE) + 8}:
             numbers = b"".join([pair[-8:] for pair in pairs])
             return _NAMES[first[2:end]], struct.unpack(f"<{len(pairs)}d", numbers)
-    return _KNOWN[first][0], [_KNOWN[pair][1] for pair in pairs]
+    return _PAIRS[first][0], [_PAIRS[pair][1] for pair in pairs]
 
 
 def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
-    """Return the class of traces requests with the description of a span changed: the same wire, read otherwise."""
+    """Return the class of traces requests with another descriptor of a span, for the same wire format."""
     pool = DescriptorPool()
     (trace,) = trace_service_pb2.DESCRIPTOR.dependencies
-    for file in (*_below(trace), trace, trace_service_pb2.DESCRIPTOR):
+    for file in (*_dependencies(trace), trace, trace_service_pb2.DESCRIPTOR):
         proto = FileDescriptorProto.FromString(file.serialized_pb)
         if file is trace:
             (span,) = (message for message in proto.message_type if message.name == "Span")
@@ -201,16 +201,16 @@ def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
     return GetMessageClass(pool.FindMessageTypeByName(trace_service_pb2.ExportTraceServiceRequest.DESCRIPTOR.full_name))
 
 
-def _below(file: Any) -> list[Any]:
-    """Return the files a file needs, deepest first."""
-    found: dict[str, Any] = {}
-    for needed in file.dependencies:
-        found |= {deeper.name: deeper for deeper in _below(needed)} | {needed.name: needed}
-    return list(found.values())
+def _dependencies(file: Any) -> list[Any]:
+    """Return the dependencies of a file, deepest first."""
+    files: dict[str, Any] = {}
+    for dependency in file.dependencies:
+        files |= {deeper.name: deeper for deeper in _dependencies(dependency)} | {dependency.name: dependency}
+    return list(files.values())
 
 
 def _attributes_as_bytes(span: DescriptorProto) -> None:
-    """Spans, events and links keep each attribute as bytes."""
+    """Declare the attributes of spans, events and links as bytes."""
     for message in (span, *span.nested_type):
         for field in message.field:
             if field.name == "attributes":
@@ -222,46 +222,46 @@ def _take_as_bytes(field: FieldDescriptorProto) -> None:
     field.ClearField("type_name")
 
 
-class _Known(dict[bytes, tuple[str, Any]]):
-    """Names and values by the bytes of an attribute; short ones are remembered, for most come again and again."""
+class _Pairs(dict[bytes, tuple[str, Any]]):
+    """A cache of names and values by the bytes of an attribute, for short ones, which mostly repeat."""
 
     def __missing__(self, pair: bytes) -> tuple[str, Any]:
         size, end = len(pair), _end_of_key(pair)
         header = _HEADERS[size - end]
         if pair.startswith(header, end):
-            found = _NAMES[pair[2:end]], pair[end + len(header) :].decode()
+            item = _NAMES[pair[2:end]], pair[end + len(header) :].decode()
         else:
             message = KeyValue.FromString(pair)
-            found = sys.intern(message.key), _value(message.value)
-        if size <= _LONGEST_PAIR and not isinstance(found[1], (list, dict)):
-            if len(self) >= _KNOWN_PAIRS:
+            item = sys.intern(message.key), _value(message.value)
+        if size <= _MAX_PAIR_BYTES and not isinstance(item[1], (list, dict)):
+            if len(self) >= _CACHE_SIZE:
                 self.clear()
-            self[pair] = found
-        return found
+            self[pair] = item
+        return item
 
 
 def _end_of_key(pair: bytes) -> int:
-    """Return where the key ends that an attribute begins with; all of it where that cannot be told at once."""
-    usual = len(pair) > 2 and pair[0] == _KEY and pair[1] < 0x80  # most keys are that short
-    return 2 + pair[1] if usual else len(pair)
+    """Return the end of the key at the start of an attribute, or its length if the key is elsewhere or long."""
+    is_short_key = len(pair) > 2 and pair[0] == _KEY and pair[1] < 0x80  # most keys are that short
+    return 2 + pair[1] if is_short_key else len(pair)
 
 
 class _Names(dict[bytes, str]):
-    """Attribute names by their bytes."""
+    """A cache of attribute names by their bytes."""
 
     def __missing__(self, key: bytes) -> str:
-        name = sys.intern(key.decode())
-        if len(self) < _KNOWN_PAIRS:
-            self[key] = name
+        if len(self) >= _CACHE_SIZE:
+            self.clear()
+        name = self[key] = sys.intern(key.decode())
         return name
 
 
 class _Headers(dict[int, bytes]):
-    """What precedes a text in its `value` field when both together have this size."""
+    """A cache of the bytes before a text in its `value` field, by the size of both together."""
 
     def __missing__(self, size: int) -> bytes:
         header = _text_header(size)
-        if len(self) < _KNOWN_PAIRS:
+        if len(self) < _CACHE_SIZE:
             self[size] = header
         return header
 
@@ -272,7 +272,7 @@ def _text_header(size: int) -> bytes:
         header = b"\x12" + _varint(len(text) + length) + text
         if len(header) + length == size:
             return header
-    return b"\0"  # no field begins so
+    return b"\0"  # no field begins with this
 
 
 def _varint(number: int) -> bytes:
@@ -309,16 +309,16 @@ def _value(value: Any) -> Any:
 
 
 def _other(value: Any) -> Any:
-    """Return a value that is not a non-empty text."""
+    """Return a value that is no text, or the empty one."""
     number = value.int_value or value.double_value
     if number:
         return number
     if value.bool_value:
         return True
-    which = value.WhichOneof("value")
-    if which is None:
+    member = value.WhichOneof("value")
+    if member is None:
         return None
-    return _READ[which](value)
+    return _READ[member](value)
 
 
 def _list(value: Any) -> Any:
@@ -339,8 +339,8 @@ _READ: dict[str, Any] = {
 }
 _KEY = ord("\n")
 _DOUBLE = b"\x12\x09\x21"
-"""What precedes a number of eight bytes."""
-_KNOWN, _NAMES, _HEADERS = _Known(), _Names(), _Headers()
+"""The bytes before a number of eight bytes."""
+_PAIRS, _NAMES, _HEADERS = _Pairs(), _Names(), _Headers()
 _SPAN_FIELDS = tuple(
     map(attrgetter, ("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano"))
 )

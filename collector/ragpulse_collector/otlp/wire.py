@@ -1,7 +1,7 @@
-"""OTLP spans and log records as plain Python: what both encodings parse to.
+"""OTLP spans and log records as plain Python, the result of parsing either encoding.
 
-Instants are Unix nanoseconds. Attribute values are str, bool, int, float, None, bytes,
-list and dict, as sent; only long numeric vectors are replaced by their length.
+Instants are Unix nanoseconds. Attribute values are str, bool, int, float, None, bytes, list and dict, as sent; only
+long numeric vectors are replaced by their length.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_DEPTH = 64
-"""Structured values nested deeper than this refuse the request: protobuf itself allows about 50 levels."""
+"""A request with values nested deeper than this is refused; protobuf itself allows about 50 levels."""
 VECTOR_LENGTH = 64
-"""A list of at least this many numbers is an embedding: only its length is kept."""
+"""A list of at least this many numbers is an embedding: only its length is stored."""
+
+MAX_NAME = 200
+"""Longer names of services are cut where only their number is kept."""
 
 Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Scope:
-    """Where spans come from: one resource and one instrumentation scope, shared by all their spans."""
+    """A resource and an instrumentation scope, shared by all their spans."""
 
     resource: Attributes
     name: str = ""
@@ -38,7 +41,7 @@ class WireEvent:
 
 @dataclass(slots=True)
 class WireLink:
-    """A link of a span to another; ids are what the sender gave."""
+    """A link of a span to another; ids are as sent."""
 
     trace_id: str
     span_id: str
@@ -56,10 +59,9 @@ class Shape:
 
 @dataclass(slots=True, kw_only=True)
 class WireBatch:
-    """The spans of one scope of a body, by column; what few spans have is kept by row.
+    """The spans of one scope of a body, by column; fields that few spans have are mappings by row.
 
-    Ids are valid: 16 and 8 bytes, not all zero; a parent that is no id is None. `end_ns` is 0 where the sender gave
-    none.
+    Ids are valid: 16 and 8 bytes, not all zero; an invalid parent is None. `end_ns` is 0 without an end.
     """
 
     scope: Scope
@@ -70,7 +72,7 @@ class WireBatch:
     start_ns: Sequence[int]
     end_ns: Sequence[int]
     shapes: Sequence[Shape]
-    """Every row is in exactly one."""
+    """Each row is in exactly one of them."""
     status_codes: dict[int, int] = field(default_factory=dict)
     status_messages: dict[int, str] = field(default_factory=dict)
     trace_states: dict[int, str] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class WireBatch:
 
 
 class WireRows:
-    """Makes a batch of spans that come one by one."""
+    """Builds a batch of single spans."""
 
     def __init__(self, scope: Scope) -> None:
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
@@ -105,7 +107,7 @@ class WireRows:
         attributes: Attributes,
         **sparse: Any,
     ) -> None:
-        """Add a span; `sparse` takes what few spans have by the field's name, empty values are left out."""
+        """Add a span; `sparse` are fields that few spans have, and empty ones are left out."""
         row = len(self._attributes)
         for column, value in zip(
             self._columns, (trace_id, span_id, parent_span_id, name, start_ns, end_ns), strict=True
@@ -146,12 +148,12 @@ class WireLog:
 
 
 def service_name(resource: Mapping[str, Any]) -> str:
-    """Return how a resource names its service."""
-    return str(resource.get("service.name") or "unknown_service")
+    """Return the service name of a resource."""
+    return str(resource.get("service.name") or "unknown_service")[:MAX_NAME]
 
 
 class Vector(dict[str, Any]):
-    """What stands for a numeric vector that was left out; its own class, so that no sender's value can pass for it."""
+    """Replaces a numeric vector that is not stored; a class of its own, so that no sender's value can imitate it."""
 
     def __init__(self, length: int) -> None:
         super().__init__({"$dropped": "vector", "length": length})

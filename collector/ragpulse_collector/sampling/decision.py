@@ -183,11 +183,11 @@ class Sampler:
         parameters = (
             dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
         )
-        run(sql.MINE, parameters)
+        run(sql.DUE_SPANS, parameters)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
-            run(sql.MINE, parameters)
+            run(sql.DUE_SPANS, parameters)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
@@ -215,7 +215,7 @@ class Sampler:
         if len(history) > 1:
             transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in history]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (index,) in transaction.execute(sql.PLACES).rows:
+            for (index,) in transaction.execute(sql.RULE_SETS).rows:
                 rules = history[max(0, index)][1]
                 if rules:
                     where = sql.decided_under(max(0, index))

@@ -11,8 +11,9 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from ragpulse_collector import settings
-from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score, literal
-from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score
+from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
 
 _DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
 """Newer keys with their default, which is not written: the policy of older rules stays the same."""
@@ -32,7 +33,7 @@ class Stratum(settings.Stratum):
 
     def rate_sql(self) -> str:
         """Return SQL for the rate at a row of facts, 0 where the condition does not hold."""
-        stored = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
+        stored = [f"score.{identifier(name)} IS NOT NULL" for name in self.scores]
         condition_sql = " AND ".join([*stored, holds(condition(self.where, self.scores))])
         return f"CASE WHEN {condition_sql} THEN {self.rate!r} ELSE 0.0 END"
 

@@ -15,22 +15,23 @@ import duckdb
 from ragpulse_collector.store.log import DamagedLog, check_log, open_past_damage
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 
-ROWS_A_GROUP = 16_384
-"""A checkpoint that fits small groups stalls the writer for a third of the time that the usual 122,880 rows take."""
+ROW_GROUP_SIZE = 16_384
+"""Rows in a group. A checkpoint of small groups stalls the writer for a third of the time that DuckDB's default of
+122,880 rows takes."""
 
 REOPENING = "the store is being reopened: ask again"
-_PAST_DAMAGE = (
+_DAMAGE_HINT = (
     "`ragpulse serve --db {}` keeps a damaged log aside and goes on with what can be read, "
     "see Recovery in docs/operations.md"
 )
 _UNREADABLE = (duckdb.SerializationException, duckdb.InternalException, duckdb.InvalidInputException)
 
 
-def settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, Any]:
-    """Return the instance's settings.
+def duckdb_settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, Any]:
+    """Return DuckDB's settings for a store that is written to.
 
-    The 16 MB default of the log's size costs a third of the throughput, because each checkpoint stalls the writer. The
-    allocator's own threads hand back what a checkpoint frees (80 MB); without them it stays until the next work.
+    The default log size of 16 MB costs a third of the throughput, because each checkpoint stalls the writer. The
+    allocator's own threads return the memory that a checkpoint frees (80 MB) at once.
     """
     return {
         "threads": threads,
@@ -44,11 +45,11 @@ def settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, An
 
 
 def open_file(path: Path, config: dict[str, Any], *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """Open the file; raises StoreError when another process holds it or this duckdb cannot read it.
+    """Open the file; raises StoreError when another process has it open or this duckdb cannot read it.
 
-    To be written to it is opened past a damaged log as `attach_file` does; read-only a damaged log is an error.
+    A damaged log is set aside as by `attach_file`; with `read_only` it is an error.
     """
-    with _explained(path):
+    with _as_store_error(path):
         if not read_only:
             return open_past_damage(path, lambda: duckdb.connect(str(path), config=config))
         connection = duckdb.connect(str(path), read_only=True, config=config)
@@ -61,20 +62,19 @@ def open_file(path: Path, config: dict[str, Any], *, read_only: bool = False) ->
 
 
 def attach_file(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """Open the file as `name` with groups of ROWS_A_GROUP; raises StoreError as `open_file` does.
+    """Attach the file as `name` with groups of ROW_GROUP_SIZE rows; raises StoreError as `open_file` does.
 
-    The file is an ordinary one: DuckDB takes the size only so, not where the file is what it connects to. Groups that
-    are there already stay as they are. Nothing but the file is left to be seen or written to. A damaged log is kept
-    aside, its readable beginning is used.
+    DuckDB takes the size only from ATTACH. Existing groups stay as they are. The connection sees nothing but the file.
+    A damaged log is set aside, and its readable beginning is used.
     """
-    with _explained(path):
+    with _as_store_error(path):
         return open_past_damage(path, lambda: _attach(path, name, config))
 
 
 def _attach(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config=config | {"temp_directory": f"{path}.tmp"})
     try:
-        connection.execute(f"ATTACH '{quoted(path)}' AS {name} (ROW_GROUP_SIZE {ROWS_A_GROUP})")
+        connection.execute(f"ATTACH {literal(path)} AS {name} (ROW_GROUP_SIZE {ROW_GROUP_SIZE})")
         connection.execute(f"USE {name}")
         connection.execute("DETACH memory")
     except BaseException:
@@ -84,28 +84,28 @@ def _attach(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyCon
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _as_store_error(path: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
         raise StoreError(_explain(path, error)) from error
     except DamagedLog as error:
-        raise StoreError(f"{error}: {_PAST_DAMAGE.format(path)}") from error
+        raise StoreError(f"{error}: {_DAMAGE_HINT.format(path)}") from error
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error}") from error
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:
-    """Forbid files (but those below `writable`), network and extensions to SQL until the file is reopened.
+    """Forbid SQL to use files (except below `writable`), network and extensions until the file is reopened.
 
-    Closing it does not write the log into it from now on: who closes says whether there is time for that.
+    From now on closing the connection makes no checkpoint: the store decides whether there is time for it.
     """
     if connection.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
         return
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("PRAGMA disable_checkpoint_on_shutdown")
     if writable is not None:
-        connection.execute(f"SET allowed_directories = ['{quoted(writable.absolute())}']")
+        connection.execute(f"SET allowed_directories = [{literal(writable.absolute())}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -115,58 +115,58 @@ def _explain(path: Path, error: duckdb.Error) -> str:
     if any(sign in message for sign in ("Conflicting lock", "Could not set lock", "Unique file handle")):
         return f"{path} is in use by a running collector: ask it with `--url http://127.0.0.1:4318` instead of `--db`"
     if "replaying WAL" in message:
-        return f"cannot read the log of {path} ({first_line(error)}): {_PAST_DAMAGE.format(path)}"
+        return f"cannot read the log of {path} ({first_line(error)}): {_DAMAGE_HINT.format(path)}"
     if isinstance(error, _UNREADABLE) or any(sign in message for sign in ("not a valid", "newer version", "Corrupt")):
         return f"{path} is not a file this duckdb ({duckdb.__version__}) can read: {first_line(error)}"
     return f"cannot open {path}: {first_line(error)}"
 
 
-def given_up(error: duckdb.Error) -> bool:
-    """Whether the engine answers nothing more until the store is reopened: its file could not be written to."""
+def is_invalidated(error: duckdb.Error) -> bool:
+    """Whether DuckDB answers nothing until the store is reopened: a write to its file failed."""
     return isinstance(error, duckdb.FatalException) or "has been invalidated" in str(error)
 
 
 def is_short_of_memory(error: BaseException) -> bool:
-    """Whether this process has too little memory: nobody's statement or body is at fault."""
+    """Whether this process has too little memory: neither statement nor body is at fault."""
     if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)):
         return True
     return isinstance(error, duckdb.Error) and any(sign in str(error) for sign in ("bad_alloc", "Out of Memory"))
 
 
 def first_line(error: BaseException) -> str:
-    """Return what the first line of an error says: DuckDB adds its own source after it."""
+    """Return the first line of an error's message: DuckDB adds its own source after it."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def quoted(text: object) -> str:
-    """Return what stands between the quotes of an SQL string."""
-    return str(text).replace("'", "''")
+def literal(text: object) -> str:
+    """Return a text as an SQL string."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def fetch(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()) -> Rows:
-    """Run one statement and fetch everything: a half-read result keeps a duckdb 2.0 connection busy."""
+    """Run one statement and fetch all rows: a result that is read in part keeps a duckdb 2.0 connection busy."""
     result = cursor.execute(sql, parameters or None)
     if result.description is None:
         return Rows((), [])
     return Rows(tuple(column[0] for column in result.description), result.fetchall())
 
 
-def _pass(deadline: ref[Deadline]) -> None:
-    if (one := deadline()) is not None:
-        one.interrupt()
+def _expire(reference: ref[Deadline]) -> None:
+    if (deadline := reference()) is not None:
+        deadline.interrupt()
 
 
 class Deadline:
-    """Interrupts a cursor when its time is over; `passed` tells an interruption from an error."""
+    """Interrupts a cursor after a time; `passed` distinguishes this from other interruptions."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None) -> None:
         self._cursor = cursor
-        # The timer knows it weakly: in a circle, or as long as a thread ends, the cursor would stay.
-        self._timer = None if timeout_s is None else threading.Timer(timeout_s, _pass, (ref(self),))
+        # The reference is weak: a cycle, or the thread of the timer, would keep the cursor in memory.
+        self._timer = None if timeout_s is None else threading.Timer(timeout_s, _expire, (ref(self),))
         self.passed = False
 
     def interrupt(self) -> None:
-        """The time is over."""
+        """Interrupt the cursor."""
         self.passed = True
         self._cursor.interrupt()
 
@@ -182,29 +182,29 @@ class Deadline:
 
 
 LAKE = "lake"
-"""What a lake is attached as."""
+"""The name under which a lake is attached."""
 _EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
-"""Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
+"""Concurrent appends collide at the catalog without a true conflict, so DuckLake retries them, for 24 s at most."""
 
 
 def attach_lake(
     connection: duckdb.DuckDBPyConnection, catalog: str, data_path: str, s3: Mapping[str, str] | None
 ) -> None:
-    """Attach a lake to a connection and choose it; raises StoreError or duckdb.Error."""
+    """Attach a lake to a connection and make it the default; raises StoreError or duckdb.Error."""
     load_extensions(connection)
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     for setting in _RETRIES:
         connection.execute(f"SET GLOBAL {setting}")
     if s3:
-        fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in s3.items())
+        fields = ", ".join(f"{name} {literal(value)}" for name, value in s3.items())
         connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-    connection.execute(f"ATTACH '{quoted(catalog)}' AS {LAKE} (DATA_PATH '{quoted(data_path)}')")
+    connection.execute(f"ATTACH {literal(catalog)} AS {LAKE} (DATA_PATH {literal(data_path)})")
     connection.execute(f"USE {LAKE}")
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load what the lake needs, from installed packages where there are some; raises StoreError naming the fix."""
+    """Load the lake's extensions, from installed packages if possible; raises StoreError that names the fix."""
     for name in _EXTENSIONS:
         try:
             connection.execute(f"LOAD {_extension(name)}")
@@ -216,10 +216,10 @@ def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _extension(name: str) -> str:
-    """Packages are loaded from where they lie: a service may not have a home folder that it can write to."""
+    """Return what LOAD takes. A package is loaded in place: a service may have no home folder that it can write to."""
     try:
         package = files(f"duckdb_extension_{name}")
     except ModuleNotFoundError:
         return name
     file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
-    return f"'{quoted(file)}'"
+    return literal(file)

@@ -16,35 +16,36 @@ from urllib.parse import urlsplit
 
 import duckdb
 
-from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
+from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
+from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Ways, Writing
+from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
 
 SHORT_LOG_BYTES = 16 * 2**20
-"""The file is opened again for memory's sake only while the log is not longer: reading it takes a tenth of a second."""
-CHECKPOINT_AT_END_S = 3.0
-"""A log goes into the file at the end if the disk takes it in this time, of the 5 s that a stop may take.
+"""The file is reopened to free memory only while its log is at most this long: reading it takes a tenth of a second."""
+CHECKPOINT_ON_CLOSE_S = 3.0
+"""Closing makes a checkpoint if the disk can write the log within this time; a stop may take 5 s in all.
 
-DuckDB does not interrupt a checkpoint, so its time is estimated before: a log of 56 MB takes 0.2 s on an idle disk, but
+DuckDB does not interrupt a checkpoint, so its time is estimated first: a log of 56 MB takes 0.2 s on an idle disk, but
 a busy disk once took 4 MB a second. A log that stays is as durable, and the next start reads it.
 """
 _PROBE_BYTES = 2**20
 
 
 class EmbeddedStore(Writing):
-    """One process owns the file; `submit` and `write` go through one writer thread, `read` is answered at once.
+    """The file that one process owns; `submit` and `write` go through one writer thread, `read` is answered at once.
 
-    Takes the options of `Ways` (decode, price, clock, ...). Raises StoreError when the file is locked, unreadable or of
-    a newer version, or when the disk has no room to copy an older file before its migration. A statement runs on its
-    caller's thread alone (`threads`): others run beside it anyway, and handing pieces of an INSERT to a second one
-    costs a third of it.
+    `options` are the fields of WriteOptions (decode, price, clock, ...). Raises StoreError when the file is locked,
+    unreadable or of a newer version, or when the disk has no room to copy an older file before its migration. A
+    statement runs on its caller's thread alone (`threads`): others run beside it anyway, and handing pieces of an
+    INSERT to a second thread costs a third of it.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class EmbeddedStore(Writing):
         threads: int = 1,
         memory_limit: str = "128MB",
         wal_limit: str = "32MB",
-        **ways: Any,
+        **options: Any,
     ) -> None:
-        self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
-        super().__init__(Path(path), Ways(**ways))
+        self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
+        super().__init__(Path(path), WriteOptions(**options))
         if POSSIBLE:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
@@ -73,51 +74,51 @@ class EmbeddedStore(Writing):
         return connection
 
     def problem(self) -> str | None:
-        """Return why nothing more is stored: the file is not in its place; None while it is."""
+        """Return why nothing more is stored: the file was removed or replaced; None otherwise."""
         try:
             if _identity(self.path) == self._identity:
                 return None
-            what = "was replaced by another file"
+            event = "was replaced by another file"
         except FileNotFoundError:
-            what = "was removed"
+            event = "was removed"
         except OSError as error:
-            what = f"cannot be reached: {error.strerror}"
+            event = f"cannot be reached: {error.strerror}"
         return (
-            f"{self.path} {what} while this collector runs; nothing is stored until it is back. To save what it held, "
+            f"{self.path} {event} while this collector runs; nothing is stored until it is back. To save what it held, "
             "run `ragpulse snapshot` before the collector stops (see Recovery in docs/operations.md)"
         )
 
     def used_bytes(self) -> int:
-        """Return the bytes that hold data; the log goes into the file first, which frees blocks of deleted rows."""
+        """Return the bytes that hold data, after a checkpoint, which frees the blocks of deleted rows."""
         self.read("CHECKPOINT")
         return super().used_bytes()
 
     def _is_quiet(self) -> bool:
-        return not self._lent and log_bytes(self.path) <= SHORT_LOG_BYTES
+        return not self._read_cursors and log_bytes(self.path) <= SHORT_LOG_BYTES
 
-    def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _before_close(self, connection: duckdb.DuckDBPyConnection) -> None:
         if (problem := self.problem()) is not None:
             _log.error("%s", problem)
             return
         with contextlib.suppress(duckdb.Error, OSError):
-            if 0 < log_bytes(self.path) <= CHECKPOINT_AT_END_S * _bytes_a_second(self.path.absolute().parent):
+            if 0 < log_bytes(self.path) <= CHECKPOINT_ON_CLOSE_S * _write_rate(self.path.absolute().parent):
                 connection.execute("CHECKPOINT")
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another one of the same name."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    """Return what identifies a file beside its name."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
-def _bytes_a_second(folder: Path) -> float:
-    """Return how fast the disk takes data now."""
-    data, begun = os.urandom(_PROBE_BYTES), time.perf_counter()
+def _write_rate(folder: Path) -> float:
+    """Return the bytes that the disk writes in a second now."""
+    data, start = os.urandom(_PROBE_BYTES), time.perf_counter()
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(data)
         probe.flush()
         os.fsync(probe.fileno())
-    return _PROBE_BYTES / (time.perf_counter() - begun)
+    return _PROBE_BYTES / (time.perf_counter() - start)
 
 
 def _check_current(path: Path, version: int) -> None:
@@ -130,7 +131,7 @@ def _check_current(path: Path, version: int) -> None:
 
 
 class FileReader(Reading):
-    """A closed file, read-only: what the command line uses with `--db`. Raises StoreError like EmbeddedStore."""
+    """A closed file, read-only, for the command line with `--db`. Raises StoreError like EmbeddedStore."""
 
     def __init__(self, path: str | Path) -> None:
         self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
@@ -151,23 +152,23 @@ class FileReader(Reading):
 _PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
 
 
-def open_store(db: str, **ways: Any) -> Writing:
-    """Open a file, or the lake where `db` begins with `ducklake:`; takes the options of `Ways`. Raises StoreError.
+def open_store(db: str, **options: Any) -> Writing:
+    """Open a file, or the lake where `db` begins with `ducklake:`; raises StoreError.
 
-    A lake names its catalog and where its files are:
+    `options` are the fields of WriteOptions. A lake names its catalog and where its files are:
     `ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix`. S3 keys are read from AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the settings.
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the duckdb_settings.
     """
     if not db.startswith("ducklake:"):
-        return EmbeddedStore(Path(db), **ways)
+        return EmbeddedStore(Path(db), **options)
     from ragpulse_collector.store.lake.store import LakeStore
 
     catalog, data_path = lake_parts(db)
-    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **ways)
+    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **options)
 
 
 def lake_parts(db: str) -> tuple[str, str]:
-    """Split a lake's `db` into what follows ATTACH and the place of its files; raises StoreError naming the fix."""
+    """Split a lake's `db` into the catalog and the path of its files; raises StoreError that names the fix."""
     words = db.split()
     paths = [word.removeprefix("data_path=") for word in words if word.startswith("data_path=")]
     if len(paths) != 1:

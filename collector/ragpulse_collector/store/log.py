@@ -1,7 +1,7 @@
-"""The write-ahead log beside a file (`<file>.wal`): a damaged one is kept aside, never dropped in silence.
+"""The write-ahead log beside a file (`<file>.wal`): a damaged one is set aside, never dropped silently.
 
 DuckDB ignores a log whose first bytes are damaged, and everything behind a record that is longer than the file. It
-removes the log of a database file that is missing. Other damage keeps it from opening the file at all.
+removes the log of a missing database file. With any other damage it does not open the file at all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _HEAD = re.compile(rb"d\0be\0%b(?:f\0\x10(?:%b){16})?(?:g\0%b)?\xff\xff" % (_VAR
 """The first record: the log's version, the file it belongs to (16 bytes) and that file's number of checkpoints."""
 _COMMIT = re.compile(rb"\x05\0{7}.{8}d\0d\xff\xff", re.DOTALL)
 """The record that ends a transaction: its length, its checksum and nothing but its type."""
-_FRAME_BYTES = 16
+_HEADER_BYTES = 16
 """Before each record: eight bytes of length, eight of checksum."""
-_NAMED = re.compile(r'replaying WAL file "(?P<log>[^"]+)"(?:.*entry at byte position (?P<at>\d+))?', re.DOTALL)
+_ERROR = re.compile(r'replaying WAL file "(?P<log>[^"]+)"(?:.*entry at byte position (?P<start>\d+))?', re.DOTALL)
 _DAMAGE = ("orrupt", "does not match", "out of range")
 """In DuckDB's errors: a wrong checksum, a broken number, a log of another database file, a length beyond reason."""
 _LOGS = ("", ".checkpoint", ".recovery")
@@ -43,7 +43,7 @@ def log_path(path: Path) -> Path:
 
 
 def damaged_logs(path: Path) -> list[Path]:
-    """Return the damaged logs that were kept beside a file."""
+    """Return the damaged logs that were set aside for a file."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.wal*.damaged-*"))
 
 
@@ -56,9 +56,9 @@ def log_bytes(path: Path) -> int:
 
 
 def open_past_damage(path: Path, connect: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
-    """Open a file for writing; a damaged log is kept aside whole first, and its readable beginning is used.
+    """Open a file for writing; a damaged log is copied first, and its readable beginning is used.
 
-    Raises OSError where the log cannot be kept.
+    Raises OSError where the log cannot be copied.
     """
     if not path.exists() and log_bytes(path):
         _set_aside(log_path(path), 0, f"the database file {path} is missing")
@@ -75,16 +75,16 @@ def open_past_damage(path: Path, connect: Callable[[], duckdb.DuckDBPyConnection
 
 
 def check_log(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise DamagedLog where DuckDB opened a file and ignored finished transactions in its log."""
+    """Raise DamagedLog if DuckDB opened the file and ignored complete transactions in its log."""
     start, size = unread_from(path, connection), log_bytes(path)
     if start is not None:
         raise DamagedLog(f"{log_path(path)} is damaged at byte {start} of {size}")
 
 
 def unread_from(path: Path, connection: duckdb.DuckDBPyConnection) -> int | None:
-    """Return from which byte on the log was ignored although transactions end behind it; None where all was read.
+    """Return the byte from which the log was ignored although transactions end behind it; None if all was read.
 
-    A transaction that a crash cut short has no end: it was never acknowledged.
+    A transaction that a crash cut short has no end, and it was never acknowledged.
     """
     if not log_bytes(path):
         return None
@@ -97,9 +97,9 @@ def unread_from(path: Path, connection: duckdb.DuckDBPyConnection) -> int | None
 
 
 def _end_of_records(log: mmap.mmap, start: int) -> int:
-    """Return where the first record begins that is longer than the log."""
-    while start + _FRAME_BYTES <= len(log):
-        end = start + _FRAME_BYTES + int.from_bytes(log[start : start + 8], "little")
+    """Return the start of the first record that is longer than the rest of the log."""
+    while start + _HEADER_BYTES <= len(log):
+        end = start + _HEADER_BYTES + int.from_bytes(log[start : start + 8], "little")
         if end > len(log):
             break
         start = end
@@ -112,11 +112,11 @@ def _has_replayed(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _keep_unread(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Copy a log that was read in part before the next commit cuts it off."""
+    """Copy a log that was read in part, before the next commit truncates it."""
     try:
         start = unread_from(path, connection)
         if start is not None:
-            _tell(log_path(path), _copy(log_path(path)), start, "its records end too early")
+            _report(log_path(path), _copy(log_path(path)), start, "its records end too early")
     except BaseException:
         connection.execute("PRAGMA disable_checkpoint_on_shutdown")  # closing must not remove the log
         connection.close()
@@ -124,47 +124,47 @@ def _keep_unread(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _set_damaged_aside(error: duckdb.Error) -> bool:
-    """Keep the log that an error names and cut it off where it is damaged; returns False for any other error."""
-    named = _NAMED.search(str(error))
-    if named is None or not any(sign in str(error) for sign in _DAMAGE):
+    """Copy the log that an error names, and truncate it at the damage; returns False for any other error."""
+    match = _ERROR.search(str(error))
+    if match is None or not any(sign in str(error) for sign in _DAMAGE):
         return False
-    log = Path(named["log"])
+    log = Path(match["log"])
     # DuckDB's position is behind the length and the checksum of the record.
-    start = int(named["at"]) - _FRAME_BYTES if named["at"] else _readable_bytes(log)
+    start = int(match["start"]) - _HEADER_BYTES if match["start"] else _readable_bytes(log)
     _set_aside(log, start, str(error).splitlines()[0])
     return True
 
 
 def _readable_bytes(log: Path) -> int:
-    """Return where a record begins whose length is wrong, 0 where no record's is."""
+    """Return the start of the record whose length is wrong, 0 if there is none."""
     with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         head = _HEAD.match(data)
         end = 0 if head is None else _end_of_records(data, head.end())
         return end if end < len(data) else 0
 
 
-def _set_aside(log: Path, start: int, why: str) -> None:
-    kept = _copy(log)
-    _tell(log, kept, start, why)
+def _set_aside(log: Path, start: int, reason: str) -> None:
+    copy = _copy(log)
+    _report(log, copy, start, reason)
     if start:
         os.truncate(log, start)
     else:
         log.unlink()
 
 
-def _tell(log: Path, kept: Path, start: int, why: str) -> None:
-    size = kept.stat().st_size
+def _report(log: Path, copy: Path, start: int, reason: str) -> None:
+    size = copy.stat().st_size
     _log.error(
         "%s is damaged from byte %d of %d (%s): %d bytes cannot be read, and spans that were acknowledged may be among "
         "them. The whole log is kept as %s; see Recovery in docs/operations.md",
-        log, start, size, why, size - start, kept,
+        log, start, size, reason, size - start, copy,
     )  # fmt: skip
 
 
 def _copy(log: Path) -> Path:
     """Copy a log to `<log>.damaged-<UTC time>`, on disk when this returns."""
-    kept = log.with_name(f"{log.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
-    shutil.copy(log, kept)
-    with kept.open("rb") as file:
+    copy = log.with_name(f"{log.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
+    shutil.copy(log, copy)
+    with copy.open("rb") as file:
         os.fsync(file.fileno())
-    return kept
+    return copy

@@ -1,4 +1,4 @@
-"""The version of a file or lake and the way from an older one: a copy `NAME.before-vN` first, then one transaction.
+"""Migrations of a file or lake to this version: a copy `NAME.before-vN` first, then one transaction.
 
 Tables and columns are only ever added, so an older store is brought to this version by adding what it lacks.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from ragpulse_collector.store import schema
-from ragpulse_collector.store.connection import attach_file, first_line, settings
+from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
@@ -33,10 +33,10 @@ _COLUMNS = """
 def file_version(fetch: Fetch) -> int:
     """Return the schema version of an open file, 0 for an empty one."""
     try:
-        found = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
+        version = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
     except duckdb.CatalogException:
         return 0
-    return int(found or 0)
+    return int(version or 0)
 
 
 def check_version(version: int, *, name: str) -> None:
@@ -49,12 +49,12 @@ def check_version(version: int, *, name: str) -> None:
 
 
 def is_older(version: int) -> bool:
-    """Return whether a file holds tables of an older version; an empty file does not."""
+    """Return whether a file has tables of an older version; an empty file has none."""
     return 0 < version < SCHEMA_VERSION
 
 
 def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False) -> int:
-    """Bring an open file (or a lake) to this version in one transaction; returns the version it had.
+    """Migrate an open file (or a lake) to this version in one transaction; returns its version before.
 
     Raises StoreError.
     """
@@ -81,49 +81,49 @@ def _write_version(execute: Execute, version: int) -> None:
     execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
 
 
-def _add_missing(execute: Execute, known: Mapping[str, Sequence[str]], *, in_file: bool) -> None:
+def _add_missing(execute: Execute, existing: Mapping[str, Sequence[str]], *, in_file: bool) -> None:
     """Add the tables and columns that the store lacks, given the columns of its tables."""
     execute("CREATE SCHEMA IF NOT EXISTS raw")
     for table, columns in TABLES.items():
-        if table not in known:
-            made = schema.in_file(table, column_types(table)) if in_file else columns
-            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({made})")
+        if table not in existing:
+            declared = schema.in_file(table, column_types(table)) if in_file else columns
+            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({declared})")
             continue
         for name, declared in column_types(table).items():
-            if name not in known[table]:
+            if name not in existing[table]:
                 execute(f'ALTER TABLE raw.{table} ADD COLUMN "{name}" {declared}')
 
 
 def _views_in_file(fetch: Fetch) -> str | None:
-    """Views are only written when they changed: writing them takes longer than everything else at start."""
-    found = fetch("SELECT max(value) FROM raw.meta WHERE key = 'views'")[0][0]
-    return None if found is None else str(found)
+    """Return the digest of the stored views. They are rewritten only after a change: it takes most of the startup."""
+    digest = fetch("SELECT max(value) FROM raw.meta WHERE key = 'views'")[0][0]
+    return None if digest is None else str(digest)
 
 
 _log = logging.getLogger(__name__)
 Attach = Callable[[], duckdb.DuckDBPyConnection]
 SPARE_BYTES = 64 * 2**20
-"""What must stay free beside the copy: the migration writes its log, of at most this size, before the file."""
+"""Free space needed beside the copy: the migration writes a log of at most this size before the file."""
 _CHUNK_BYTES = 2**20
 
 
 def copy_path(path: Path) -> Path:
-    """Return where the copy of an older file is kept."""
+    """Return the path of the copy of an older file."""
     return path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}")
 
 
 def migrate_file(path: Path, *, in_place: bool) -> int:
-    """Bring a closed file to this version; returns the version it had. Raises StoreError like `open_current`."""
-    config = settings(threads=1, memory_limit="512MB", wal_limit="64MB")
+    """Migrate a closed file; returns its version before. Raises StoreError like `open_current`."""
+    config = duckdb_settings(threads=1, memory_limit="512MB", wal_limit="64MB")
     connection, version = open_current(path, lambda: attach_file(path, "ragpulse", config), in_place=in_place)
     connection.close()
     return version
 
 
 def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple[duckdb.DuckDBPyConnection, int]:
-    """Open a file, bring it to this version and return the version it had.
+    """Open a file and migrate it to this version; returns its version before.
 
-    An older file is copied first unless `in_place`. Raises StoreError where it is newer, or cannot be copied.
+    An older file is copied first unless `in_place`. Raises StoreError if it is newer, or cannot be copied.
     """
     connection = attach()
     try:
@@ -141,7 +141,7 @@ def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple
 def _copy_and_open(
     path: Path, version: int, connection: duckdb.DuckDBPyConnection, attach: Attach
 ) -> duckdb.DuckDBPyConnection:
-    """Copy the closed file and open it again: closing any descriptor of an open file would release DuckDB's lock."""
+    """Copy the closed file and reopen it: closing any descriptor of an open file would release DuckDB's lock."""
     _check_room(path, version)
     try:
         connection.execute("CHECKPOINT")  # the file alone holds everything now
@@ -176,28 +176,28 @@ def _fix(path: Path) -> str:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Write a copy that has its name only when it is whole and on disk."""
-    part = target.with_name(target.name + ".part")
-    part.unlink(missing_ok=True)
+    """Copy a file; the target appears only when the copy is complete and on disk."""
+    partial = target.with_name(target.name + ".part")
+    partial.unlink(missing_ok=True)
     try:
-        with path.open("rb") as source, open(part, "xb", opener=_private) as copy:
+        with path.open("rb") as source, open(partial, "xb", opener=_private) as copy:
             shutil.copyfileobj(source, copy, _CHUNK_BYTES)
             copy.flush()
             os.fsync(copy.fileno())
-        part.replace(target)
+        partial.replace(target)
     except OSError:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
     _sync_folder(target.absolute().parent)
 
 
 def _private(name: str, flags: int) -> int:
-    """Open a file that only its owner reads, like the database."""
+    """Open a file that only its owner can read, like the database."""
     return os.open(name, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name durable; Windows does this by itself."""
+    """Make a new file name durable; Windows does this by itself."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -208,8 +208,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _state(path: Path) -> tuple[int, int, int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> int:

@@ -1,4 +1,4 @@
-"""What every store promises; the embedded DuckDB file and the lake both pass one contract suite."""
+"""The interface of every store; the embedded DuckDB file and the lake both pass one contract suite."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class StoreError(Exception):
-    """The store cannot be used as asked; the message is one line with the fix."""
+    """The store cannot do what it was called for; the message is one line with the fix."""
 
 
 class Busy(Exception):
-    """The queue or the memory is full, or the disk refuses: who asked should come again in `retry_after_s` seconds."""
+    """The queue or the memory is full, or the disk refuses: the caller should retry in `retry_after_s` seconds."""
 
     def __init__(self, reason: str, retry_after_s: int = 1) -> None:
         super().__init__(reason)
@@ -27,12 +27,12 @@ class Busy(Exception):
 
 
 class Refused(StoreError):
-    """The user's SQL is not one read-only SELECT, or asks for more than the limits allow."""
+    """The user's SQL is not one read-only SELECT, or exceeds the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The whole answer of a read."""
+    """The complete result of a query."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -44,11 +44,15 @@ class Rows:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+Read = Callable[..., Rows]
+"""`Store.read` or `Transaction.execute`."""
+
+
 class Transaction(Protocol):
-    """What a unit of work may do; it runs on the writer thread inside the group's transaction."""
+    """What a unit of work may do; it runs on the writer thread, inside the transaction of its group."""
 
     at: datetime
-    """The instant of this transaction (UTC, naive): later than that of every transaction before it."""
+    """The time of this transaction (UTC, naive): later than that of every transaction before it."""
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
         """Run one statement; reads see everything written before in the same transaction."""
@@ -58,8 +62,8 @@ class Transaction(Protocol):
         """Append rows to `raw.<table>` (the fast path); ids as hex text, instants as datetime (UTC, naive)."""
         ...
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
-        """Append rows given by column, each in parts of the same lengths; ids may be bytes, instants microseconds."""
+    def append_columns(self, table: str, columns: Mapping[str, Sequence[Values]]) -> None:
+        """Append rows. Each column comes in chunks of the same lengths; ids may be bytes, instants microseconds."""
         ...
 
 
@@ -73,8 +77,8 @@ class Store(Protocol):
     def write(self, work: Callable[[Transaction], T]) -> Future[T]:
         """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone.
 
-        Work shares its transaction with its neighbours and may be run a second time when one of them fails, so it
-        must change nothing outside the transaction.
+        Work shares its transaction with others and may run a second time when one of them fails, so it must change
+        nothing outside the transaction.
         """
         ...
 
@@ -101,7 +105,7 @@ class Store(Protocol):
         ...
 
     def problem(self) -> str | None:
-        """Return why the store takes nothing more although its disk works, or None."""
+        """Return why the store accepts no more writes although its disk works, or None."""
         ...
 
     def close(self) -> None:

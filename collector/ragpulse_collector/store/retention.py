@@ -1,6 +1,6 @@
-"""Retention: what is older than its time or beyond the store's size goes, and a service when somebody says so.
+"""Retention: deletes rows by age, by the size of the store, by service, and all that is stored of a user.
 
-Deleted space is used again by what comes; the file itself does not shrink (`vacuum` on a closed file does that).
+New rows use the space of deleted ones; the file itself does not shrink (`vacuum` rewrites a closed file).
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any, Literal
 import duckdb
 import orjson
 
-from ragpulse_collector.store.connection import first_line, open_file, quoted
+from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
 
-_OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
-"""The tables whose rows belong to a trace; `spans`, which say whose a trace is, last."""
-_TOOK_PART = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service AND start_time < $before)"
+_TRACE_TABLES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
+"""The tables whose rows belong to a trace; `spans` last, which the conditions read."""
+_OF_SERVICE = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service AND start_time < $before)"
 _AIM = 0.95
-"""Size retention aims at this share of the limit: between the limit and the 90 % that always stay."""
+"""Retention by size aims at this share of the limit; at least 90 % of the limit stay."""
 Reason = dict[str, object]
-"""Why something was deleted, as the audit states it."""
+"""The reason of a deletion in the audit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What a clean-up removed, or would remove."""
+    """The result of a deletion, or of its dry run."""
 
     cutoff: datetime | None
-    """Rows of requests before it went; None: nothing had to."""
+    """Rows of requests before this time are deleted; None: the deletion has no limit of time."""
     rows: dict[str, int]
-    """Rows by table, only tables that lost some."""
+    """Deleted rows by table, without tables that lost none."""
 
 
 def prune(
@@ -47,20 +47,19 @@ def prune(
 ) -> Pruned:
     """Delete the rows of requests before `older_than`.
 
-    Rows age by the time of their request, never by the time of an evaluation. The deletion is one row in the audit,
-    with its `reason`.
+    The age of a row is that of its request, never that of an evaluation. The audit gets one row with the `reason`.
     """
     conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()}
     detail: Reason = {"reason": "age", **(reason or {}), "before": str(older_than)}
-    found = _removed(store, conditions, {"before": older_than}, detail, dry_run=dry_run, actor=actor)
-    return Pruned(cutoff=older_than, rows=found)
+    counts = _removed(store, conditions, {"before": older_than}, detail, dry_run=dry_run, actor=actor)
+    return Pruned(cutoff=older_than, rows=counts)
 
 
 def prune_to_size(store: Store, max_bytes: int, *, actor: str = "retention") -> list[Pruned]:
-    """Delete the oldest rows until what is left takes at most `max_bytes`; returns what each step removed.
+    """Delete the oldest rows until the rest takes at most `max_bytes`; returns the result of each step.
 
-    Each step removes half of what is beyond the aim and measures again, so that no more than a tenth of the limit goes
-    below it, also where old texts are twice as long as new ones.
+    Each step removes half of the excess and measures again, so that at least nine tenths of the limit stay, even if old
+    texts are twice as long as new ones.
     """
     steps: list[Pruned] = []
     while (used := store.used_bytes()) > max_bytes:
@@ -79,110 +78,120 @@ def prune_to_size(store: Store, max_bytes: int, *, actor: str = "retention") -> 
 def prune_service(
     store: Store, service: str, *, older_than: datetime | None = None, dry_run: bool = False, actor: str = "retention"
 ) -> Pruned:
-    """Delete every trace in which a service took part, with all that belongs to it; one row in the audit.
+    """Delete every trace with a span of a service, and all that belongs to it; the audit gets one row.
 
-    With `older_than` only traces in which it took part before. What is kept under no trace stays until its time:
+    With `older_than` only traces with such a span before that time. Rows that belong to no trace stay until their time:
     recorded judge replies, money spent.
     """
-    given = {"service": service, "before": older_than or datetime.max}
-    aged = {} if older_than is None else {"reason": "age", "before": str(older_than)}
-    conditions = dict.fromkeys(_OF_TRACES, _TOOK_PART)
-    found = _removed(store, conditions, given, {"service": service, **aged}, dry_run=dry_run, actor=actor)
-    return Pruned(cutoff=older_than, rows=found)
+    parameters = {"service": service, "before": older_than or datetime.max}
+    age = {} if older_than is None else {"reason": "age", "before": str(older_than)}
+    conditions = dict.fromkeys(_TRACE_TABLES, _OF_SERVICE)
+    counts = _removed(store, conditions, parameters, {"service": service, **age}, dry_run=dry_run, actor=actor)
+    return Pruned(cutoff=older_than, rows=counts)
 
 
 def _removed(
-    store: Store, conditions: Mapping[str, str], given: Mapping[str, Any], detail: Reason, *, dry_run: bool, actor: str
+    store: Store,
+    conditions: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    detail: Reason,
+    *,
+    dry_run: bool,
+    actor: str,
 ) -> dict[str, int]:
-    """Delete the rows that meet the condition of their table, a table at a time; returns how many there were."""
+    """Delete the rows that meet the condition of their table, one table after another; returns their numbers."""
     sql = "SELECT count(*) FROM raw.{} WHERE {}"
-    counted = {name: store.read(sql.format(name, where), given).rows[0][0] for name, where in conditions.items()}
-    found = {name: int(count) for name, count in counted.items() if count}
-    if found and not dry_run:
-        for name in found:
-            store.write(partial(_deleted, table=name, where=conditions[name], parameters=given)).result()
-        store.write(partial(audit, actor=actor, action="prune", detail={**detail, **found})).result()
-    return found
+    all_counts = {
+        name: store.read(sql.format(name, where), parameters).rows[0][0] for name, where in conditions.items()
+    }
+    counts = {name: int(count) for name, count in all_counts.items() if count}
+    if counts and not dry_run:
+        for name in counts:
+            store.write(partial(_deleted, table=name, where=conditions[name], parameters=parameters)).result()
+        store.write(partial(audit, actor=actor, action="prune", detail={**detail, **counts})).result()
+    return counts
 
 
 Subject = Literal["user", "session", "trace"]
-"""Whose traces are forgotten: a person's, a conversation's, or one."""
-_STATED_BY = {"user": "user_id = $id", "session": "session_id = $id", "trace": "trace_id = $id::UUID"}
-_LEAST_TEXT = 8
-"""A shorter question or answer stands in the prompts of others, too."""
+"""Whose traces are deleted: a user's, a session's, or one."""
+_SUBJECTS = {"user": "user_id = $id", "session": "session_id = $id", "trace": "trace_id = $id::UUID"}
+_MIN_LENGTH = 8
+"""Shorter questions and answers occur in the prompts about other traces, too."""
 _FORGOTTEN = """
     CREATE OR REPLACE TEMP TABLE forgotten AS
-    SELECT trace_id FROM raw.spans WHERE {stated} UNION SELECT trace_id FROM raw.trace_facts WHERE {stated}"""
-_THEIR_SESSIONS = """
+    SELECT trace_id FROM raw.spans WHERE {condition} UNION SELECT trace_id FROM raw.trace_facts WHERE {condition}"""
+_SESSIONS = """
     SELECT session_id FROM raw.spans WHERE trace_id IN (FROM forgotten)
     UNION SELECT session_id FROM raw.trace_facts WHERE trace_id IN (FROM forgotten)"""
-_SAME_SESSION = f"""
+_RELATED = f"""
     CREATE OR REPLACE TEMP TABLE related AS
-    SELECT trace_id FROM raw.spans WHERE session_id IN ({_THEIR_SESSIONS})
-    UNION SELECT trace_id FROM raw.trace_facts WHERE session_id IN ({_THEIR_SESSIONS}) UNION FROM forgotten"""
-_ASKED_OF_THEM = f"""
+    SELECT trace_id FROM raw.spans WHERE session_id IN ({_SESSIONS})
+    UNION SELECT trace_id FROM raw.trace_facts WHERE session_id IN ({_SESSIONS}) UNION FROM forgotten"""
+_JUDGE_CALLS = f"""
     SELECT key FROM raw.judge_calls WHERE (reply->>'$.prompt') IN (
         SELECT unnest(from_json(calls, '[{{"prompt": "VARCHAR"}}]')).prompt FROM raw.scores
         WHERE trace_id IN (FROM related) AND calls IS NOT NULL)
     UNION
     SELECT j.key FROM raw.judge_calls j JOIN (
         SELECT DISTINCT unnest([query, response]) AS text FROM raw.contents WHERE trace_id IN (FROM forgotten)) t
-      ON length(t.text) >= {_LEAST_TEXT} AND contains((j.reply->>'$.prompt'), t.text)"""
-_SCORED_BY_RESPONSE = """trace_id IS NULL AND response_id IN (
+      ON length(t.text) >= {_MIN_LENGTH} AND contains((j.reply->>'$.prompt'), t.text)"""
+_FEEDBACK = """trace_id IS NULL AND response_id IN (
     SELECT response_id FROM raw.spans WHERE trace_id IN (FROM forgotten) AND response_id IS NOT NULL)"""
 Forget = Callable[[Transaction, Sequence[str]], int]
-"""Removes what else is kept of traces (ids as hex text); returns how much that was."""
+"""Deletes what else is stored of traces (ids as hex text); returns the number of rows."""
 
 
 def forget(
     store: Store, subject: Subject, identity: str, *, also: Mapping[str, Forget], dry_run: bool = False, actor: str
 ) -> dict[str, int]:
-    """Delete the traces of a user, a session or one trace with all that is kept of them; returns rows by table.
+    """Delete the traces of a user, a session or one trace, and all that is stored of them; returns rows by table.
 
-    A user's traces are also the other turns of the user's sessions. Other turns of a session whose turns go lose the
-    recorded prompts, which quote the turns before. The audit names neither the subject's id nor a trace.
+    A user's traces include the other turns of the user's sessions. If only some turns of a session are deleted, the
+    others lose their recorded prompts, which quote the deleted ones. The audit names neither the subject nor a trace.
     """
 
     def work(transaction: Transaction) -> dict[str, int]:
-        found = _forget(transaction, subject, identity, also)
+        counts = _forget(transaction, subject, identity, also)
         if dry_run:
-            raise _DryRun(found)
-        if found:
-            audit(transaction, actor=actor, action="prune", detail={"reason": subject, **found})
-        return found
+            raise _DryRun(counts)
+        if counts:
+            audit(transaction, actor=actor, action="prune", detail={"reason": subject, **counts})
+        return counts
 
     try:
         return store.write(work).result()
     except _DryRun as end:
-        return end.found
+        return end.counts
 
 
 class _DryRun(Exception):
-    """Rolls the deletion back; it was only counted."""
+    """Rolls back a deletion that was only counted."""
 
-    def __init__(self, found: dict[str, int]) -> None:
+    def __init__(self, counts: dict[str, int]) -> None:
         super().__init__("nothing is deleted")
-        self.found = found
+        self.counts = counts
 
 
-_TAKEN_FROM_THEM = "json_extract_string(item, '$.trace_id') IN (SELECT unnest($traces::VARCHAR[]))"
+_DATASET_ITEMS = "json_extract_string(item, '$.trace_id') IN (SELECT unnest($traces::VARCHAR[]))"
 
 
-def _forget(transaction: Transaction, subject: Subject, identity: str, also: Mapping[str, Forget]) -> dict[str, int]:
+def _forget(
+    transaction: Transaction, subject: Subject, identity: str, removers: Mapping[str, Forget]
+) -> dict[str, int]:
     run = transaction.execute
-    run(_FORGOTTEN.format(stated=_STATED_BY[subject]), {"id": identity})
-    run(_SAME_SESSION)
+    run(_FORGOTTEN.format(condition=_SUBJECTS[subject]), {"id": identity})
+    run(_RELATED)
     if subject == "user":
         run("CREATE OR REPLACE TEMP TABLE forgotten AS FROM related")
-    keys = [row[0] for row in run(_ASKED_OF_THEM).rows]
+    keys = [row[0] for row in run(_JUDGE_CALLS).rows]
     related = [row[0].hex for row in run("FROM related").rows]
     counted = {
         "judge_calls": _deleted(transaction, "judge_calls", "key IN (SELECT unnest($keys::VARCHAR[]))", {"keys": keys}),
-        "feedback": _deleted(transaction, "feedback", _SCORED_BY_RESPONSE),
-        "datasets": _deleted(transaction, "datasets", _TAKEN_FROM_THEM, {"traces": related}),
-        **{name: remove(transaction, related) for name, remove in also.items()},
+        "feedback": _deleted(transaction, "feedback", _FEEDBACK),
+        "datasets": _deleted(transaction, "datasets", _DATASET_ITEMS, {"traces": related}),
+        **{name: remove(transaction, related) for name, remove in removers.items()},
     }
-    for table in _OF_TRACES:
+    for table in _TRACE_TABLES:
         counted[table] = counted.get(table, 0) + _deleted(transaction, table, "trace_id IN (FROM forgotten)")
     run("UPDATE raw.scores SET calls = NULL WHERE trace_id IN (FROM related) AND calls IS NOT NULL")
     return {table: count for table, count in counted.items() if count}
@@ -198,24 +207,24 @@ def _deleted(transaction: Transaction, table: str, where: str, parameters: Mappi
 
 
 def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str, object]) -> None:
-    """Keep who deleted or changed what."""
+    """Add a row to the audit: who deleted or changed what."""
     text = orjson.dumps(detail, default=str).decode()
     transaction.append("audit", ("created_at", "actor", "action", "detail"), [(transaction.at, actor, action, text)])
 
 
 def vacuum(path: Path) -> tuple[int, int]:
-    """Rewrite a closed file without its free space; returns bytes before and after. Raises StoreError when in use.
+    """Rewrite a closed file without its free space; returns bytes before (log included) and after.
 
-    The bytes before include the log, which goes into the file.
+    Raises StoreError when the file is in use.
     """
-    before = path.stat().st_size + log_bytes(path)
+    bytes_before = path.stat().st_size + log_bytes(path)
     copy = outbox_folder(path).with_suffix(".vacuum")
     copy.unlink(missing_ok=True)
     # Several threads would leave groups half full, which only a second pass would put together.
     connection = open_file(path, {"threads": 1})
     try:
         source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
-        connection.execute(f"ATTACH '{quoted(copy)}' AS vacuumed")
+        connection.execute(f"ATTACH {literal(copy)} AS vacuumed")
         connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (SCHEMA)')
         for table in LONG_TEXTS:  # a file of an older version has them uncompressed
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('raw.{table}')").fetchall()
@@ -229,4 +238,4 @@ def vacuum(path: Path) -> tuple[int, int]:
         connection.close()
     shutil.copymode(path, copy)
     copy.replace(path)
-    return before, path.stat().st_size
+    return bytes_before, path.stat().st_size

@@ -1,10 +1,12 @@
-"""Batches to table columns: the last pure step before they are appended."""
+"""Converts batches to table columns, the last pure step before they are appended."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -20,12 +22,12 @@ _INT32 = 2**31 - 1
 
 
 def instant(nanoseconds: int) -> datetime:
-    """Return the UTC instant (naive, as stored) of Unix nanoseconds; out-of-range values are moved to the edge."""
+    """Return the UTC instant (naive, as stored) of Unix nanoseconds; clamped to the valid range."""
     return _EPOCH + timedelta(microseconds=microseconds(nanoseconds))
 
 
 def microseconds(nanoseconds: int) -> int:
-    """Return Unix microseconds, which a TIMESTAMP column takes as well and which cost less than a datetime."""
+    """Return Unix microseconds, which a TIMESTAMP column accepts and which cost less than a datetime."""
     return min(max(nanoseconds // 1000, 0), _LAST_US)
 
 
@@ -35,13 +37,25 @@ def utc_now() -> datetime:
 
 
 def text_hash(text: str) -> str:
-    """Return the identity of a context's text: sha256 (hex) of its NFKC form."""
-    normal = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return sha256_hex(normal)
+    """Return the identity of a context's text: sha256 (hex) of its NFKC form.
+
+    A text with more than 30 combining marks in a row is hashed as it is: normalizing it takes quadratic time.
+    """
+    if text.isascii() or _many_marks().search(text):
+        return sha256_hex(text)
+    return sha256_hex(unicodedata.normalize("NFKC", text))
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    """Return a pattern for more combining marks in a row than Unicode's stream-safe format allows."""
+    decomposed = ((chr(code), unicodedata.normalize("NFKD", chr(code))) for code in range(0x300, 0x20000))
+    marks = "".join(char for char, parts in decomposed if unicodedata.combining(parts[0]))
+    return re.compile(f"[{marks}]{{31}}")
 
 
 def contexts_state(contexts: Sequence[ContextRecord] | None, *, truncated: bool = False) -> str | None:
-    """Return what a span's contexts are good for: None (carries none), empty, text, no_text, truncated."""
+    """Return the state of a span's contexts: None (the span has none), empty, text, no_text, truncated."""
     if truncated:
         return "truncated"
     if contexts is None:
@@ -52,11 +66,11 @@ def contexts_state(contexts: Sequence[ContextRecord] | None, *, truncated: bool 
 
 
 def top_score(contexts: Sequence[ContextRecord]) -> float | None:
-    """Return the best score of a retrieval, None where it states none."""
+    """Return the highest score of a retrieval, None without scores."""
     return max([context.score for context in contexts if context.score is not None], default=None)
 
 
-_SPAN_COLUMNS = (
+SPAN_COLUMNS = (
     "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "model",
     "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
     "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id", "user_id",
@@ -67,18 +81,18 @@ _SPAN_COLUMNS = (
 
 
 class TableRows:
-    """Rows on their way to their tables: table → column → pieces, each a list of values or a constant."""
+    """Rows to append: table → column → chunks, each a list of values or a constant."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, list[Values]]] = {}
 
-    def add(self, table: str, **columns_: Values) -> None:
+    def add(self, table: str, **columns: Values) -> None:
         """Add rows by column; every call for a table names the same columns."""
-        pieces = self._tables.setdefault(table, {})
-        for name, values in columns_.items():
-            pieces.setdefault(name, []).append(values)
+        table_columns = self._tables.setdefault(table, {})
+        for name, values in columns.items():
+            table_columns.setdefault(name, []).append(values)
 
-    def add_spans(self, batch: SpanBatch, at: datetime) -> None:
+    def add_spans(self, batch: SpanBatch, received_at: datetime) -> None:
         """Add spans, their texts and their contexts."""
         starts = [start // 1000 for start in batch.values("start_ns")]
         queries, responses = batch.values("query"), batch.values("response")
@@ -88,10 +102,10 @@ class TableRows:
         self.add(
             "spans",
             **ids,
-            **{name: batch.column(name) for name in _SPAN_COLUMNS},
+            **{name: batch.column(name) for name in SPAN_COLUMNS},
             **_contexts_summary(batch),
             parent_span_id=batch.parent_span_ids,
-            received_at=Constant(at, len(batch)),
+            received_at=Constant(received_at, len(batch)),
             duration_us=_durations(batch),
             tags=_json_lists(batch.column("tags")),
             dropped_attributes=[min(count, _INT32) for count in batch.values("dropped_attributes")],
@@ -101,8 +115,8 @@ class TableRows:
             cells = {**ids, "query": queries, "response": responses}
             self.add("contents", **{name: [column[row] for row in texts] for name, column in cells.items()})
         if batch.contexts:
-            found = [(row, contexts) for row, contexts in enumerate(batch.contexts) if contexts]
-            self._add_contexts(ids, found)
+            contexts_by_row = [(row, contexts) for row, contexts in enumerate(batch.contexts) if contexts]
+            self._add_contexts(ids, contexts_by_row)
 
     def add_contexts(
         self, trace_id: bytes, span_id: bytes, start: datetime | int, contexts: Sequence[ContextRecord]
@@ -111,39 +125,39 @@ class TableRows:
         self._add_contexts({"trace_id": [trace_id], "span_id": [span_id], "start_time": [start]}, [(0, contexts)])
 
     def _add_contexts(
-        self, ids: Mapping[str, Sequence[Any]], found: Sequence[tuple[int, Sequence[ContextRecord]]]
+        self, ids: Mapping[str, Sequence[Any]], contexts_by_row: Sequence[tuple[int, Sequence[ContextRecord]]]
     ) -> None:
         """Add the documents of some rows; those of all spans together make one piece of each column."""
-        every = [context for _, contexts in found for context in contexts]
-        if not every:
+        records = [context for _, contexts in contexts_by_row for context in contexts]
+        if not records:
             return
-        rows = [row for row, contexts in found for _ in contexts]
-        columns_: dict[str, Values] = {name: [column[row] for row in rows] for name, column in ids.items()}
+        rows = [row for row, contexts in contexts_by_row for _ in contexts]
+        columns: dict[str, Values] = {name: [column[row] for row in rows] for name, column in ids.items()}
         for name in ("rank", "id", "score", "text", "metadata"):
-            columns_[name] = [getattr(context, name) for context in every]
-        columns_["hash"] = [None if context.text is None else text_hash(context.text) for context in every]
-        self.add("contexts", **columns_)
+            columns[name] = [getattr(context, name) for context in records]
+        columns["hash"] = [None if context.text is None else text_hash(context.text) for context in records]
+        self.add("contexts", **columns)
 
-    def add_score(self, score: ScoreRecord, at: datetime) -> None:
+    def add_score(self, score: ScoreRecord, received_at: datetime) -> None:
         """Add a score that came from outside."""
         row = {
             "feedback_id": uuid4().hex,
             "trace_id": score.trace_id,
             "span_id": score.span_id,
             "time": microseconds(score.time_ns),
-            "received_at": at,
+            "received_at": received_at,
             **{name: getattr(score, name) for name in _SCORE_COLUMNS},
         }
         self.add("feedback", **{name: [value] for name, value in row.items()})
 
-    def add_content_event(self, record: ContentRecord, at: datetime, *, joined: bool) -> None:
-        """Keep what a log event said as it came."""
+    def add_content_event(self, record: ContentRecord, received_at: datetime, *, joined: bool) -> None:
+        """Add a log event as it arrived."""
         body = orjson.dumps({name: getattr(record, name) for name in EVENT_FIELDS})
         row = {
             "trace_id": record.trace_id,
             "span_id": record.span_id,
             "time": microseconds(record.time_ns),
-            "received_at": at,
+            "received_at": received_at,
             "joined": joined,
             "record": body.decode(),
         }
@@ -151,12 +165,12 @@ class TableRows:
 
     def append_to(self, transaction: Transaction) -> None:
         """Append everything to its tables."""
-        for table, pieces in self._tables.items():
-            transaction.append_columns(table, pieces)
+        for table, columns in self._tables.items():
+            transaction.append_columns(table, columns)
 
 
 EVENT_FIELDS = ("query", "response", "contexts", "error_type", "status_message")
-"""What a log event may say of a span, as `raw.content_events` keeps it."""
+"""The fields of a log event that `raw.content_events` has."""
 _SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id")
 
 
@@ -172,13 +186,13 @@ def _json_lists(column: Values) -> Values:
 
 
 def _contexts_summary(batch: SpanBatch) -> dict[str, Values]:
-    """Return of each span's contexts what they are good for, how many there are, and the best score."""
+    """Return the state, the number and the highest score of each span's contexts."""
     truncated = batch.values("contexts_truncated")
     contexts = batch.contexts or [None] * len(batch)
     return {
         "contexts_state": [
-            contexts_state(found, truncated=cut) for found, cut in zip(contexts, truncated, strict=True)
+            contexts_state(documents, truncated=is_cut) for documents, is_cut in zip(contexts, truncated, strict=True)
         ],
-        "n_contexts": [None if found is None else len(found) for found in contexts],
-        "top_score": [None if not found else top_score(found) for found in contexts],
+        "n_contexts": [None if documents is None else len(documents) for documents in contexts],
+        "top_score": [None if not documents else top_score(documents) for documents in contexts],
     }

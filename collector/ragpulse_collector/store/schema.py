@@ -1,4 +1,4 @@
-"""Tables (schema `raw`, append-only, time-ordered, no index): what the store keeps.
+"""The tables of the store (schema `raw`: append-only, ordered by time, no index).
 
 Ids are UUID / UBIGINT here and lower-case hex text in the views (views.py); instants are UTC. Only the `latest` flags
 of `trace_facts` and `decisions` are ever updated, so that a view needs no window over their history.
@@ -23,18 +23,18 @@ TABLES: dict[str, str] = {
         prompt_version VARCHAR, variant VARCHAR, tags VARCHAR, metadata VARCHAR, upstream_pi DOUBLE,
         contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
         attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR""",
-    # `query_from`, `response_from`: the span below from which the decision took the text of a unit that has none.
+    # `query_from`, `response_from`: the span below that gave the text of a unit without one.
     "contents": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR, query_from UBIGINT,
         response_from UBIGINT""",
     "contexts": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, rank INTEGER, id VARCHAR, score DOUBLE, text VARCHAR,
         metadata VARCHAR, hash VARCHAR""",
-    # Texts that came on a log event, kept as they came; `record` is JSON of query, response, contexts.
+    # Texts of log events as they arrived; `record` is JSON of query, response, contexts.
     "content_events": """
         trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
-    # Scores that came over the wire or the API; the decision transaction copies them to `scores` under their unit.
-    # One that names no trace waits, by its response id, for the span that gave this response.
+    # Scores that arrived over OTLP or the API; the decision's transaction copies them to `scores` under their unit.
+    # A score without a trace id waits for the span with its response id.
     "feedback": """
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
         score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR""",
@@ -79,19 +79,19 @@ TABLES: dict[str, str] = {
     "alert_messages": """
         event_id UUID, destination VARCHAR, state VARCHAR, attempt INTEGER, error VARCHAR, message VARCHAR,
         due_at TIMESTAMP, created_at TIMESTAMP""",
-    # The latest row of a question counts; a deleted one without a question ends everything before it.
+    # The latest row of a question counts; a deleted row without a question ends everything before it.
     "datasets": "name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
     "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 
 LONG_TEXTS = {"spans": ("attributes",), "contents": ("query", "response"), "contexts": ("text",)}
-"""Columns that a file keeps with zstd: 60 % fewer bytes of a span with real texts, and cheaper checkpoints.
+"""Columns that a file compresses with zstd: 60 % fewer bytes for a span with real texts, and cheaper checkpoints.
 
-Attributes are long where an instrumentation writes whole prompts into them."""
+Attributes are long because many instrumentations write whole prompts into them."""
 
 
 def in_file(table: str, columns: Mapping[str, str]) -> str:
-    """Return columns, given with their types, as a file declares them: long texts are compressed."""
+    """Return the declarations of columns (name → type) in a file: long texts are compressed."""
     long = LONG_TEXTS.get(table, ())
     declared = (f'"{name}" {kind}{" USING COMPRESSION zstd" * (name in long)}' for name, kind in columns.items())
     return ", ".join(declared)
@@ -111,10 +111,10 @@ TIME_COLUMNS: dict[str, str] = {
     "judge_calls": "created_at",
     "alert_messages": "created_at",
 }
-"""By which column each table's rows age; what is not named here is kept for ever."""
+"""The column of each table that retention compares; the other tables are never pruned."""
 
 
 def column_types(table: str) -> dict[str, str]:
-    """Return the declared type of each column of a table, in their order."""
+    """Return the type of each column of a table, in order."""
     declared = (part.split(maxsplit=1) for part in re.split(r",(?![^(]*\))", TABLES[table]))
     return {name.strip('"'): kind.strip() for name, kind in declared}

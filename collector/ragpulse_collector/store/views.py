@@ -1,4 +1,4 @@
-"""The stable views and macros users query: the file is an API. Columns may be added, never renamed or taken away."""
+"""The stable views and macros for users' queries. Columns may be added, never renamed or removed."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ FACT_COLUMNS = (
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
 LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
-"""When the first span came of those that the sampler has not looked at to the end."""
-# For the whole view. Where nothing waits nothing is read: a bound of NULL would read everything.
+"""The low-water mark: all spans received before it are decided."""
+# For the whole view. Without undecided traces nothing is read: a bound of NULL would read everything.
 _FIRST = f"""coalesce((SELECT min(least(start_time, received_at)) FROM raw.spans WHERE received_at >= {LOW}),
                    TIMESTAMP '9999-01-01')"""
 
@@ -73,39 +73,39 @@ OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
     "tags", "metadata", "service_version",
 )  # fmt: skip
-"""What a trace that waits has from the first of its spans that states it."""
+"""The columns that an undecided trace takes from the first span with a value."""
 _WAITING = f"""
             SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, top_score,
                    response_id, input_tokens, output_tokens, cached_tokens, upstream_pi, {", ".join(OF_FIRST)},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
-                       + epoch_us(start_time) AS place
+                       + epoch_us(start_time) AS sort_key
             FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
 
 _MOST_CALLS = 1_000
 _COUNTED = f"""
-    CASE WHEN len(calls) BETWEEN 2 AND {_MOST_CALLS} THEN list_filter(calls, lambda c, place:
+    CASE WHEN len(calls) BETWEEN 2 AND {_MOST_CALLS} THEN list_filter(calls, lambda c, i:
         list_position(list_transform(calls, lambda o: coalesce(o.response, o.span::VARCHAR)),
-                      coalesce(c.response, c.span::VARCHAR)) = place
+                      coalesce(c.response, c.span::VARCHAR)) = i
         AND NOT coalesce(list_contains(list_transform(
             list_filter(calls, lambda o: coalesce(o.response = c.response, true)), lambda o: o.span), c.parent), false))
     ELSE calls END"""
 """A call in a call is not paid twice, nor one that two instrumentations report; a trace of very many is not checked."""
 
 # Traces that the sampler has not decided yet and that begin at `since` or later. Each is shown by its first rag span,
-# else the span without a parent, else the earliest. Where nobody decides, millions wait: of those before `since` the id
-# alone is read. No trace that waits begins before `first`.
+# else the span without a parent, else the earliest. Without a sampler millions are undecided: of those before `since`
+# only the id is read. No undecided trace begins before `first`.
 _UNDECIDED = f"""
     WITH shown AS (
-        SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms,
-               {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in OF_FIRST)},
+        SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, s.sort_key) / 1000.0 AS latency_ms,
+               {", ".join(f"arg_min(s.{name}, s.sort_key) AS {name}" for name in OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                arg_min(s.name, s.start_time) FILTER (s.kind = 'retriever') AS retriever,
                list({{{{'span': s.span_id, 'parent': s.parent_span_id, 'response': s.response_id,
                       'input': s.input_tokens, 'output': s.output_tokens, 'cached': s.cached_tokens}}}})
                    FILTER (s.kind = 'llm' AND coalesce(s.input_tokens, s.output_tokens) IS NOT NULL) AS calls,
-               arg_min(s.status = 'error', s.place) AS error, max(s.top_score) AS top_score,
+               arg_min(s.status = 'error', s.sort_key) AS error, max(s.top_score) AS top_score,
                count(*)::INTEGER AS n_spans, min(s.upstream_pi) AS upstream_pi,
-               arg_min(s.span_id, s.place) AS unit_span_id, arg_min(s.start_time, s.place) AS unit_time
+               arg_min(s.span_id, s.sort_key) AS unit_span_id, arg_min(s.start_time, s.sort_key) AS unit_time
         FROM ({_WAITING}) s
         ANTI JOIN (
             SELECT trace_id FROM raw.trace_facts WHERE start_time >= {{first}} - INTERVAL 1 DAY
@@ -113,17 +113,17 @@ _UNDECIDED = f"""
             SELECT trace_id FROM raw.spans WHERE received_at >= {LOW} AND start_time < {{since}}) f
           ON f.trace_id = s.trace_id
         GROUP BY s.trace_id),
-    paid AS (SELECT * EXCLUDE (calls), {_COUNTED} AS counted FROM shown)
+    priced AS (SELECT * EXCLUDE (calls), {_COUNTED} AS counted FROM shown)
     SELECT x.* EXCLUDE (unit_time, counted, service_version, tags, metadata),
            {tag_list("x.tags")} AS tags, {metadata_map("x.metadata")} AS metadata, x.service_version AS release,
-           list_sum(list_transform(counted, lambda c: c.input))::BIGINT AS input_tokens,
-           list_sum(list_transform(counted, lambda c: c.output))::BIGINT AS output_tokens,
-           list_sum(list_transform(counted, lambda c: c.cached))::BIGINT AS cached_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.input)) AS BIGINT) AS input_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.output)) AS BIGINT) AS output_tokens,
+           TRY_CAST(list_sum(list_transform(counted, lambda c: c.cached)) AS BIGINT) AS cached_tokens,
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans,
            false AS decided
-    FROM paid x
+    FROM priced x
     LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {{first}}) c
       ON c.trace_id = x.trace_id AND c.span_id = x.unit_span_id AND c.start_time = x.unit_time"""
 
@@ -134,9 +134,9 @@ DECIDED = f"""
 """The traces that the sampler has decided; ends in its conditions."""
 _SHOWN = f"SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id, {hex_span('unit_span_id')} AS unit_span_id) FROM"
 UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
-"""Those that it has not, and that begin at `$since` or later."""
+"""The undecided traces that begin at `$since` or later."""
 
-# The CTE stays inside its branch: around the union it would keep conditions on time from the scan of the facts.
+# The CTE is inside its branch: around the union it would prevent that the scan of the facts uses conditions on time.
 _TRACES = f"""{DECIDED}
     UNION ALL BY NAME {_SHOWN} ({_UNDECIDED.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)})"""
 
@@ -165,22 +165,23 @@ SESSION_FIGURES = """
     count(*) AS n_turns, arg_min(user_id, start_time) AS user_id, arg_min(service, start_time) AS service,
     CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
         AS cost_usd,
-    sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens, bool_or(error) AS error"""
-"""What the turns of a session add up to. The cost is unknown where a turn's is."""
+    TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens, TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
+    bool_or(error) AS error"""
+"""The figures of a session over its turns. Its cost is unknown if that of a turn is."""
 
 _SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"
 
-# Derived, not stored: a judge's calls lie in its verdict, so that they are in nobody's traffic, are never drawn, and go
-# with the verdict. A call does not say when within the evaluation it was made.
+# Derived, not stored: a judge's calls are part of its verdict, so they are in no traffic, are never sampled, and are
+# deleted with the verdict. A call has no time of its own within the evaluation.
 _JUDGE_SPANS = f"""
-    WITH asked AS (
-        SELECT *, substr(md5(concat_ws('/', score_key, attempt, created_at)), 1, 16) AS own,
+    WITH evaluations AS (
+        SELECT *, substr(md5(concat_ws('/', score_key, attempt, created_at)), 1, 16) AS own_id,
                created_at - to_microseconds(coalesce(elapsed_ms * 1000, 0)::BIGINT) AS start_time,
                from_json(calls, '[{{"prompt": "VARCHAR", "completion": "VARCHAR", "model": "VARCHAR",
                    "elapsed_s": "DOUBLE", "input_tokens": "BIGINT", "output_tokens": "BIGINT", "cost_usd": "DOUBLE",
-                   "cached": "BOOLEAN"}}]') AS made
+                   "cached": "BOOLEAN"}}]') AS judge_calls
         FROM raw.scores WHERE calls IS NOT NULL AND source IN ('online', 'replay'))
-    SELECT {hex_trace("trace_id")} AS trace_id, own AS span_id, {hex_span("span_id")} AS parent_span_id, start_time,
+    SELECT {hex_trace("trace_id")} AS trace_id, own_id AS span_id, {hex_span("span_id")} AS parent_span_id, start_time,
            elapsed_ms AS latency_ms, 'evaluate ' || evaluator AS name, 'evaluator' AS kind, 'ragpulse' AS service,
            CASE WHEN status = 'error' THEN 'error' ELSE 'ok' END AS status, NULL::VARCHAR AS query,
            explanation AS response, judge AS model, NULL::BIGINT AS input_tokens, NULL::BIGINT AS output_tokens,
@@ -188,15 +189,15 @@ _JUDGE_SPANS = f"""
                'gen_ai.evaluation.name', evaluator, 'gen_ai.evaluation.score.value', score,
                'gen_ai.evaluation.score.label', label, 'ragpulse.evaluator.version', version, 'run_id', run_id
            ) AS attributes
-    FROM asked
+    FROM evaluations
     UNION ALL BY NAME
-    SELECT trace_id, substr(md5(own || place), 1, 16) AS span_id, own AS parent_span_id, start_time,
+    SELECT trace_id, substr(md5(own_id || number), 1, 16) AS span_id, own_id AS parent_span_id, start_time,
            call.elapsed_s * 1000 AS latency_ms, 'chat ' || call.model AS name, 'llm' AS kind, 'ragpulse' AS service,
            'ok' AS status, call.prompt AS query, call.completion AS response, call.model AS model, call.input_tokens,
            call.output_tokens, call.cost_usd, call.cached, request_time,
            json_object('gen_ai.operation.name', 'chat', 'gen_ai.request.model', call.model) AS attributes
-    FROM (SELECT {hex_trace("trace_id")} AS trace_id, own, start_time, request_time, unnest(made) AS call,
-                 generate_subscripts(made, 1) AS place FROM asked)"""
+    FROM (SELECT {hex_trace("trace_id")} AS trace_id, own_id, start_time, request_time, unnest(judge_calls) AS call,
+                 generate_subscripts(judge_calls, 1) AS number FROM evaluations)"""
 
 _MEASURED = f"""
     SELECT {{keys}}, s.normalized AS y, d.pi, coalesce(f.cluster, hash(s.trace_id)) AS cluster, f.identified
@@ -207,7 +208,7 @@ _MEASURED = f"""
       ON f.trace_id = s.trace_id
     WHERE s.source = 'online' AND s.status = 'ok' AND s.normalized IS NOT NULL
       AND d.latest AND d.sampled AND d.pi > 0 AND d.reason IS DISTINCT FROM 'test_run' {{filters}}"""
-"""Scores that may enter an estimate: online, measured, and drawn by chance (forced ones only if the chance was met)."""
+"""Scores that enter an estimate: online, measured, and sampled (forced ones only if they were drawn as well)."""
 
 _QUALITY_DAILY = hajek(
     _MEASURED.format(

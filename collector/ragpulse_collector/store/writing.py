@@ -7,32 +7,28 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
 import duckdb
 
-from ragpulse_collector.records import Batch, RawBody, Receipt
-from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
-from ragpulse_collector.store.ingest.writer import Writer
+from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.sql.limits import Question
 from ragpulse_collector.store.sql.process import Readers
 
 T = TypeVar("T")
-_LENT_S, _LOOK_S = 5.0, 0.005
-"""How long cursors may take to end once interrupted, and how often that is looked at."""
-_REVIVED_S = 10.0
+_INTERRUPT_S, _POLL_S = 5.0, 0.005
+"""How long cursors may take to end once they are interrupted, and how often this is checked."""
+_REVIVE_S = 10.0
 
 
 def _interrupted(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Interrupt what a cursor does; returns whether it is still open."""
+    """Interrupt a cursor's query; returns whether the cursor is still open."""
     try:
         cursor.interrupt()
     except duckdb.ConnectionException:
@@ -40,59 +36,36 @@ def _interrupted(cursor: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _look(transaction: Transaction) -> None:
-    """Touch the store, without which a transaction does not meet what is wrong with it."""
+def _touch(transaction: Transaction) -> None:
+    """Read a row: an empty transaction would not notice that the store is broken."""
     transaction.execute("SELECT count(*) FROM raw.meta")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ways:
-    """How a store writes: what turns bodies into records, and how much may wait."""
-
-    decode: Callable[[RawBody], Batch]
-    """Runs on the decoding thread."""
-    price: Prices | None = None
-    """Fills a span's cost; None leaves costs as they came."""
-    clock: Callable[[], datetime] = utc_now
-    """UTC without a zone."""
-    queue_bytes: int = 64 * 2**20
-    """Bodies beyond this are Busy."""
-    queue_items: int = 10_000
-    group_bytes: int = 3 * 2**20
-    """A transaction takes about this much at a time: decoded records are several times as large."""
-    renew_bytes: int = 64 * 2**20
-    renew_s: float = 60.0
-    """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
-    recent_spans: int = 200_000
-    """How many span identities are remembered at least, so that a re-send costs no look into the table."""
-
-
 class Writing(Reading):
-    """A store with one decoding and one writing thread; how its connection is opened is the subclass's."""
+    """A store with one decoding and one writing thread; subclasses open the connection."""
 
     _name = "ragpulse"
-    """What the store is attached as; every cursor chooses it first."""
+    """The catalog under which the store is attached; every cursor selects it first."""
     _readers: Readers | None = None
-    """Where users' queries run; None where only this process can open the store."""
+    """The processes that run users' queries; None where only this process can open the store."""
 
-    def __init__(self, path: Path, ways: Ways) -> None:
-        super().__init__(path, self._lend)
+    def __init__(self, path: Path, options: WriteOptions) -> None:
+        super().__init__(path, self._read_cursor)
         self._opening = threading.Lock()
-        self._lent = WeakSet[duckdb.DuckDBPyConnection]()
+        self._read_cursors = WeakSet[duckdb.DuckDBPyConnection]()
         self._connection = self._open()
-        self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
-        decoder = Decoder(self._queue, ways.decode, ways.price)
+        self._queue = WriterQueue(
+            max_bytes=options.queue_bytes, max_items=options.queue_items, group_bytes=options.group_bytes
+        )
+        decoder = Decoder(self._queue, options.decode, options.price)
         writer = Writer(
             self._queue,
-            self._cursor,
-            self._reopen,
+            options,
+            cursor=self._cursor,
+            reopen=self._reopen,
             begin=self._begin,
             commit=self._commit,
             is_quiet=self._is_quiet,
-            renew_bytes=ways.renew_bytes,
-            renew_s=ways.renew_s,
-            clock=ways.clock,
-            recent_spans=ways.recent_spans,
             check=self._check,
         )
         self._threads = [
@@ -114,11 +87,11 @@ class Writing(Reading):
         self._queue.put(item)
         return item.future
 
-    def _ask(self, question: Question) -> Rows:
-        return super()._ask(question) if self._readers is None else self._readers.ask(question)
+    def _answer_question(self, question: Question) -> Rows:
+        return super()._answer_question(question) if self._readers is None else self._readers.ask(question)
 
     def backlog(self) -> Backlog:
-        """Return what was accepted and is not on disk yet."""
+        """Return the bodies that were accepted and are not on disk yet."""
         return self._queue.backlog()
 
     def check_files(self) -> None:
@@ -131,8 +104,8 @@ class Writing(Reading):
         for thread in self._threads:
             thread.join()
         with self._opening:
-            self._end_reading()
-            self._finish(self._connection)
+            self._interrupt_reads()
+            self._before_close(self._connection)
             self._connection.close()
 
     def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -144,29 +117,29 @@ class Writing(Reading):
         cursor.commit()
 
     def end_queries(self) -> None:
-        """End users' queries at once, and take no more of them: nobody waits for them at the end."""
+        """End users' queries at once, and accept no more: a stop does not wait for them."""
         if self._readers is not None:
             self._readers.close()
 
-    def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Do what is left to do with a drained store before it is closed."""
+    def _before_close(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Prepare a drained store for closing."""
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        """Open the store, brought to this version; raises StoreError."""
+        """Open the store and migrate it to this version; raises StoreError."""
         raise AssertionError("every store opens itself")
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         with self._opening:
-            return self._new_cursor_of_now()
+            return self._make_cursor()
 
-    def _lend(self) -> duckdb.DuckDBPyConnection:
-        """Make a cursor that is interrupted when the store must be closed."""
+    def _read_cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a cursor that is interrupted when the store is closed or reopened."""
         with self._opening:
-            cursor = self._new_cursor_of_now()
-            self._lent.add(cursor)
+            cursor = self._make_cursor()
+            self._read_cursors.add(cursor)
             return cursor
 
-    def _new_cursor_of_now(self) -> duckdb.DuckDBPyConnection:
+    def _make_cursor(self) -> duckdb.DuckDBPyConnection:
         try:
             cursor = self._connection.cursor()
         except duckdb.ConnectionException as error:
@@ -179,14 +152,14 @@ class Writing(Reading):
         return cursor
 
     def _is_quiet(self) -> bool:
-        """Return whether reopening takes no time and interrupts no reader."""
+        """Return whether reopening is quick and interrupts no reader."""
         return False
 
     def _reopen(self) -> None:
         """Reopen after a fatal error (a disk that was full or failed); readers wait meanwhile."""
         self._check()
         with self._opening:
-            self._end_reading()
+            self._interrupt_reads()
             self._connection.close()
             self._connection = self._open()
 
@@ -195,13 +168,13 @@ class Writing(Reading):
         if (problem := self.problem()) is not None:
             raise StoreError(problem)
 
-    def _end_reading(self) -> None:
-        """Interrupt what is read: the engine cannot be closed, nor the file be reopened, beside a busy cursor."""
-        until = time.monotonic() + _LENT_S
-        while any([_interrupted(cursor) for cursor in self._lent]) and time.monotonic() < until:
-            time.sleep(_LOOK_S)
+    def _interrupt_reads(self) -> None:
+        """Interrupt all queries: DuckDB cannot be closed, nor the file reopened, beside a busy cursor."""
+        deadline = time.monotonic() + _INTERRUPT_S
+        while any([_interrupted(cursor) for cursor in self._read_cursors]) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def _revive(self) -> None:
-        """Let the writer check the store: it reopens a store that it cannot write to."""
+        """Make the writer use the store: it reopens a store that it cannot write to."""
         with contextlib.suppress(Busy, TimeoutError):
-            self.write(_look).result(_REVIVED_S)
+            self.write(_touch).result(_REVIVE_S)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragpulse_collector.records import Constant
-from ragpulse_collector.store.ingest.append import Appender
+from ragpulse_collector.store.ingest.append import WriterTransaction
 from ragpulse_collector.store.schema import TABLES
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -40,7 +40,7 @@ def empty_table() -> duckdb.DuckDBPyConnection:
 def test_rows_come_back_as_they_were(rows: list[tuple[object, ...]]) -> None:
     """Any mix of nulls, empty texts, NULs, other alphabets and extreme numbers is stored as it is."""
     connection = empty_table()
-    Appender(connection).append("spans", list(VALUES), rows)
+    WriterTransaction(connection).append("spans", list(VALUES), rows)
     found = connection.execute(f"SELECT {', '.join(VALUES)} FROM raw.spans ORDER BY rowid").fetchall()
     assert found == rows
 
@@ -56,7 +56,9 @@ def test_a_constant_is_stored_in_each_of_its_rows(parts: list[tuple[tuple[object
     }
     lengths = [length for _, length, _ in parts]
     connection = empty_table()
-    Appender(connection).append_columns("spans", {"span_id": [[bytes(8)] * length for length in lengths], **columns})
+    WriterTransaction(connection).append_columns(
+        "spans", {"span_id": [[bytes(8)] * length for length in lengths], **columns}
+    )
     found = connection.execute(f"SELECT {', '.join(names)} FROM raw.spans ORDER BY rowid").fetchall()
     assert found == [row for row, length, _ in parts for _ in range(length)]
 
@@ -64,7 +66,7 @@ def test_a_constant_is_stored_in_each_of_its_rows(parts: list[tuple[tuple[object
 def test_columns_that_are_not_given_are_null() -> None:
     """An INSERT of few columns needs no values for the others, and the next one keeps nothing of the former."""
     table = empty_table()
-    appender = Appender(table)
+    appender = WriterTransaction(table)
     appender.append("spans", ("trace_id", "name", "input_tokens"), [(bytes(16), "first", 7)])
     appender.append("spans", ("trace_id", "model"), [(bytes(16), "second")])
     found = table.execute("SELECT name, input_tokens, model, start_time FROM raw.spans ORDER BY rowid").fetchall()
@@ -75,7 +77,7 @@ def test_ids_may_be_hex() -> None:
     """A caller may hold span ids as hex text, and trace ids as text with or without dashes."""
     table = empty_table()
     rows = [("0af7651916cd43dd8448eb211c80319c", "00000000000000ff"), ("0af76519-16cd-43dd-8448-eb211c80319c", 255)]
-    Appender(table).append("spans", ("trace_id", "span_id"), rows)
+    WriterTransaction(table).append("spans", ("trace_id", "span_id"), rows)
     assert len(set(table.execute("SELECT trace_id, span_id FROM raw.spans").fetchall())) == 1
 
 
@@ -87,5 +89,5 @@ def test_rows_with_an_impossible_value_are_refused_whole(name: str, value: objec
     """Nothing of the rows is stored when one cannot be."""
     table = empty_table()
     with pytest.raises((UnicodeError, OverflowError)):
-        Appender(table).append("spans", (name,), [(None,), (value,)])
+        WriterTransaction(table).append("spans", (name,), [(None,), (value,)])
     assert table.execute("SELECT count(*) FROM raw.spans").fetchall() == [(0,)]

@@ -89,6 +89,25 @@ def test_two_events_of_one_span_add_up(kit: Any, rows: Any, order: tuple[str, st
     assert rows(store, "SELECT count(*) FROM raw.contents") == [(1,)]
 
 
+def test_texts_of_waiting_events_are_not_held_in_memory(kit: Any, rows: Any) -> None:
+    """An application may drop most of its traces but none of its log events."""
+    store = kit.store()
+    kit.send(store, contents=[event(kit, number, query="q" * 1000) for number in range(1, 50)])
+    gc.collect()
+    assert [record for record in gc.get_objects() if isinstance(record, ContentRecord)] == []
+    kit.send(store, kit.span(7))
+    assert rows(store, "SELECT length(query) FROM spans") == [(1000,)]
+
+
+def test_a_deleted_event_fills_no_span(kit: Any, rows: Any) -> None:
+    """Its text may be that of a person who was forgotten."""
+    store = kit.store()
+    kit.send(store, contents=[event(kit, 1, query="deleted")])
+    store.write(lambda transaction: transaction.execute("DELETE FROM raw.content_events")).result()
+    kit.send(store, kit.span(1))
+    assert rows(store, "SELECT query FROM spans") == [(None,)]
+
+
 def test_two_events_wait_together_across_a_restart(kit: Any, rows: Any) -> None:
     """Both are read from disk again, and the earlier of two that say the same wins."""
     store = kit.store()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.analysis.cases import case_of
+from ragpulse_collector.analysis.cases import Unit, case_of, cases_of
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum, decision
@@ -65,6 +65,17 @@ def test_the_units_are_the_outermost_rag_spans(kit: Any, rows: Any) -> None:
     Sampler(store, lambda: [ALL]).decide(kit.later(3))
     assert rows(store, "SELECT span_id FROM decisions ORDER BY 1") == [(f"{2:016x}",), (f"{3:016x}",)]
     assert rows(store, "SELECT query, n_units, unit_span_id FROM traces") == [("first", 2, f"{2:016x}")]
+
+
+def test_figures_that_fit_no_column_stop_no_decision(kit: Any, rows: Any) -> None:
+    """A file of an earlier version may hold such figures: the sum is unknown, and other traces are decided."""
+    store = kit.store()
+    most = 2**63 - 1
+    calls = [kit.span(number, 1, "llm", input_tokens=most, ttft_ms=1e300) for number in (2, 3)]
+    kit.send(store, kit.span(1, kind="rag"), *calls)
+    assert rows(store, "SELECT input_tokens FROM traces") == [(None,)]
+    assert Sampler(store).decide(kit.later(3)) == 1
+    assert rows(store, "SELECT input_tokens, ttft_ms FROM traces") == [(None, None)]
 
 
 def test_an_evaluators_span_is_never_a_unit(kit: Any, rows: Any) -> None:
@@ -652,3 +663,13 @@ def test_nested_calls_are_counted_once_before_the_decision_as_after_it(kit: Any,
     assert rows(store, counted) == [(300, 15, False)]
     Sampler(store).decide(kit.later(3))
     assert rows(store, counted) == [(300, 15, True)]
+
+
+def test_a_trace_of_very_many_units_is_evaluated_in_time(kit: Any) -> None:
+    """Spans whose parents never came are units of one trace; its spans are walked once, not once for each unit."""
+    store = kit.store()
+    kit.send(store, *(kit.span(number, kind="llm") for number in range(1, 4_001)))
+    units = [Unit(kit.trace, f"{number:016x}", kit.start) for number in range(1, 4_001)]
+    start = time.monotonic()
+    assert len(cases_of(store, units)) == len(units)
+    assert time.monotonic() - start < 20

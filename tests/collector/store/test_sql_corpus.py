@@ -127,6 +127,8 @@ ESCAPES = (
 )
 
 ORDINARY = (
+    "SELECT now(), ';é;' AS sign; -- a comment behind the end",
+    "  ;SELECT current_date",
     "SELECT * FROM traces", "FROM spans", "TABLE contexts", "SELECT count(*) FROM scores;", "FROM decisions LIMIT 3",
     "SELECT * FROM quality_daily", "SELECT * FROM judge_spans -- a comment", "VALUES (1), (2)", "SELECT 1 AS a",
     "SELECT * FROM raw.spans s JOIN raw.contents c USING (trace_id, span_id)",

@@ -14,7 +14,7 @@ from spans import batch_of
 
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.store import Busy, EmbeddedStore, FileReader, StoreError, Transaction, embedded
-from ragpulse_collector.store.connection import ROWS_A_GROUP
+from ragpulse_collector.store.connection import ROW_GROUP_SIZE
 
 
 def test_close_drains_what_was_accepted(kit: Any) -> None:
@@ -43,7 +43,7 @@ def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: A
 
     assert [counted(number) for number in range(1, 21)] == [[(number,)] for number in range(1, 21)]
     begun = store.read(transactions).rows[0][0]
-    cursor = store._lend()
+    cursor = store._read_cursor()
     assert [counted(number) for number in range(21, 41)] == [[(number,)] for number in range(21, 41)]
     went_on = cursor.execute(transactions).fetchall()[0][0]
     assert went_on >= begun + 40
@@ -117,7 +117,7 @@ def test_the_file_is_an_ordinary_one(kit: Any) -> None:
             "SELECT sum(count) FROM pragma_storage_info('mine') WHERE segment_type = 'VARCHAR' GROUP BY row_group_id"
         )
         assert [count for (count,) in plain.execute(f"{groups} ORDER BY row_group_id").fetchall()] == [
-            50_000, ROWS_A_GROUP, ROWS_A_GROUP, 40_000 - 2 * ROWS_A_GROUP
+            50_000, ROW_GROUP_SIZE, ROW_GROUP_SIZE, 40_000 - 2 * ROW_GROUP_SIZE
         ]  # fmt: skip
         assert plain.execute("SELECT tags FROM duckdb_databases() WHERE NOT internal").fetchall() == version
 
@@ -175,7 +175,7 @@ def test_a_log_goes_into_the_file_at_the_end_where_the_disk_is_fast_enough(
     kit: Any, monkeypatch: pytest.MonkeyPatch, disk_s: float, left: bool
 ) -> None:
     """20 MB go into the file if the disk takes them in time; otherwise they stay, and the next to open reads them."""
-    monkeypatch.setattr(embedded, "CHECKPOINT_AT_END_S", disk_s)
+    monkeypatch.setattr(embedded, "CHECKPOINT_ON_CLOSE_S", disk_s)
     store, rows = kit.store(), 10_000
     insert = "INSERT INTO raw.meta SELECT 'k', repeat('x', 2000) || i FROM range($n) r(i)"
     store.write(lambda t: t.execute(insert, {"n": rows})).result(20)

@@ -13,16 +13,15 @@ from ragpulse_collector.api.models import OneSession, Range, SessionList, TraceC
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.trace_answers import (
     COLUMNS,
-    came_to,
     facets,
+    has_outcome,
     lowest_scores,
     retrieved,
-    scores_of,
     session,
     sessions,
     with_scores,
 )
-from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all
+from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all, scores_of
 from ragpulse_collector.store.rows import utc_now
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
@@ -120,7 +119,7 @@ def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str
     if params.outcome:
         at = instant(params.evaluated_from, now=now)
         parameters |= {} if at is None else {"evaluated_from": at}
-        keep.append(came_to(params.outcome, since=at is not None))
+        keep.append(has_outcome(params.outcome, since=at is not None))
     if params.document:
         parameters["document"] = params.document
         keep.append(retrieved(parameters))

@@ -1,4 +1,4 @@
-"""Frameworks that speak for themselves: Vercel's AI SDK (`ai.*`), LangSmith, Haystack's own tracer, Laminar."""
+"""Frameworks with a vocabulary of their own: Vercel's AI SDK (`ai.*`), LangSmith, Haystack's tracer, Laminar."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AI_OPERATIONS = {
     "ai.rerank.dorerank": "reranker",
     "ai.toolcall": "tool",
 }
-"""Vercel's `ai.operationId` in lower case → kind. What begins with `do` is the call of a provider."""
+"""Vercel's `ai.operationId` in lower case → kind. Names with `do` are calls of a provider."""
 _COMPONENTS = {
     "retrievers": "retriever",
     "rankers": "reranker",
@@ -55,7 +55,7 @@ _METADATA = "ai.telemetry.metadata."
 
 
 def _only(kind: str, read: Read) -> Read:
-    """Make a reader for spans of one kind: a wrapper repeats the sums of the calls below it."""
+    """Make a reader for spans of one kind only: a wrapper repeats the sums of the calls below it."""
 
     def read_only(value: Any, span: Span) -> Any:
         return read(value, span) if span.kind == kind else None
@@ -89,7 +89,7 @@ def _always_chain(_: Any, __: Span) -> str:
 
 
 def _reply(name: str, read: Read) -> Read:
-    """Make a reader of what the first reply of a Haystack generator says about the call."""
+    """Make a reader of the metadata in the first reply of a Haystack generator."""
 
     def read_reply(value: Any, span: Span) -> Any:
         output = parsed(value) if span.kind == "llm" else None
@@ -104,8 +104,8 @@ def _reply(name: str, read: Read) -> Read:
     return read_reply
 
 
-def _searched(value: Any, span: Span) -> str | None:
-    """A function that returns documents is a search."""
+def _search_kind(value: Any, span: Span) -> str | None:
+    """Return `retriever` for a function that returns documents."""
     return "retriever" if span.attributes.get("lmnr.span.type") == "DEFAULT" and holds_documents(value) else None
 
 
@@ -116,7 +116,7 @@ RULES = rules(
         "langsmith.span.kind": one_of(KINDS | {"prompt": "other", "parser": "other"}),
         "haystack.component.fully_qualified_type": _component,
         "haystack.pipeline.input_data": _always_chain,
-        "lmnr.span.output": _searched,
+        "lmnr.span.output": _search_kind,
         "lmnr.span.type": one_of(KINDS | {"human_evaluator": "evaluator"}),
     },
     query={

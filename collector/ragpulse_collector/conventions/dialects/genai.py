@@ -7,7 +7,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
-from ragpulse_collector.conventions.rules import Alone, Found, Span, rules
+from ragpulse_collector.conventions.rules import BareSpan, Result, Span, rules
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
@@ -48,44 +48,44 @@ OPERATIONS = {
     "evaluation": "evaluator",
     "fetch_response": "other",
 }
-"""`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer: its tokens were paid before."""
+"""`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer, which was paid before."""
 
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 
 
 def _provider(value: Any, span: Span) -> str | None:
-    """Frameworks sometimes put their own name here; that is nobody's price list."""
+    """Return the provider; some frameworks write their own name, which is in no price list."""
     return (
         None if value in ("langchain", "llamaindex", "llama_index", "haystack", "strands-agents") else text(value, span)
     )
 
 
 def _streaming_only(value: Any, span: Span) -> float | None:
-    """OpenLIT reports a time to first token on plain calls too, where it is the whole latency."""
+    """Return the time to first token of streams: OpenLIT also states it for plain calls, as the whole latency."""
     flags = (span.attributes.get(name) for name in (names.REQUEST_STREAM, "gen_ai.is_streaming", "llm.is_streaming"))
     return seconds(value, span) if any(true(flag) for flag in flags) else None
 
 
 def _indexed(members: Any) -> list[tuple[int, str, Any]]:
     """Return (index, role, content) of `N.role` / `N.content` names that hold a text."""
-    found = ((_INDEXED.fullmatch(suffix), value) for suffix, value in members.items())
-    rows = [(int(match[1]), value) for match, value in found if match and match[2] == "content" and value]
+    matches = ((_INDEXED.fullmatch(suffix), value) for suffix, value in members.items())
+    rows = [(int(match[1]), value) for match, value in matches if match and match[2] == "content" and value]
     return sorted((index, str(members.get(f"{index}.role")), value) for index, value in rows if type(value) is str)
 
 
-def _indexed_query(members: Any, _: Span) -> Found | None:
-    said = [(index, value) for index, role, value in _indexed(members) if role == "user"]
-    return _whole("query", *said[-1]) if said else None
+def _indexed_query(members: Any, _: Span) -> Result | None:
+    messages = [(index, value) for index, role, value in _indexed(members) if role == "user"]
+    return _whole("query", *messages[-1]) if messages else None
 
 
-def _indexed_response(members: Any, _: Span) -> Found | None:
+def _indexed_response(members: Any, _: Span) -> Result | None:
     rows = _indexed(members)
     return _whole("response", rows[0][0], rows[0][2]) if rows else None
 
 
-def _whole(field: str, index: int, value: str) -> Found:
-    return Found(value, {f"{index}.content": {"$lifted": field}})
+def _whole(field: str, index: int, value: str) -> Result:
+    return Result(value, {f"{index}.content": {"$lifted": field}})
 
 
 def _event_query(events: Any, span: Span) -> str | None:
@@ -101,19 +101,19 @@ def _event_response(events: Any, span: Span) -> str | None:
 def _event_text(event: Any, *keys: str) -> str | None:
     value = next((event.attributes[key] for key in keys if event.attributes.get(key)), None)
     reader = query_in if "prompt" in event.name or "user" in event.name else response_in
-    found = or_text(reader, field="query")(value, Alone())
-    return found.value if isinstance(found, Found) else None
+    result = or_text(reader, field="query")(value, BareSpan())
+    return result.value if isinstance(result, Result) else None
 
 
-def _details_query(events: Any, span: Span) -> Found | None:
-    """Read the details as Strands sends them, in events of the span: one for what came in, one for what went out."""
-    said = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
-    return next((Found(found.value) for value in said if (found := last_user_text(value, span))), None)
+def _details_query(events: Any, span: Span) -> Result | None:
+    """Read the details events of Strands: one has the input, one the output."""
+    values = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
+    return next((Result(result.value) for value in values if (result := last_user_text(value, span))), None)
 
 
-def _details_response(events: Any, span: Span) -> Found | None:
-    said = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
-    return next((Found(found.value) for value in said if (found := first_message_text(value, span))), None)
+def _details_response(events: Any, span: Span) -> Result | None:
+    values = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
+    return next((Result(result.value) for value in values if (result := first_message_text(value, span))), None)
 
 
 RULES = rules(

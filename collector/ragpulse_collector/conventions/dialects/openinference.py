@@ -9,7 +9,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names, reprs
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Span, rules
+from ragpulse_collector.conventions.rules import Read, ReadColumn, Result, Span, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -31,42 +31,42 @@ _MESSAGE = re.compile(
 )
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
-"""How LlamaIndex begins what a model said."""
+"""LlamaIndex's prefix of a model's answer."""
 _is_odd = re.compile(f"{_SPEAKER}|{reprs.BEGINS}").match
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
 def plain_query(value: Any, span: Span) -> Any:
-    """Return a plain text as it is; look inside JSON, be it declared or not."""
+    """Return a plain text as it is; read JSON, declared or not."""
     if _is_json(value, span.attributes.get(names.INPUT_MIME_TYPE)):
         return or_json(query_in)(value, span)
-    return _readable(value, span, "query")
+    return _plain_or_repr(value, span, "query")
 
 
 def plain_response(value: Any, span: Span) -> Any:
-    """Return a plain text as it is, JSON too where it is not declared; declared JSON is left to other rules."""
+    """Return a plain text as it is, and undeclared JSON, too; other rules read declared JSON."""
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if _is_json(value, mime):
         return None if mime == names.JSON or span.kind in _WITHOUT_RESPONSE else wrapped_response(value, span) or value
     if span.kind == "llm" and type(value) is str and value.startswith(_SPEAKER):
         return value.removeprefix(_SPEAKER) or None
-    return _readable(value, span, "response")
+    return _plain_or_repr(value, span, "response")
 
 
-def _readable(value: Any, span: Span, field: str) -> Any:
+def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
     return plain(value, field) if type(value) is str and reprs.is_repr(value) else text(value, span)
 
 
 def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
-    """Return a column of plain texts as it is, None where one may be JSON or an object's repr."""
-    found = texts(column)
-    if not found or not _JSON_BEGINS.isdisjoint(map(itemgetter(0), found)):
+    """Return a column of plain texts as it is, None if one may be JSON or an object's repr."""
+    plain = texts(column)
+    if not plain or not _JSON_BEGINS.isdisjoint(map(itemgetter(0), plain)):
         return None
-    return None if any(map(_is_odd, found)) else found
+    return None if any(map(_is_odd, plain)) else plain
 
 
 def _json_response(value: Any, span: Span) -> Any:
-    """Look for the answer inside JSON; a text was read before."""
+    """Read the answer from JSON; another rule reads texts."""
     return response_of_output(value, span) if type(value) is not str or value[:1] in _JSON_BEGINS else None
 
 
@@ -78,27 +78,27 @@ def _is_json(value: Any, mime: Any) -> bool:
 
 def _messages(members: Any) -> list[tuple[int, str, str]]:
     """Return (index, suffix, text) of the texts in `N.message.*` names, in order."""
-    found = ((_MESSAGE.fullmatch(suffix), suffix, value) for suffix, value in members.items())
-    rows = [(int(m[1]), int(m[2] or 0), suffix, value) for m, suffix, value in found if m and type(value) is str]
+    matches = ((_MESSAGE.fullmatch(suffix), suffix, value) for suffix, value in members.items())
+    rows = [(int(m[1]), int(m[2] or 0), suffix, value) for m, suffix, value in matches if m and type(value) is str]
     return [(index, suffix, value) for index, _, suffix, value in sorted(rows) if value]
 
 
-def _user_message(members: Any, _: Span) -> Found | None:
-    said = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
-    return Found(said[-1][2], {said[-1][1]: {"$lifted": "query"}}) if said else None
+def _user_message(members: Any, _: Span) -> Result | None:
+    messages = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
+    return Result(messages[-1][2], {messages[-1][1]: {"$lifted": "query"}}) if messages else None
 
 
-def _said_message(members: Any, span: Span) -> Found | None:
+def _answer_message(members: Any, span: Span) -> Result | None:
     """Return the first choice of a model call, the last message of anything else."""
     rows = _messages(members)
     if not rows:
         return None
-    _, suffix, words = rows[0 if span.kind == "llm" else -1]
-    return Found(words, {suffix: {"$lifted": "response"}})
+    _, suffix, answer = rows[0 if span.kind == "llm" else -1]
+    return Result(answer, {suffix: {"$lifted": "response"}})
 
 
 def _crew_usage(name: str) -> Read:
-    """Make a reader of the usage that CrewAI states at the end of what a crew returns."""
+    """Make a reader of the usage at the end of a CrewAI result."""
     read_member = member(f"token_usage.{name}", count)
 
     def read(value: Any, span: Span) -> Any:
@@ -133,7 +133,7 @@ RULES = rules(
     },
     response={
         names.OUTPUT_VALUE: plain_response,
-        "llm.output_messages.N.": _said_message,
+        "llm.output_messages.N.": _answer_message,
     },
     model={
         "llm.request.model_name": text,
@@ -166,7 +166,7 @@ RULES = rules(
     tags={names.TAGS: strings},
     metadata={names.METADATA: json_object},
 ) + rules(response={names.OUTPUT_VALUE: _json_response})
-"""JSON of an output is read after the messages beside it."""
+"""The JSON of an output is read after the messages."""
 LAST = rules(
     contexts={names.OUTPUT_VALUE: documents_of_retrieval},
     input_tokens={names.OUTPUT_VALUE: _crew_usage("prompt_tokens")},
@@ -176,4 +176,4 @@ LAST = rules(
     status_message={f"event:{names.EXCEPTION_EVENT}": _exception_message},
 )
 
-WHOLE_COLUMNS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}
+COLUMN_READERS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}

@@ -1,4 +1,4 @@
-"""LiteLLM, OpenLIT, Logfire and pydantic-ai, plain OpenTelemetry; and the kind guessed from names that survived."""
+"""LiteLLM, OpenLIT, Logfire, pydantic-ai and plain OpenTelemetry; at last the kind by other attribute names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragpulse_collector.conventions.texts import last_user_text, response_of_com
 from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
 
 
-def _sign_of(kind: str) -> Read:
+def _always(kind: str) -> Read:
     def read(_: Any, __: Span) -> str:
         return kind
 
@@ -19,27 +19,27 @@ def _sign_of(kind: str) -> Read:
 
 
 _ONE_ARGUMENT = re.compile(rf"\(({reprs.QUOTED}),\)|\{{(?:{reprs.QUOTED}): ({reprs.QUOTED})\}}")
-_LONGEST_ARGUMENT = 65_536
+_MAX_LENGTH = 65_536
 
 
 def _with_messages(_: Any, span: Span) -> str | None:
-    """An answer alone tells no model call: OpenLIT's decorator calls any function's result output messages."""
+    """Return `llm` if there are input messages, too: OpenLIT's decorator writes any result as output messages."""
     return "llm" if names.INPUT_MESSAGES in span.attributes else None
 
 
 def _sole_argument(other: str) -> Read:
-    """Make a reader of Python's own spelling of arguments that are one text, `other` holding none.
+    """Make a reader of the repr of arguments that are one text, while `other` has no arguments.
 
-    Only the quoted text is given to the parser: it neither nests nor names anything.
+    The parser gets only the quoted text, without nesting or names.
     """
 
     def read(value: Any, span: Span) -> str | None:
-        if type(value) is not str or len(value) > _LONGEST_ARGUMENT:
+        if type(value) is not str or len(value) > _MAX_LENGTH:
             return None
-        found = _ONE_ARGUMENT.fullmatch(value)
-        if found is None or span.attributes.get(other, "{}") not in ("()", "{}"):
+        match = _ONE_ARGUMENT.fullmatch(value)
+        if match is None or span.attributes.get(other, "{}") not in ("()", "{}"):
             return None
-        return reprs.spelled(found[1] or found[2])
+        return reprs.unquote(match[1] or match[2])
 
     return read
 
@@ -74,20 +74,20 @@ LAST = rules(
     },
     status_message={"status.message": text},
     kind={
-        "reranker.output_documents.N.": _sign_of("reranker"),
-        "reranker.input_documents.N.": _sign_of("reranker"),
-        "retrieval.documents.N.": _sign_of("retriever"),
-        names.RETRIEVAL_DOCUMENTS: _sign_of("retriever"),
-        "event:db.query.result": _sign_of("retriever"),
-        "embedding.embeddings.N.": _sign_of("embedding"),
-        names.EMBEDDING_MODEL: _sign_of("embedding"),
-        "llm.output_messages.N.": _sign_of("llm"),
-        "llm.input_messages.N.": _sign_of("llm"),
-        "gen_ai.completion.N.": _sign_of("llm"),
+        "reranker.output_documents.N.": _always("reranker"),
+        "reranker.input_documents.N.": _always("reranker"),
+        "retrieval.documents.N.": _always("retriever"),
+        names.RETRIEVAL_DOCUMENTS: _always("retriever"),
+        "event:db.query.result": _always("retriever"),
+        "embedding.embeddings.N.": _always("embedding"),
+        names.EMBEDDING_MODEL: _always("embedding"),
+        "llm.output_messages.N.": _always("llm"),
+        "llm.input_messages.N.": _always("llm"),
+        "gen_ai.completion.N.": _always("llm"),
         names.OUTPUT_MESSAGES: _with_messages,
-        names.EVALUATION_NAME: _sign_of("evaluator"),
-        "llm.model_name": _sign_of("llm"),
-        names.REQUEST_MODEL: _sign_of("llm"),
-        "function.args": _sign_of("chain"),
+        names.EVALUATION_NAME: _always("evaluator"),
+        "llm.model_name": _always("llm"),
+        names.REQUEST_MODEL: _always("llm"),
+        "function.args": _always("chain"),
     },
 )

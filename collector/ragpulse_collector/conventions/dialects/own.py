@@ -1,4 +1,4 @@
-"""Our own SDK: the `ragpulse.*` names, which win wherever two vocabularies disagree."""
+"""Our own SDK: the `ragpulse.*` names, which win over all other vocabularies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ragpulse_collector.conventions.values import KINDS, one_of, text
 
 
 def _sole(members: Any, span: Span) -> str | None:
-    """Return the option of the only experiment that the span took part in."""
+    """Return the variant if the span has only one."""
     return text(next(iter(members.values())), span) if len(members) == 1 else None
 
 

@@ -19,14 +19,14 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
 
 
-def _searched(value: Any, span: Span) -> str | None:
-    """A task that returns documents is a search."""
+def _search_kind(value: Any, span: Span) -> str | None:
+    """Return `retriever` for a task that returns documents."""
     return "retriever" if span.attributes.get("traceloop.span.kind") == "task" and holds_documents(value) else None
 
 
 RULES = rules(
     kind={
-        _OUTPUT: _searched,
+        _OUTPUT: _search_kind,
         "llm.request.type": one_of(REQUEST_TYPES),
         "traceloop.span.kind": one_of(KINDS | {"workflow": "chain", "task": "chain"}),
     },

@@ -1,7 +1,8 @@
-"""Appends rows by column: an Arrow table that DuckDB reads in place, and one INSERT from it."""
+"""The writer's transaction: rows are appended by column, as an Arrow table that DuckDB reads in place."""
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from array import array
@@ -17,6 +18,8 @@ import nanoarrow
 from nanoarrow.c_array_stream import CArrayStream
 
 from ragpulse_collector.records import Constant, Values
+from ragpulse_collector.store.connection import fetch
+from ragpulse_collector.store.protocol import Parameters, Rows
 from ragpulse_collector.store.schema import column_types
 
 _EPOCH = datetime(1970, 1, 1)
@@ -35,18 +38,18 @@ class Source:
         self._schema = nanoarrow.c_schema(nanoarrow.struct(columns))
         self._batches: list[Any] = []
 
-    def fill(self, parts: Mapping[str, Sequence[Values]]) -> None:
-        """Replace the rows, given by column in parts of the same lengths; other columns are null.
+    def fill(self, columns: Mapping[str, Sequence[Values]]) -> None:
+        """Replace the rows. Each column comes in chunks of the same lengths; missing columns are null.
 
-        Raises OverflowError, UnicodeError; the former rows stay then.
+        Raises OverflowError, UnicodeError; then the rows stay as they were.
         """
-        length = sum(map(_length, next(iter(parts.values()))))
+        length = sum(map(_length, next(iter(columns.values()))))
         nulls = {kind: _column(kind, [Constant(None, length)], length) for kind in set(self._types.values())}
-        columns = [
-            _column(kind, parts[name], length) if _has_values(parts.get(name, ())) else nulls[kind]
+        arrays = [
+            _column(kind, columns[name], length) if _has_values(columns.get(name, ())) else nulls[kind]
             for name, kind in self._types.items()
         ]
-        self._batches = [nanoarrow.c_array_from_buffers(self._schema, length, [None], children=columns)]
+        self._batches = [nanoarrow.c_array_from_buffers(self._schema, length, [None], children=arrays)]
 
     def clear(self) -> None:
         """Remove the rows."""
@@ -63,46 +66,46 @@ class _Type:
 
     schema: Any
     null: Any
-    """The value that stands where a column is null."""
+    """The value that is encoded in place of null."""
     convert: Callable[[Any], Any]
     """Converts a value that is not null to the form that `encode` accepts."""
     encode: Callable[[Sequence[Any]], Any]
     """Returns the values as bytes, texts one by one. Raises TypeError or struct.error for null and other forms."""
 
 
-class _Part(NamedTuple):
-    """A part of a column: "1" for each value and "0" for each null, the values' bytes, the lengths of texts."""
+class _Chunk(NamedTuple):
+    """An encoded chunk of a column: "1" for a value and "0" for a null, the values' bytes, the lengths of texts."""
 
     valid: str
     data: bytes
     lengths: Iterable[int]
 
 
-def _column(kind: _Type, parts: Sequence[Values], length: int) -> Any:
-    encoded = [_constant(kind, part) if isinstance(part, Constant) else _encode(kind, part) for part in parts]
-    valid = "".join([part.valid for part in encoded])
-    buffers = [_bits(valid) if "0" in valid else None, b"".join([part.data for part in encoded])]
+def _column(kind: _Type, chunks: Sequence[Values], length: int) -> Any:
+    encoded = [_constant(kind, chunk) if isinstance(chunk, Constant) else _encode(kind, chunk) for chunk in chunks]
+    valid = "".join([chunk.valid for chunk in encoded])
+    buffers = [_bits(valid) if "0" in valid else None, b"".join([chunk.data for chunk in encoded])]
     if kind is _TEXT:
-        offsets = accumulate(chain.from_iterable([part.lengths for part in encoded]), initial=0)
+        offsets = accumulate(chain.from_iterable([chunk.lengths for chunk in encoded]), initial=0)
         buffers.insert(1, struct.pack(f"{length + 1}q", *offsets))
     return nanoarrow.c_array_from_buffers(kind.schema, length, buffers)
 
 
-def _constant(kind: _Type, part: Constant) -> _Part:
+def _constant(kind: _Type, constant: Constant) -> _Chunk:
     """Encode the value once and repeat its bytes."""
-    valid, data, _ = _encode(kind, [part.value])
-    return _Part(valid * part.length, data * part.length, repeat(len(data), part.length))
+    valid, data, _ = _encode(kind, [constant.value])
+    return _Chunk(valid * constant.length, data * constant.length, repeat(len(data), constant.length))
 
 
-def _encode(kind: _Type, values: Sequence[Any]) -> _Part:
-    """Encode values that are usually in their usual form; convert each one where they are not."""
+def _encode(kind: _Type, values: Sequence[Any]) -> _Chunk:
+    """Encode values at once if all have the usual form; else convert each of them first."""
     valid = "1" * len(values)
     try:
         data = kind.encode(values)
     except (TypeError, struct.error):
         valid = "".join(["0" if value is None else "1" for value in values])
         data = _encode_strictly(kind, [kind.null if value is None else kind.convert(value) for value in values])
-    return _Part(valid, b"".join(data), map(len, data)) if kind is _TEXT else _Part(valid, data, ())
+    return _Chunk(valid, b"".join(data), map(len, data)) if kind is _TEXT else _Chunk(valid, data, ())
 
 
 def _encode_strictly(kind: _Type, values: Sequence[Any]) -> Any:
@@ -112,12 +115,12 @@ def _encode_strictly(kind: _Type, values: Sequence[Any]) -> Any:
         raise OverflowError(f"a value does not fit its column: {error}") from error
 
 
-def _length(part: Values) -> int:
-    return part.length if isinstance(part, Constant) else len(part)
+def _length(chunk: Values) -> int:
+    return chunk.length if isinstance(chunk, Constant) else len(chunk)
 
 
-def _has_values(parts: Sequence[Values]) -> bool:
-    return not all(isinstance(part, Constant) and part.value is None for part in parts)
+def _has_values(chunks: Sequence[Values]) -> bool:
+    return not all(isinstance(chunk, Constant) and chunk.value is None for chunk in chunks)
 
 
 def _bits(digits: str) -> bytes:
@@ -170,8 +173,8 @@ _TYPES = {
 """Declared type → how its values are encoded; booleans as small numbers, which DuckDB casts back."""
 
 
-class Appender:
-    """Appends to the tables that a cursor sees, inside its transaction.
+class WriterTransaction:
+    """The writer's transactions on one cursor; see `Transaction`.
 
     Each table has a source, made with the first rows. The INSERT from it is planned each time: a prepared one saves
     2 to 7 % of what a body costs, and in a lake it does not outlive the maintenance of its table (DuckLake with duckdb
@@ -181,25 +184,33 @@ class Appender:
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
         self._sources: dict[str, Source] = {}
+        self.at = _EPOCH
 
-    def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """Run one statement; reads see everything written before in the same transaction."""
+        return fetch(self._cursor, sql, parameters)
+
+    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
-        values = zip(*rows, strict=True)
-        self.append_columns(table, {name: [column] for name, column in zip(names, values, strict=True)})
+        if rows:
+            values = zip(*rows, strict=True)
+            self.append_columns(table, {name: [column] for name, column in zip(columns, values, strict=True)})
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
-        """Append rows given by column, each in parts of the same lengths; like `append`."""
+    def append_columns(self, table: str, columns: Mapping[str, Sequence[Values]]) -> None:
+        """Append rows. Each column comes in chunks of the same lengths; raises like `append`."""
         source = self._sources.get(table) or self._new_source(table)
         try:
-            source.fill(parts)
+            source.fill(columns)
             self._cursor.execute(f"INSERT INTO raw.{table} BY NAME FROM rows_of_{table}")
         finally:
             source.clear()
 
     def close(self) -> None:
-        """Remove the sources from the cursor."""
-        for table in self._sources:
-            self._cursor.unregister(f"rows_of_{table}")
+        """Remove the sources from the cursor, and close it."""
+        with contextlib.suppress(duckdb.Error):
+            for table in self._sources:
+                self._cursor.unregister(f"rows_of_{table}")
+        self._cursor.close()
 
     def forget(self) -> None:
         """Forget the sources after a rollback, which has removed those that were registered in the transaction."""

@@ -1,6 +1,6 @@
-"""What came apart from its span: texts and exceptions on log events, scores that name a response.
+"""Joins to their spans what arrives apart from them: texts and exceptions on log events, scores of a response id.
 
-Each is joined to its span whichever came first. What waits is durable in its table; memory knows its keys.
+Either may arrive first. Events and scores that wait for their span are stored in tables; their keys are in memory.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.rows import EVENT_FIELDS, TableRows, contexts_state, instant, top_score
 
 _WAIT_FOR_EVENT = timedelta(hours=1)
-"""A log event whose span did not come within this time waits no longer in memory; it stays in the table."""
+"""How long a log event waits in memory for its span; it stays in the table."""
 _WAIT_FOR_SCORE = timedelta(days=1)
-"""How far before a score its span is looked for, and how long after it a span may still come."""
+"""How long before or after a score its span may arrive."""
 _MAX_WAITING = 50_000
 _LONGEST_SPAN = timedelta(days=1)
-"""How long before its log event a span may have started; bounds the look into the table."""
+"""How long before its log event a span may have started; bounds the look-up in the table."""
 
-_WAITING_EVENTS = """
-    SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.record
+_UNJOINED_EVENTS = """
+    SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.received_at
     FROM raw.content_events e
     WHERE NOT e.joined AND e.received_at >= $since AND NOT EXISTS (
         SELECT 1 FROM raw.spans s WHERE s.trace_id = e.trace_id AND s.span_id = e.span_id)
     ORDER BY e.received_at"""
+
+_EVENTS = """
+    SELECT replace(trace_id::VARCHAR, '-', ''), printf('%016x', span_id), record FROM raw.content_events
+    WHERE NOT joined AND received_at >= $since AND trace_id IN (SELECT unnest($traces::UUID[])) ORDER BY received_at"""
 
 _SPANS = """
     SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id, s.start_time,
@@ -38,7 +42,7 @@ _SPANS = """
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
     WHERE s.start_time >= $since AND s.trace_id IN (SELECT unnest($traces::UUID[]))"""
 
-_PLACES = """unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
+_SPAN_ROWS = """unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
                  unnest($starts::TIMESTAMP[]) AS start_time"""
 
 _FILL_TEXTS = f"""
@@ -48,13 +52,13 @@ _FILL_TEXTS = f"""
                             contents.response),
         query_from = CASE WHEN n.query IS NULL THEN contents.query_from END,
         response_from = CASE WHEN n.response IS NULL THEN contents.response_from END
-    FROM (SELECT {_PLACES}, unnest($queries::VARCHAR[]) AS query, unnest($responses::VARCHAR[]) AS response) n
+    FROM (SELECT {_SPAN_ROWS}, unnest($queries::VARCHAR[]) AS query, unnest($responses::VARCHAR[]) AS response) n
     WHERE contents.start_time BETWEEN $first AND $last AND contents.trace_id = n.trace_id
       AND contents.span_id = n.span_id AND contents.start_time = n.start_time"""
 
 _FILL_STATES = f"""
     UPDATE raw.spans SET contexts_state = n.state, n_contexts = n.count, top_score = n.top
-    FROM (SELECT {_PLACES}, unnest($states::VARCHAR[]) AS state, unnest($counts::INTEGER[]) AS count,
+    FROM (SELECT {_SPAN_ROWS}, unnest($states::VARCHAR[]) AS state, unnest($counts::INTEGER[]) AS count,
                  unnest($tops::DOUBLE[]) AS top) n
     WHERE spans.start_time BETWEEN $first AND $last AND spans.trace_id = n.trace_id
       AND spans.span_id = n.span_id AND spans.start_time = n.start_time"""
@@ -62,11 +66,11 @@ _FILL_STATES = f"""
 _FILL_ERRORS = f"""
     UPDATE raw.spans SET error_type = coalesce(spans.error_type, n.type),
                          status_message = coalesce(nullif(spans.status_message, ''), n.message)
-    FROM (SELECT {_PLACES}, unnest($types::VARCHAR[]) AS type, unnest($messages::VARCHAR[]) AS message) n
+    FROM (SELECT {_SPAN_ROWS}, unnest($types::VARCHAR[]) AS type, unnest($messages::VARCHAR[]) AS message) n
     WHERE spans.status = 'error' AND spans.start_time BETWEEN $first AND $last AND spans.trace_id = n.trace_id
       AND spans.span_id = n.span_id AND spans.start_time = n.start_time"""
 
-_WAITING_SCORES = """
+_UNJOINED_SCORES = """
     SELECT DISTINCT response_id FROM raw.feedback
     WHERE trace_id IS NULL AND response_id IS NOT NULL AND received_at >= $since"""
 
@@ -81,77 +85,93 @@ _JOIN_SCORES = """
     WHERE feedback.trace_id IS NULL AND feedback.response_id = n.response_id"""
 
 _Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-_Found = tuple[dict[str, Any], ContentRecord]
-"""A stored span, as `_SPANS` returns it, and the event that names it."""
-_Place = tuple[str, str]
+_Match = tuple[dict[str, Any], ContentRecord]
+"""A stored span, as `_SPANS` returns it, and its event."""
+_SpanIds = tuple[str, str]
 """A trace and a span."""
 
 
-class _Waiting(Generic[_Key, _Value]):
-    """What waits for a span; what a transaction changes counts once it is on disk."""
+class _Waiting(Generic[_Key]):
+    """What waits for a span, by key, and since when; changes take effect when their transaction is on disk."""
 
     def __init__(self) -> None:
-        self._known: dict[_Key, _Value] | None = None
-        """None until the first transaction has read the table."""
-        self._left: dict[_Key, _Value] = {}
+        self._waiting: dict[_Key, datetime] | None = None
+        """None until the first transaction reads the table."""
+        self._added: dict[_Key, datetime] = {}
         self._joined: set[_Key] = set()
 
     def remember(self) -> None:
         """The transaction is on disk."""
-        if (known := self._known) is not None:
-            known |= self._left
+        if (waiting := self._waiting) is not None:
+            waiting |= self._added
             for key in self._joined:
-                known.pop(key, None)
-            while len(known) > _MAX_WAITING:
-                known.pop(next(iter(known)))
+                waiting.pop(key, None)
+            while len(waiting) > _MAX_WAITING:
+                waiting.pop(next(iter(waiting)))
         self.forget()
 
     def forget(self) -> None:
         """The transaction was rolled back."""
-        self._left, self._joined = {}, set()
+        self._added, self._joined = {}, set()
 
 
-class ContentEvents(_Waiting[int, ContentRecord]):
-    """Log events by the key of their span, which is filled in when it comes."""
+class ContentEvents(_Waiting[int]):
+    """The keys of spans with log events that wait for them; the events themselves are in `raw.content_events`.
+
+    An application that drops most traces but no log events would fill the memory with their texts.
+    """
 
     def join(
         self, transaction: Transaction, rows: TableRows, events: list[ContentRecord], batches: Iterable[SpanBatch]
     ) -> None:
-        """Fill new spans from events that waited or came along; add texts to spans stored before."""
-        if self._known is None:
-            found = transaction.execute(_WAITING_EVENTS, {"since": transaction.at - _WAIT_FOR_EVENT}).rows
-            self._known = _by_span(map(_record, found))
-        waiting, come = self._known, _by_span(events)
-        if come or waiting:
-            self._fill_new(batches, come, waiting)
-        left = {key: event for key, event in come.items() if key not in self._joined}
-        if left:
-            self._fill_stored(transaction, rows, left)
+        """Fill new spans from waiting and new events; add texts to stored spans."""
+        if self._waiting is None:
+            unjoined = transaction.execute(_UNJOINED_EVENTS, {"since": transaction.at - _WAIT_FOR_EVENT}).rows
+            self._waiting = {_key(trace_id, span_id): received for trace_id, span_id, received in unjoined}
+        waiting, by_span = self._waiting, _by_span(events)
+        if by_span or waiting:
+            self._fill_new(transaction, batches, by_span, waiting)
+        unmatched = {key: event for key, event in by_span.items() if key not in self._joined}
+        if unmatched:
+            self._fill_stored(transaction, rows, unmatched)
         for event in events:
             key = event.key
             rows.add_content_event(event, transaction.at, joined=key in self._joined)
             if key not in self._joined:
-                self._left[key] = _merged(waiting.get(key), come[key])
+                self._added[key] = waiting.get(key, transaction.at)
 
     def _fill_new(
-        self, batches: Iterable[SpanBatch], come: dict[int, ContentRecord], waiting: dict[int, ContentRecord]
+        self,
+        transaction: Transaction,
+        batches: Iterable[SpanBatch],
+        new_events: dict[int, ContentRecord],
+        waiting: dict[int, datetime],
     ) -> None:
-        for batch in batches:
-            for row, key in enumerate(batch.keys()):
-                event = come.get(key)
-                if event is not None or key in waiting:
-                    _fill(batch, row, _merged(waiting.get(key), event))
-                    self._joined.add(key)
+        spans = {
+            key: (batch, row)
+            for batch in batches
+            for row, key in enumerate(batch.keys())
+            if key in new_events or key in waiting
+        }
+        traces = {batch.trace_ids[row].hex() for key, (batch, row) in spans.items() if key in waiting}
+        stored: dict[int, ContentRecord] = {}
+        if traces:
+            # Earlier, because a clock that was ahead has its times of receipt corrected afterwards.
+            since = min(transaction.at, *(waiting[key] for key in spans if key in waiting)) - _WAIT_FOR_EVENT
+            stored = _by_span(map(_record, transaction.execute(_EVENTS, {"since": since, "traces": list(traces)}).rows))
+        for key, (batch, row) in spans.items():
+            if key in stored or key in new_events:  # retention may have deleted a waiting one
+                _fill(batch, row, _merged(stored.get(key), new_events.get(key)))
+            self._joined.add(key)
 
     def _fill_stored(self, transaction: Transaction, rows: TableRows, events: dict[int, ContentRecord]) -> None:
         since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
-        found = transaction.execute(
+        spans = transaction.execute(
             _SPANS, {"since": since, "traces": list({event.trace_id for event in events.values()})}
         )
-        pairs: dict[tuple[int, datetime], _Found] = {}  # two collectors may have stored one span in a lake
-        for span in found.dicts():
-            key = span_key(bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]))
+        pairs: dict[tuple[int, datetime], _Match] = {}  # two collectors may have stored one span in a lake
+        for span in spans.dicts():
+            key = _key(span["trace_id"], span["span_id"])
             event = events.get(key)
             if event is not None:
                 self._joined.add(key)
@@ -161,52 +181,55 @@ class ContentEvents(_Waiting[int, ContentRecord]):
         _add_errors(transaction, pairs.values())
 
 
-class ResponseScores(_Waiting[str, None]):
-    """Responses with scores that wait for their span; the scores themselves wait in `raw.feedback`."""
+class ResponseScores(_Waiting[str]):
+    """Response ids with scores that wait for their span; the scores themselves are in `raw.feedback`."""
 
     def join(self, transaction: Transaction, scores: Iterable[ScoreRecord], batches: Iterable[SpanBatch]) -> None:
-        """Give scores their trace and span; let those find it that waited for one of these spans."""
+        """Set trace and span of new scores, and of waiting scores whose span is new."""
         since = {"since": transaction.at - _WAIT_FOR_SCORE}
-        if self._known is None:
-            self._known = dict.fromkeys(row[0] for row in transaction.execute(_WAITING_SCORES, since).rows)
-        lost = [score for score in scores if score.trace_id is None and score.response_id is not None]
-        if not (lost or self._known):
+        if self._waiting is None:
+            unjoined = transaction.execute(_UNJOINED_SCORES, since).rows
+            self._waiting = dict.fromkeys((response for (response,) in unjoined), transaction.at)
+        unplaced = [score for score in scores if score.trace_id is None and score.response_id is not None]
+        if not (unplaced or self._waiting):
             return
-        come: dict[str, _Place] = {}
+        new_spans: dict[str, _SpanIds] = {}
         for batch in batches:
-            come |= _responses(batch)
-        self._joined = self._known.keys() & come.keys()
+            new_spans |= _span_ids_by_response(batch)
+        self._joined = self._waiting.keys() & new_spans.keys()
         if self._joined:
-            _join_scores(transaction, {response: come[response] for response in self._joined})
-        if lost:
-            ids = list({score.response_id for score in lost})
+            _join_scores(transaction, {response: new_spans[response] for response in self._joined})
+        if unplaced:
+            ids = list({score.response_id for score in unplaced})
             stored = transaction.execute(_RESPONSES, since | {"ids": ids}).rows
-            self._place(lost, {response: (trace, span) for response, trace, span in stored} | come)
+            span_ids = {response: (trace, span) for response, trace, span in stored} | new_spans
+            for score in unplaced:
+                response = score.response_id or ""
+                if response in span_ids:
+                    score.trace_id, score.span_id = span_ids[response]
+                else:
+                    self._added[response] = transaction.at
 
-    def _place(self, scores: Iterable[ScoreRecord], known: dict[str, _Place]) -> None:
-        for score in scores:
-            response = score.response_id or ""
-            if response in known:
-                score.trace_id, score.span_id = known[response]
-            else:
-                self._left[response] = None
+
+def _key(trace_id: str, span_id: str) -> int:
+    return span_key(bytes.fromhex(trace_id), bytes.fromhex(span_id))
 
 
 def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:
-    """Return one event for each span, what several hold merged."""
-    found: dict[int, ContentRecord] = {}
+    """Return one event for each span; several are merged."""
+    merged: dict[int, ContentRecord] = {}
     for event in events:
         key = event.key
-        found[key] = _merged(found.get(key), event)
-    return found
+        merged[key] = _merged(merged.get(key), event)
+    return merged
 
 
 def _merged(first: ContentRecord | None, second: ContentRecord | None) -> ContentRecord:
-    """Return an event with what either holds; of two texts for the same field the first wins, as a stored one does."""
+    """Return an event with the fields of both; the first one wins, as a stored text does."""
     if first is None or second is None:
-        found = first or second
-        assert found is not None, "one of the two is given"
-        return found
+        event = first or second
+        assert event is not None, "one of the two is given"
+        return event
     missing = {name: getattr(second, name) for name in EVENT_FIELDS if getattr(first, name) is None}
     return replace(first, **missing)
 
@@ -224,21 +247,21 @@ def _record(row: tuple[Any, ...]) -> ContentRecord:
 
 
 def _fill(batch: SpanBatch, row: int, event: ContentRecord) -> None:
-    """What the span says itself wins; the event supplies what is missing."""
+    """Fill the fields of a span that are empty from its event."""
     for name, text in (("query", event.query), ("response", event.response)):
-        if text is not None and batch.values(name)[row] is None:
+        if text is not None and batch.value(name, row) is None:
             batch.set(name, row, text)
-    if batch.values("status")[row] == "error":
+    if batch.value("status", row) == "error":
         for name, text in (("error_type", event.error_type), ("status_message", event.status_message)):
-            if text is not None and not batch.values(name)[row]:
+            if text is not None and not batch.value(name, row):
                 batch.set(name, row, text)
     if event.contexts is not None and batch.contexts_of(row) is None:
         batch.set_contexts(row, event.contexts)
 
 
-def _add_texts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Found]) -> None:
-    """Add texts to stored spans: one statement for the spans that have a row of texts, new rows for the others."""
-    filled: list[_Found] = []
+def _add_texts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Match]) -> None:
+    """Add texts to stored spans: one UPDATE for the spans that have a row of texts, new rows for the others."""
+    filled: list[_Match] = []
     for span, event in pairs:
         if event.query is None and event.response is None:
             continue
@@ -249,28 +272,28 @@ def _add_texts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Found
             rows.add("contents", **{name: [value] for name, value in cells.items()})
     if filled:
         texts = {"queries": [event.query for _, event in filled], "responses": [event.response for _, event in filled]}
-        transaction.execute(_FILL_TEXTS, _places(filled) | texts)
+        transaction.execute(_FILL_TEXTS, _span_parameters(filled) | texts)
 
 
-def _add_contexts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Found]) -> None:
+def _add_contexts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Match]) -> None:
     """Add contexts to stored spans that have none, in one statement."""
     filled = [(span, event) for span, event in pairs if event.contexts is not None and span["contexts_state"] is None]
     if not filled:
         return
     contexts = [event.contexts or [] for _, event in filled]
-    for (span, _), found in zip(filled, contexts, strict=True):
+    for (span, _), documents in zip(filled, contexts, strict=True):
         ids = _ids(span)
-        rows.add_contexts(ids["trace_id"], ids["span_id"], ids["start_time"], found)
+        rows.add_contexts(ids["trace_id"], ids["span_id"], ids["start_time"], documents)
     states = {
-        "states": [contexts_state(found) for found in contexts],
-        "counts": [len(found) for found in contexts],
-        "tops": [top_score(found) for found in contexts],
+        "states": [contexts_state(documents) for documents in contexts],
+        "counts": [len(documents) for documents in contexts],
+        "tops": [top_score(documents) for documents in contexts],
     }
-    transaction.execute(_FILL_STATES, _places(filled) | states)
+    transaction.execute(_FILL_STATES, _span_parameters(filled) | states)
 
 
-def _add_errors(transaction: Transaction, pairs: Iterable[_Found]) -> None:
-    """Add exceptions to stored spans that failed and do not name them."""
+def _add_errors(transaction: Transaction, pairs: Iterable[_Match]) -> None:
+    """Add exceptions to stored spans that failed without naming one."""
     filled = [
         (span, event) for span, event in pairs if event.error_type is not None or event.status_message is not None
     ]
@@ -279,7 +302,7 @@ def _add_errors(transaction: Transaction, pairs: Iterable[_Found]) -> None:
             "types": [event.error_type for _, event in filled],
             "messages": [event.status_message for _, event in filled],
         }
-        transaction.execute(_FILL_ERRORS, _places(filled) | texts)
+        transaction.execute(_FILL_ERRORS, _span_parameters(filled) | texts)
 
 
 def _ids(span: dict[str, Any]) -> dict[str, Any]:
@@ -290,8 +313,8 @@ def _ids(span: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _places(pairs: Iterable[_Found]) -> dict[str, Any]:
-    """Return the parameters that name the spans of a statement."""
+def _span_parameters(pairs: Iterable[_Match]) -> dict[str, Any]:
+    """Return the parameters of a statement about these spans."""
     spans = [span for span, _ in pairs]
     starts = [span["start_time"] for span in spans]
     return {
@@ -303,17 +326,17 @@ def _places(pairs: Iterable[_Found]) -> dict[str, Any]:
     }
 
 
-def _join_scores(transaction: Transaction, places: dict[str, _Place]) -> None:
-    """Give the scores that waited for these responses their trace and span."""
-    found = {
-        "responses": list(places),
-        "traces": [trace for trace, _ in places.values()],
-        "spans": [int(span, 16) for _, span in places.values()],
+def _join_scores(transaction: Transaction, span_ids: dict[str, _SpanIds]) -> None:
+    """Set trace and span of the stored scores of these responses."""
+    parameters = {
+        "responses": list(span_ids),
+        "traces": [trace for trace, _ in span_ids.values()],
+        "spans": [int(span, 16) for _, span in span_ids.values()],
     }
-    transaction.execute(_JOIN_SCORES, found | {"at": transaction.at})
+    transaction.execute(_JOIN_SCORES, parameters | {"at": transaction.at})
 
 
-def _responses(batch: SpanBatch) -> dict[str, _Place]:
-    places = zip(map(bytes.hex, batch.trace_ids), map(bytes.hex, batch.span_ids), strict=True)
-    answers = zip(batch.values("response_id"), places, strict=True)
-    return {response: place for response, place in answers if response is not None}
+def _span_ids_by_response(batch: SpanBatch) -> dict[str, _SpanIds]:
+    ids = zip(map(bytes.hex, batch.trace_ids), map(bytes.hex, batch.span_ids), strict=True)
+    pairs = zip(batch.values("response_id"), ids, strict=True)
+    return {response: span for response, span in pairs if response is not None}

@@ -1,4 +1,4 @@
-"""What a call cost, settled when its span arrives: the provider's own figure, else a dated table, else unknown."""
+"""The cost of a call, computed when its span arrives: the provider's figure, else a dated table's, else unknown."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from importlib.metadata import distribution, version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.settings import Price, TierPrice
 from ragpulse_collector.store.protocol import StoreError
 
 
@@ -25,7 +26,7 @@ class _File(BaseModel):
 
 
 class PriceTable:
-    """Prices by model. A `path` that exists replaces the installed table; raises StoreError if it holds none."""
+    """Prices by model. An existing file at `path` replaces the installed table; raises StoreError if it is no table."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path if path is not None and path.is_file() else None
@@ -35,13 +36,13 @@ class PriceTable:
 
     @cached_property
     def name(self) -> str:
-        """The table and its version, or the day it was fetched."""
+        """The table with its version, or with the day it was fetched."""
         if self._path is not None:
             return f"genai-prices {self._file.fetched_at.date().isoformat()}"
         return f"genai-prices {version('genai-prices')}"
 
     def about(self) -> dict[str, str | None]:
-        """Return its name, when it was installed or fetched, and from where; the installed one has no own date."""
+        """Return the table's name, when it was installed or fetched, and from where."""
         if self._path is not None:
             day = self._file.fetched_at.date().isoformat()
             return {"table": self.name, "installed": None, "updated": day, "source": self._file.source}
@@ -50,37 +51,37 @@ class PriceTable:
         installed = datetime.fromtimestamp(data.stat().st_mtime, UTC).date().isoformat() if data.exists() else None
         return {"table": self.name, "installed": installed, "updated": None, "source": None}
 
-    def calculated(self, model: str, provider: str | None, tier: str | None, **usage: int) -> Any:
-        """Return the table's price calculation, None for unknown models.
+    def calculate(self, model: str, provider: str | None, tier: str | None, **usage: int) -> Any:
+        """Return the library's price calculation, None for unknown models.
 
-        A provider that the table does not know (a proxy's name) is no reason to give up.
+        For a provider that the table does not have (a proxy's name) the model alone decides.
         """
         from genai_prices import Usage, calc_price
 
         context = {"processing": tier, "service_tier": tier} if tier else None
-        for known in dict.fromkeys((provider, None)):
+        for name in dict.fromkeys((provider, None)):
             try:
                 if self._path is not None:
-                    return self._snapshot.calc(Usage(**usage), model, known, None, None, context)
-                return calc_price(Usage(**usage), model_ref=model, provider_id=known, price_context=context)
+                    return self._snapshot.calc(Usage(**usage), model, name, None, None, context)
+                return calc_price(Usage(**usage), model_ref=model, provider_id=name, price_context=context)
             except LookupError:
                 continue
         return None
 
 
-def written(path: Path, source: str, body: bytes, at: datetime) -> tuple[int, int]:
-    """Check a fetched table and put it in place of the file; returns how many providers and models it has."""
+def replace_table(path: Path, source: str, body: bytes, fetched_at: datetime) -> tuple[int, int]:
+    """Check a fetched table and replace the file; returns the numbers of providers and models."""
     try:
-        file = _File(fetched_at=at, source=source, providers=json.loads(body))
+        file = _File(fetched_at=fetched_at, source=source, providers=json.loads(body))
     except ValueError as error:
         raise StoreError(f"{source} sent no price table: {str(error).splitlines()[0]}") from error
     snapshot = _snapshot(file.providers, source)
     models = sum(len(provider.models) for provider in snapshot.providers)
     if not models:
         raise StoreError(f"{source} sent a price table without models")
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(file.model_dump_json(), encoding="utf-8")
-    part.replace(path)
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_text(file.model_dump_json(), encoding="utf-8")
+    partial.replace(path)
     return len(file.providers), models
 
 
@@ -96,8 +97,8 @@ def _unusable(path: Path | str, error: Exception) -> str:
     return f"{path} is no price table ({reason}): write it again with `ragpulse prices update`, or delete it"
 
 
-def _snapshot(providers: list[dict[str, Any]], named: Path | str) -> Any:
-    """Make the library's table of its published data; how usage is read from responses is left out."""
+def _snapshot(providers: list[dict[str, Any]], source: Path | str) -> Any:
+    """Convert published data to the library's table, without its rules for reading usage from responses."""
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice, Provider, TieredPrices
 
@@ -106,48 +107,31 @@ def _snapshot(providers: list[dict[str, Any]], named: Path | str) -> Any:
 
     def read(value: Any) -> Any:
         if isinstance(value, list):
-            return [read(one) for one in value]
+            return [read(item) for item in value]
         if not isinstance(value, dict):
             return value
         return {
-            key: ModelPrice(**prices.validate_python(one)) if key == "prices" and isinstance(one, dict) else read(one)
-            for key, one in value.items()
+            key: ModelPrice(**prices.validate_python(item))
+            if key == "prices" and isinstance(item, dict)
+            else read(item)
+            for key, item in value.items()
             if key != "extractors"
         }
 
     try:
         return DataSnapshot(listed.validate_python(read(providers)), from_auto_update=False)
     except (ValidationError, TypeError, ValueError) as error:
-        raise StoreError(_unusable(named, error)) from error
+        raise StoreError(_unusable(source, error)) from error
 
 
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
-
-
-class TierPrice(Protocol):
-    """USD per million tokens."""
-
-    @property
-    def input(self) -> float: ...  # noqa: D102
-    @property
-    def output(self) -> float: ...  # noqa: D102
-    @property
-    def cached_input(self) -> float | None: ...  # noqa: D102
-    @property
-    def cache_write(self) -> float | None: ...  # noqa: D102
-
-
-class PriceOverride(TierPrice, Protocol):
-    """A model's price from the settings, and those of its service tiers."""
-
-    @property
-    def tiers(self) -> Mapping[str, TierPrice]: ...  # noqa: D102
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """USD per million tokens, and where the figures are from."""
+    """USD per million tokens, and their source."""
 
     input: float
     output: float
@@ -155,19 +139,19 @@ class Rates:
     cache_write: float
     source: str
     up_to: float = float("inf")
-    """Above this many input tokens other rates hold (tiers); the table is asked call by call then."""
+    """Other rates apply above this many input tokens (tiers); then the table calculates each call."""
 
-    def dollars(self, whole: int, output: int | None, cached: int | None, cache_write: int | None) -> float:
-        """Return what a call costs; the stated input includes what came from the cache."""
-        read = min(cached or 0, whole)  # some clients state more cached than input
-        write = min(cache_write or 0, whole - read)
-        fresh = whole - read - write
-        dollars = fresh * self.input + read * self.cached + write * self.cache_write + (output or 0) * self.output
+    def dollars(self, input: int, output: int | None, cached: int | None, cache_write: int | None) -> float:
+        """Return the cost of a call; `input` includes cached tokens."""
+        read = min(cached or 0, input)  # some clients state more cached than input
+        write = min(cache_write or 0, input - read)
+        uncached = input - read - write
+        dollars = uncached * self.input + read * self.cached + write * self.cache_write + (output or 0) * self.output
         return dollars * _PER_MILLION
 
 
 class Call(NamedTuple):
-    """What a price may depend on: one span's columns."""
+    """The columns of a span that its price may depend on."""
 
     kind: str = "llm"
     model: str | None = None
@@ -183,7 +167,7 @@ class Call(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a call cost, and where the figure is from; or why it is unknown; or nothing where the span is no call."""
+    """The cost of a call and its source, or why it is unknown; all None for a span that is no call."""
 
     cost_usd: float | None = None
     cost_source: str | None = None
@@ -191,58 +175,62 @@ class Cost(NamedTuple):
 
 
 class Prices:
-    """Prices calls: by what the provider states, else by the settings, else by the table."""
+    """Prices calls: by the provider's figure, else by the settings, else by the table."""
 
-    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None, table: str | None = None) -> None:
+    def __init__(self, overrides: Mapping[str, Price] | None = None, table: str | None = None) -> None:
         self._rates = lru_cache(maxsize=1024)(self._find)
         self.replace(overrides or {}, table)
 
-    def replace(self, overrides: Mapping[str, PriceOverride], table: str | None = None) -> None:
-        """Price the calls settled from now on by these settings and the table in this file; raises StoreError."""
+    def replace(self, overrides: Mapping[str, Price], table: str | None = None) -> None:
+        """Price calls from now on by these settings and the table in this file; raises StoreError."""
         self.table, self._overrides = PriceTable(None if table is None else Path(table)), dict(overrides)
         self._rates.cache_clear()
 
     def settle(self, batch: SpanBatch) -> None:
-        """Fill the columns of cost of a batch."""
+        """Fill a batch's columns of cost."""
         calls = zip(*(batch.values(name) for name in Call._fields), strict=True)
-        stated = zip(*(batch.values(name) for name in _STATED), strict=True)
+        figures_of_calls = zip(*(batch.values(name) for name in _FIGURES), strict=True)
         kinds = batch.values("kind")
         costs = [
-            self.cost(Call._make(call)) if kind in _CALLS or known != _UNSTATED else _NONE
-            for kind, known, call in zip(kinds, stated, calls, strict=True)
+            self.cost(Call._make(call)) if kind in _CALLS or figures != _NO_FIGURES else _NONE
+            for kind, figures, call in zip(kinds, figures_of_calls, calls, strict=True)
         ]
         for name, column in zip(Cost._fields, zip(*costs, strict=True), strict=True):
             batch.columns[name] = column
 
     def cost(self, call: Call) -> Cost:
-        """Return the cost of one call; spans that are no model calls and state no tokens have none.
+        """Return the cost of one call; a span that is no model call and states no tokens has none.
 
-        A library's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price. Under
-        OpenInference's name, ours too, it is what the application said.
+        A cost of 0 beside used tokens means "unknown": OpenLIT and LiteLLM write 0 where they have no price. Under
+        OpenInference's name, which is ours too, the figure is the application's own and counts.
         """
-        doubted = False
+        is_doubtful = False
         if call.cost_usd is not None:
             used = (call.input_tokens or 0) + (call.output_tokens or 0) > 0
-            doubted = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
-            if not doubted:
+            is_doubtful = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
+            if not is_doubtful:
                 return Cost(call.cost_usd, call.cost_source or "provider")
         if call.kind not in _CALLS and call.input_tokens is None and call.output_tokens is None:
             return _NONE
         reason = _missing(call)
-        found = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
-        if doubted and found.cost_unknown_reason is not None:
-            reason = f"{found.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
+        cost = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
+        if is_doubtful and cost.cost_unknown_reason is not None:
+            reason = f"{cost.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
             return Cost(cost_unknown_reason=reason)
-        return found
+        return cost
 
     def _price(self, call: Call) -> Cost:
-        rates = self._rates(call.model or "", call.provider, call.service_tier)
+        names = (call.model or "", call.provider or "", call.service_tier or "")
+        is_plausible = max(map(len, names)) <= _MAX_NAME  # the cache of rates must not hold a sender's long texts
+        rates = self._rates(names[0], call.provider, call.service_tier) if is_plausible else None
         if rates is None:
-            return Cost(cost_unknown_reason=f"no price for {call.model}")
-        whole, output = call.input_tokens or 0, call.output_tokens or 0
-        if whole > rates.up_to:
-            return Cost(self._tiered(call, whole, output), rates.source)
-        return Cost(rates.dollars(whole, output, call.cached_tokens, call.cache_write_tokens), rates.source)
+            return Cost(cost_unknown_reason=f"no price for {names[0][:_MAX_NAME]}")
+        input_tokens, output_tokens = call.input_tokens or 0, call.output_tokens or 0
+        if input_tokens > rates.up_to:
+            return Cost(self._tiered(call, input_tokens, output_tokens), rates.source)
+        return Cost(
+            rates.dollars(input_tokens, output_tokens, call.cached_tokens, call.cache_write_tokens), rates.source
+        )
 
     def _find(self, model: str, provider: str | None, tier: str | None) -> Rates | None:
         override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
@@ -257,25 +245,25 @@ class Prices:
             source="settings",
         )
 
-    def _tiered(self, call: Call, whole: int, output: int) -> float | None:
-        """Return what the table says of a call above its price tier."""
-        read = min(call.cached_tokens or 0, whole)
-        found = self.table.calculated(
+    def _tiered(self, call: Call, input_tokens: int, output_tokens: int) -> float | None:
+        """Return the table's cost of a call above the first price tier."""
+        read = min(call.cached_tokens or 0, input_tokens)
+        price = self.table.calculate(
             call.model or "",
             call.provider,
             call.service_tier,
-            input_tokens=whole,
-            output_tokens=output,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
             cache_read_tokens=read,
-            cache_write_tokens=min(call.cache_write_tokens or 0, whole - read),
+            cache_write_tokens=min(call.cache_write_tokens or 0, input_tokens - read),
         )
-        return None if found is None else float(found.total_price)
+        return None if price is None else float(price.total_price)
 
 
 _NONE = Cost()
-_STATED = ("input_tokens", "output_tokens", "cost_usd")
-_UNSTATED = (None, None, None)
-"""A span of these figures that is no model call has no cost; most spans are, and are passed over."""
+_FIGURES = ("input_tokens", "output_tokens", "cost_usd")
+_NO_FIGURES = (None, None, None)
+"""Most spans: no model call, no figures, and so no cost."""
 
 
 def _missing(call: Call) -> str | None:
@@ -289,20 +277,20 @@ def _missing(call: Call) -> str | None:
 
 
 def _rates(table: PriceTable, model: str, provider: str | None, tier: str | None) -> Rates | None:
-    found = table.calculated(model, provider, tier, input_tokens=1)
-    if found is None:
+    calculation = table.calculate(model, provider, tier, input_tokens=1)
+    if calculation is None:
         return None
-    price = found.model_price
+    price = calculation.model_price
     tiers = [price.input_mtok, price.output_mtok, price.cache_read_mtok, price.cache_write_mtok]
     starts = [tier.start for value in tiers if hasattr(value, "tiers") for tier in value.tiers]
-    whole, output, read, write = (_base(value) for value in tiers)
-    if whole is None:
+    input, output, read, write = (_base(value) for value in tiers)
+    if input is None:
         return None
     return Rates(
-        input=whole,
+        input=input,
         output=output or 0.0,
-        cached=whole if read is None else read,
-        cache_write=whole if write is None else write,
+        cached=input if read is None else read,
+        cache_write=input if write is None else write,
         source=table.name,
         up_to=min(starts, default=float("inf")),
     )

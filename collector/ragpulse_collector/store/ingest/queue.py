@@ -1,4 +1,4 @@
-"""The bounded queue before the writer, and the thread that decodes its bodies while DuckDB writes."""
+"""The bounded queue before the writer, and the thread that decodes bodies while DuckDB writes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ Item = BodyItem | WorkItem
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Bodies that were accepted and are not on disk: their bytes, their number, and the age of the oldest."""
+    """Bodies that were accepted and are not on disk: bytes, number, and the age of the oldest."""
 
     bytes: int = 0
     bodies: int = 0
     oldest_s: float = 0.0
     refused: str | None = None
-    """Why the last group was not written; None since the next one was."""
+    """Why the last group was not written; None if it was."""
 
 
 class WriterQueue:
@@ -68,7 +68,7 @@ class WriterQueue:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
-        self._waiting: deque[Item] = deque()
+        self._undecoded: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
         self._bytes = self._decoded_bytes = self._items = 0
         self._closed = self._drained = False
@@ -79,7 +79,7 @@ class WriterQueue:
     def backlog(self) -> Backlog:
         """Return what is queued, decoded or not."""
         with self._changed:
-            since = [item.since for item in (*self._decoded, *self._waiting) if isinstance(item, BodyItem)]
+            since = [item.since for item in (*self._decoded, *self._undecoded) if isinstance(item, BodyItem)]
             return Backlog(self._bytes, len(since), time.monotonic() - min(since) if since else 0.0, self.refused)
 
     def put(self, item: Item) -> None:
@@ -89,15 +89,15 @@ class WriterQueue:
                 raise Busy("the collector is shutting down")
             if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
                 raise Busy("the queue before the disk is full")
-            self._waiting.append(item)
+            self._undecoded.append(item)
             self._count(item.size, 1)
 
     def next(self) -> Item | None:
         """Wait for the next item to decode, while less than a group is decoded; None means closed and drained."""
         with self._changed:
             self._changed.wait_for(self._may_decode)
-            if self._waiting:
-                return self._waiting.popleft()
+            if self._undecoded:
+                return self._undecoded.popleft()
             self._drained = True
             self._changed.notify_all()
             return None
@@ -110,7 +110,7 @@ class WriterQueue:
             self._changed.notify_all()
 
     def dropped(self, item: Item) -> None:
-        """Remove an item that has its answer already."""
+        """Uncount an item that is answered already."""
         with self._changed:
             self._count(-item.size, -1)
 
@@ -129,13 +129,13 @@ class WriterQueue:
             return group
 
     def close(self) -> None:
-        """Refuse new items; those that are queued are still handed out."""
+        """Refuse new items; queued items are still returned."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _may_decode(self) -> bool:
-        return not self._is_full() and (bool(self._waiting) or self._closed)
+        return not self._is_full() and (bool(self._undecoded) or self._closed)
 
     def _is_full(self) -> bool:
         return self._decoded_bytes >= self._group_bytes
@@ -161,7 +161,7 @@ class Decoder:
         self._price = price
 
     def run(self) -> None:
-        """Take item after item; pass on what is ready to be committed."""
+        """Decode item after item, and pass it on."""
         while item := self._queue.next():
             if self._is_ready(item):
                 self._queue.decoded(item)
@@ -170,7 +170,7 @@ class Decoder:
             del item  # while this thread waits for the next, the body must not stay in memory
 
     def _is_ready(self, item: Item) -> bool:
-        """Drop what was cancelled, decode what is a body."""
+        """Decode a body; returns False for an item that was cancelled or cannot be decoded."""
         if not item.future.set_running_or_notify_cancel():
             return False
         if not isinstance(item, BodyItem):
@@ -184,14 +184,14 @@ class Decoder:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(DecodeError(str(error)))
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
-            item.future.set_exception(_refusal(error))
+            item.future.set_exception(_answer(error))
         else:
             return True
         return False
 
 
-def _refusal(error: Exception) -> Exception:
-    """A body that memory was too short for may be sent again; one that a decoder fails on may not."""
+def _answer(error: Exception) -> Exception:
+    """Return the error for the sender: a retry may help if memory was short, not if the decoder failed."""
     if is_short_of_memory(error):
         _log.error("a body could not be decoded: too little memory")
         return Busy("the collector has too little memory to decode this body")

@@ -1,4 +1,4 @@
-"""Re-deriving the canonical columns of stored spans from their raw attributes, after an upgrade learnt new names."""
+"""Derives the canonical columns of stored spans again from their raw attributes, after an upgrade with new rules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from ragpulse_collector.records import ContextRecord, SpanBatch
+from ragpulse_collector.store.ingest.prices import Cost
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
-from ragpulse_collector.store.rows import TableRows, instant
+from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows, instant
 
 _BATCH = 2_000
 
@@ -36,13 +37,8 @@ _DELETE = """
     WHERE t.trace_id = d.trace_id AND t.span_id = d.span_id AND t.start_time BETWEEN $lo AND $hi"""
 
 _FIELDS = (
-    "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "query",
-    "response", "model", "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens",
-    "cache_write_tokens", "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id",
-    "user_id", "prompt_name", "prompt_version", "variant", "tags", "metadata", "upstream_pi", "dropped_attributes",
-    "attributes", "resource", "events", "links", "mapped_from", "start_ns", "end_ns", "contexts_truncated",
+    *SPAN_COLUMNS, "query", "response", "tags", "dropped_attributes", "start_ns", "end_ns", "contexts_truncated",
 )  # fmt: skip
-_COST = ("cost_usd", "cost_source", "cost_unknown_reason")
 Key = tuple[bytes, bytes]
 Derive = Callable[[SpanBatch], SpanBatch]
 
@@ -55,10 +51,10 @@ def remap(
     since: datetime | None = None,
     progress: Callable[[int, int], None] = lambda _seen, _changed: None,
 ) -> tuple[int, int]:
-    """Run `derive` over the stored spans and rewrite those that changed; returns how many were seen and rewritten.
+    """Run `derive` over the stored spans and rewrite those that change; returns how many were seen and rewritten.
 
-    Works in batches, each one transaction, oldest first; running it again changes nothing. Prices were frozen when a
-    span came: only spans whose cost was unknown are priced again. Rewritten traces are rolled up again by the sampler.
+    Each batch is one transaction, oldest first; a second run changes nothing. A known cost stays: only spans whose cost
+    is unknown are priced again. The sampler decides rewritten traces again.
     """
     seen = changed = 0
     for batches in _batches(store, since or datetime(1970, 1, 1)):
@@ -73,40 +69,40 @@ def remap(
 
 
 def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] | None) -> SpanBatch:
-    """Return the spans of a batch that are derived otherwise now."""
+    """Return the spans of a batch with other values than before."""
     new = derive(old)
-    known = [usd is not None for usd in old.values("cost_usd")]
+    is_known = [usd is not None for usd in old.values("cost_usd")]
     if price is not None:
         price(new)
-    for name in _COST:
-        pairs = zip(known, old.values(name), new.values(name), strict=True)
+    for name in Cost._fields:
+        pairs = zip(is_known, old.values(name), new.values(name), strict=True)
         new.columns[name] = [was if is_known or price is None else now for is_known, was, now in pairs]
-    different = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}
+    changed = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}
     for name in _FIELDS:
-        pairs_ = zip(old.values(name), new.values(name), strict=True)
-        different.update(row for row, (was, now) in enumerate(pairs_) if was != now)
-    return new.take(sorted(different))
+        values = zip(old.values(name), new.values(name), strict=True)
+        changed.update(row for row, (was, now) in enumerate(values) if was != now)
+    return new.take(sorted(changed))
 
 
 def _batches(store: Store, since: datetime) -> Iterator[list[SpanBatch]]:
-    """Yield stored spans, oldest first, a batch for each resource among them."""
-    place: dict[str, Any] = {"after": since, "trace": "0" * 32, "span": 0, "most": _BATCH}
-    while found := store.read(_SPANS, place).dicts():
-        contexts = _contexts(store, found[0]["start_time"], found[-1]["start_time"])
+    """Yield stored spans, oldest first, as one batch for each resource."""
+    position: dict[str, Any] = {"after": since, "trace": "0" * 32, "span": 0, "most": _BATCH}
+    while rows := store.read(_SPANS, position).dicts():
+        contexts = _contexts(store, rows[0]["start_time"], rows[-1]["start_time"])
         by_resource: dict[str, list[dict[str, Any]]] = {}
-        for row in found:
+        for row in rows:
             by_resource.setdefault(row["resource"], []).append(row)
         yield [_batch(rows, contexts) for rows in by_resource.values()]
-        last = found[-1]
-        place |= {"after": last["start_time"], "trace": last["trace_id"], "span": int(last["span_id"], 16)}
+        last = rows[-1]
+        position |= {"after": last["start_time"], "trace": last["trace_id"], "span": int(last["span_id"], 16)}
 
 
 def _contexts(store: Store, lo: datetime, hi: datetime) -> dict[Key, list[ContextRecord]]:
-    found: dict[Key, list[ContextRecord]] = {}
+    contexts: dict[Key, list[ContextRecord]] = {}
     for trace_id, span_id, rank, id_, score, text, metadata in store.read(_CONTEXTS, {"lo": lo, "hi": hi}).rows:
         record = ContextRecord(rank=rank, id=id_, score=score, text=text, metadata=metadata)
-        found.setdefault((bytes.fromhex(trace_id), bytes.fromhex(span_id)), []).append(record)
-    return found
+        contexts.setdefault((bytes.fromhex(trace_id), bytes.fromhex(span_id)), []).append(record)
+    return contexts
 
 
 def _batch(rows: Sequence[dict[str, Any]], contexts: Mapping[Key, list[ContextRecord]]) -> SpanBatch:
@@ -119,14 +115,14 @@ def _batch(rows: Sequence[dict[str, Any]], contexts: Mapping[Key, list[ContextRe
             "tags": None if row["tags"] is None else orjson.loads(row["tags"]),
         }
     ids = [(bytes.fromhex(row["trace_id"]), bytes.fromhex(row["span_id"])) for row in rows]
-    none: list[list[ContextRecord] | None] = [[] if row["n_contexts"] == 0 else None for row in rows]
+    empty: list[list[ContextRecord] | None] = [[] if row["n_contexts"] == 0 else None for row in rows]
     parents = [row["parent_span_id"] for row in rows]
     return SpanBatch(
         trace_ids=[trace_id for trace_id, _ in ids],
         span_ids=[span_id for _, span_id in ids],
         parent_span_ids=[None if parent is None else bytes.fromhex(parent) for parent in parents],
         columns={name: [row[name] for row in rows] for name in _FIELDS},
-        contexts=[contexts.get(key, otherwise) for key, otherwise in zip(ids, none, strict=True)],
+        contexts=[contexts.get(key, otherwise) for key, otherwise in zip(ids, empty, strict=True)],
     )
 
 
@@ -135,12 +131,12 @@ def _rewrite(transaction: Transaction, batches: Sequence[SpanBatch]) -> None:
     for batch in batches:
         rows.add_spans(batch, transaction.at)
     starts = [instant(start) for batch in batches for start in batch.values("start_ns")]
-    place = {
+    parameters = {
         "traces": [trace_id.hex() for batch in batches for trace_id in batch.trace_ids],
         "spans": [int.from_bytes(span_id, "big") for batch in batches for span_id in batch.span_ids],
         "lo": min(starts),
         "hi": max(starts),
     }
     for table in ("spans", "contents", "contexts"):
-        transaction.execute(_DELETE.format(table=table), place)
+        transaction.execute(_DELETE.format(table=table), parameters)
     rows.append_to(transaction)

@@ -1,7 +1,7 @@
-"""The one writer: take the decoded items, write them in one transaction, COMMIT, then answer.
+"""The writer: takes the decoded items, writes them in one transaction, commits, then answers.
 
 When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
-everything in the group is Busy. After many bytes the store is reopened at a quiet moment.
+every item of the group gets Busy. After many bytes the store is reopened at a quiet moment.
 """
 
 from __future__ import annotations
@@ -9,55 +9,58 @@ from __future__ import annotations
 import contextlib
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import duckdb
 
-from ragpulse_collector.records import DecodeError, Values
+from ragpulse_collector.records import Batch, DecodeError, RawBody
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
-from ragpulse_collector.store.ingest.append import Appender
+from ragpulse_collector.store.ingest.append import WriterTransaction
 from ragpulse_collector.store.ingest.batches import Ingest
+from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+from ragpulse_collector.store.protocol import Busy, StoreError
+from ragpulse_collector.store.rows import utc_now
 
 _log = logging.getLogger(__name__)
-_CLOCK_STEP = timedelta(seconds=10)
-"""A clock that is set back by less stands still until it has caught up; one that is set back by more is followed."""
+_MAX_CLOCK_STEP = timedelta(seconds=10)
+"""A clock that is set back by at most this much stands still until it has caught up; a larger step is followed."""
 
 
 class _CommitFailed(Exception):
-    """The log could not be written: nothing of the group is on disk."""
+    """COMMIT failed: nothing of the group is on disk."""
 
 
 _DISK = (
     _CommitFailed, duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException, OSError, MemoryError,
     StoreError,
 )  # fmt: skip
-"""The errors of a full, failing or missing disk and of too little memory: the sender may retry."""
+"""The errors of a full, failing or missing disk and of short memory: the sender may retry."""
 
 
-class WriterTransaction:
-    """The transaction of one group on the writer's cursor."""
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """How a store writes: what turns bodies into records, and how much may be queued."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, at: datetime) -> None:
-        self._cursor = cursor
-        self._appender = appender
-        self.at = at
-
-    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
-        """Run one statement; reads see everything written before in the same transaction."""
-        return fetch(self._cursor, sql, parameters)
-
-    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Append rows to `raw.<table>`."""
-        if rows:
-            self._appender.append(table, columns, rows)
-
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
-        """Append rows given by column."""
-        self._appender.append_columns(table, parts)
+    decode: Callable[[RawBody], Batch]
+    """Runs on the decoding thread."""
+    price: Prices | None = None
+    """Fills a span's cost; None leaves costs as they came."""
+    clock: Callable[[], datetime] = utc_now
+    """UTC without a zone."""
+    queue_bytes: int = 64 * 2**20
+    """Bodies beyond this are Busy."""
+    queue_items: int = 10_000
+    group_bytes: int = 3 * 2**20
+    """A transaction takes about this much at a time: decoded records are several times as large."""
+    renew_bytes: int = 64 * 2**20
+    renew_s: float = 60.0
+    """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
+    recent_spans: int = 200_000
+    """How many span identities are remembered at least, so that a repeated span costs no look-up in the table."""
 
 
 class Writer:
@@ -66,30 +69,23 @@ class Writer:
     def __init__(
         self,
         queue: WriterQueue,
+        options: WriteOptions,
+        *,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
-        *,
         begin: Callable[[duckdb.DuckDBPyConnection], None],
         commit: Callable[[duckdb.DuckDBPyConnection], None],
         is_quiet: Callable[[], bool],
-        renew_bytes: int,
-        renew_s: float,
-        clock: Callable[[], datetime],
-        recent_spans: int,
         check: Callable[[], None],
     ) -> None:
-        self._queue = queue
-        self._new_cursor = cursor
-        self._reopen = reopen
+        self._queue, self._options = queue, options
+        self._new_cursor, self._reopen = cursor, reopen
         self._begin_on, self._commit_on = begin, commit
-        self._is_quiet = is_quiet
-        self._renew_bytes, self._renew_s = renew_bytes, renew_s
-        self._clock, self._check = clock, check
-        self._written, self._opened = 0, clock()
-        self._cursor = cursor()
-        self._appender = Appender(self._cursor)
-        self._last = self._newest()
-        self._ingest = Ingest(recent_spans=recent_spans, opened=clock())
+        self._is_quiet, self._check = is_quiet, check
+        self._written, self._opened = 0, options.clock()
+        self._open_cursor()
+        self._last = self._last_time()
+        self._ingest = Ingest(recent_spans=options.recent_spans, opened=self._opened)
         self._broken = False
 
     def run(self) -> None:
@@ -98,19 +94,21 @@ class Writer:
             self._commit_or_split(group)
             self._written += sum(item.size for item in group)
             del group  # while this thread waits for the next, these bodies must not stay in memory
-            if self._is_worn() and not self._broken and self._is_quiet():
+            if self._should_renew() and not self._broken and self._is_quiet():
                 self._renew()
-        with contextlib.suppress(duckdb.Error):
-            self._appender.close()
-        self._cursor.close()
+        self._transaction.close()
 
-    def _is_worn(self) -> bool:
-        open_s = (self._clock() - self._opened).total_seconds()
-        return self._written >= self._renew_bytes and open_s >= self._renew_s
+    def _open_cursor(self) -> None:
+        self._cursor = self._new_cursor()
+        self._transaction = WriterTransaction(self._cursor)
+
+    def _should_renew(self) -> bool:
+        open_s = (self._options.clock() - self._opened).total_seconds()
+        return self._written >= self._options.renew_bytes and open_s >= self._options.renew_s
 
     def _renew(self) -> None:
-        """Reopen the store, as after a fault: DuckDB keeps statistics of rows in memory until the file is closed."""
-        self._written, self._opened, self._broken = 0, self._clock(), True
+        """Reopen the store as after a fault: DuckDB has statistics of rows in memory until the file is closed."""
+        self._written, self._opened, self._broken = 0, self._options.clock(), True
         with contextlib.suppress(*_DISK):
             self._recover()
 
@@ -131,14 +129,14 @@ class Writer:
                 item.future.set_result(result)
 
     def _commit(self, items: list[Item]) -> list[Any]:
-        """Write the items in one transaction: bodies together first, then work in its order.
+        """Write the items in one transaction: all bodies first, then work in its order.
 
-        Nothing is acknowledged unless the file is still in its place after COMMIT.
+        Nothing is acknowledged unless the file still exists after COMMIT.
         """
         self._check()
         self._recover()
-        at = self._present()
-        transaction = WriterTransaction(self._cursor, self._appender, at)
+        transaction = self._transaction
+        transaction.at = self._next_time()
         try:
             self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
@@ -152,7 +150,7 @@ class Writer:
             self._roll_back()
             raise
         self._ingest.remember()
-        self._last = at
+        self._last = transaction.at
         self._check()
         return results
 
@@ -163,15 +161,15 @@ class Writer:
             raise _CommitFailed(str(error)) from error
 
     def _roll_back(self) -> None:
-        # A failed COMMIT has left the transaction already.
+        # A failed COMMIT has ended the transaction already.
         with contextlib.suppress(duckdb.Error):
             self._cursor.rollback()
-        self._appender.forget()
+        self._transaction.forget()
 
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("a group of %d was refused: %s", len(items), error)
         self._broken = not self._usable()
-        with contextlib.suppress(*_DISK):  # readers do not wait for the next write
+        with contextlib.suppress(*_DISK):  # at once: readers do not wait for the next write
             self._recover()
         self._queue.refused = first_line(error)
         busy = Busy(f"the store cannot write: {first_line(error)}")
@@ -194,16 +192,15 @@ class Writer:
         with contextlib.suppress(duckdb.Error):
             self._cursor.close()
         self._reopen()
-        self._cursor = self._new_cursor()
-        self._appender = Appender(self._cursor)
+        self._open_cursor()
         self._broken = False
 
-    def _present(self) -> datetime:
-        """Return an instant after the last one, unless the clock was set back by more than `_CLOCK_STEP`."""
-        now = self._clock()
-        return now if self._last > now + _CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
+    def _next_time(self) -> datetime:
+        """Return a time after the last one, unless the clock was set back by more than `_MAX_CLOCK_STEP`."""
+        now = self._options.clock()
+        return now if self._last > now + _MAX_CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
-    def _newest(self) -> datetime:
+    def _last_time(self) -> datetime:
         newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
         return datetime(1970, 1, 1) if newest[0] is None else newest[0]
 
@@ -215,7 +212,7 @@ def _without_frames(error: BaseException) -> BaseException:
 
 
 def _stored_error(item: Item, error: BaseException) -> BaseException:
-    """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    """Return the error for the sender: a body that no table takes is treated like one that cannot be decoded."""
     if is_short_of_memory(error):
         return Busy(f"the store cannot write: {first_line(error)}")
     if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):

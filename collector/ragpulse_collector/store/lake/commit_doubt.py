@@ -1,8 +1,8 @@
-"""A commit to the lake whose answer was lost: PostgreSQL may have it, although its sender is asked to retry.
+"""Undoes commits to the lake whose answer was lost: PostgreSQL may have them, although the senders retry.
 
-DuckLake takes such a commit as failed and deletes its Parquet files. If PostgreSQL has the commit, the catalog names
+DuckLake treats such a commit as failed and deletes its Parquet files. If PostgreSQL has the commit, the catalog names
 files that do not exist, and no process can read the table. So the commit is undone as soon as PostgreSQL answers: by
-the process itself, or, where that has ended, by the next one that opens or maintains the lake.
+the process itself or, if it has ended, by the next one that opens or maintains the lake.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import StoreError
 
 _log = logging.getLogger(__name__)
 _SHARED = "ducklake:postgres:"
-_WAIT = "SET LOCAL lock_timeout = '5s'; LOCK TABLE ducklake_snapshot_changes IN SHARE ROW EXCLUSIVE MODE"
-"""PostgreSQL may still be at work on the commit: the lock is granted once every transaction under way has ended.
+_LOCK = "SET LOCAL lock_timeout = '5s'; LOCK TABLE ducklake_snapshot_changes IN SHARE ROW EXCLUSIVE MODE"
+"""PostgreSQL may still work on the commit: it grants the lock when all running transactions have ended.
 
-One process at a time has it, so that nothing is subtracted twice from the counts."""
-_FOUND = "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE commit_extra_info = %s"
+Only one process has the lock, so that nothing is subtracted twice from the counts."""
+_MARKED = "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE commit_extra_info = %s"
 _FILES = """
     WITH folder AS (
         SELECT t.table_id,
@@ -46,14 +45,16 @@ _FILES = """
         WHERE author = 'ragpulse' AND commit_extra_info LIKE '%:%'
         GROUP BY split_part(commit_extra_info, ':', 1))"""
 _LAST_FILES = f"{_FILES} SELECT snapshot_id, path FROM files JOIN last USING (snapshot_id)"
-"""The files of the last commit of each process: after a commit in doubt a process makes no other."""
+"""The files of the last commit of each process: a process makes no commit after one in doubt."""
 _OTHER_FILES = f"""{_FILES}
     SELECT snapshot_id, path FROM files WHERE snapshot_id NOT IN (SELECT snapshot_id FROM last)
     ORDER BY snapshot_id DESC LIMIT 5"""
-_HOLD = "SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema() AND column_name = %s"
-_AGAIN_S = 1.0
-_OF_FILES = ("ducklake_file_column_stats", "ducklake_file_partition_value")
-_COUNTS = """
+_TABLES_WITH = (
+    "SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema() AND column_name = %s"
+)
+_RETRY_S = 1.0
+_FILE_TABLES = ("ducklake_file_column_stats", "ducklake_file_partition_value")
+_SUBTRACT_COUNTS = """
     UPDATE ducklake_table_stats t
     SET record_count = t.record_count - f.records, file_size_bytes = t.file_size_bytes - f.bytes
     FROM (SELECT table_id, sum(record_count) AS records, sum(file_size_bytes) AS bytes
@@ -62,9 +63,9 @@ _COUNTS = """
 
 
 class Doubt:
-    """Marks each transaction, and undoes the last one where its COMMIT failed and PostgreSQL has it.
+    """Marks each transaction, and undoes the last one if its COMMIT failed but PostgreSQL has it.
 
-    Only a catalog in PostgreSQL can lose an answer; other catalogs are left alone.
+    Only a catalog in PostgreSQL can lose an answer; nothing is done for others.
     """
 
     def __init__(self, catalog: str) -> None:
@@ -78,16 +79,16 @@ class Doubt:
         """Mark the transaction that the cursor has begun, so that its snapshot can be found in the catalog."""
         if self._dsn is not None:
             self._mark = f"{self._process}:{uuid4().hex}"
-            cursor.execute(f"CALL lake.set_commit_message('ragpulse', NULL, extra_info => '{quoted(self._mark)}')")
+            cursor.execute(f"CALL lake.set_commit_message('ragpulse', NULL, extra_info => {literal(self._mark)})")
 
     def __enter__(self) -> None:
         """The COMMIT begins."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """The COMMIT has ended; where it failed, its outcome is unknown."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """The COMMIT has ended; if it failed, its outcome is unknown."""
         if isinstance(error, duckdb.Error) and self._dsn is not None:
             self._failed = self._mark
-            # Others must not wait until this process is sent something again.
+            # Other processes must not wait until this one receives something again.
             threading.Thread(target=self._settle_soon, name="ragpulse-doubt", daemon=True).start()
 
     def _settle_soon(self) -> None:
@@ -95,7 +96,7 @@ class Doubt:
             try:
                 return self.settle()
             except StoreError:
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
 
     def settle(self) -> None:
         """Undo the commit whose answer was lost; raises StoreError while PostgreSQL does not answer."""
@@ -105,10 +106,10 @@ class Doubt:
                 self._failed = None
 
     def recover(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Undo the commits of processes that ended before they could; `connection` reads the lake's files.
+        """Undo the commits in doubt of processes that have ended; `connection` reads the lake's files.
 
-        Raises StoreError where PostgreSQL does not answer or no file of the lake is found, duckdb.Error where the
-        files cannot be listed.
+        Raises StoreError if PostgreSQL does not answer or no file of the lake exists, duckdb.Error if the files cannot
+        be listed.
         """
         if self._dsn is not None:
             _recover(self._dsn, connection)
@@ -119,8 +120,8 @@ def _settle(dsn: str, mark: str) -> None:
 
     try:
         with psycopg.connect(dsn, connect_timeout=5) as catalog:
-            catalog.execute(_WAIT)
-            for (snapshot,) in catalog.execute(_FOUND, [mark]).fetchall():
+            catalog.execute(_LOCK)
+            for (snapshot,) in catalog.execute(_MARKED, [mark]).fetchall():
                 _undo(catalog, snapshot)
                 _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
     except psycopg.Error as error:
@@ -137,10 +138,10 @@ def _recover(dsn: str, connection: duckdb.DuckDBPyConnection) -> None:
             if not missing:
                 return
             if _count(missing) == len(files):
-                others = catalog.execute(_OTHER_FILES).fetchall()
-                if others and _count(_missing(connection, others)) == len(others):
+                other_files = catalog.execute(_OTHER_FILES).fetchall()
+                if other_files and _count(_missing(connection, other_files)) == len(other_files):
                     raise StoreError("none of the files that the catalog names is there: is this the right bucket?")
-            catalog.execute(_WAIT)
+            catalog.execute(_LOCK)
             for snapshot, paths in missing.items():
                 _undo(catalog, snapshot)
                 _log.warning(
@@ -154,13 +155,13 @@ def _recover(dsn: str, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _missing(connection: duckdb.DuckDBPyConnection, files: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
-    """Return the snapshots of which a file is missing, with the paths."""
-    found: dict[int, list[str]] = {}
+    """Return the snapshots with missing files, and the paths of these."""
+    missing: dict[int, list[str]] = {}
     for snapshot, path in files:
-        # Of a path without a wildcard DuckDB's glob does not look whether it exists.
-        if not connection.execute(f"SELECT 1 FROM glob('{quoted(path)}*')").fetchall():
-            found.setdefault(snapshot, []).append(path)
-    return found
+        # DuckDB's glob does not check whether a path without a wildcard exists.
+        if not connection.execute(f"SELECT 1 FROM glob({literal(f'{path}*')})").fetchall():
+            missing.setdefault(snapshot, []).append(path)
+    return missing
 
 
 def _count(files: dict[int, list[str]]) -> int:
@@ -168,12 +169,12 @@ def _count(files: dict[int, list[str]]) -> int:
 
 
 def _undo(catalog: Any, snapshot: int) -> None:
-    """Remove what a snapshot added, and bring back what it removed: files, rows kept in PostgreSQL, deletions."""
-    catalog.execute(_COUNTS, [snapshot])
+    """Remove what a snapshot added and restore what it removed: files, rows in PostgreSQL, deletions."""
+    catalog.execute(_SUBTRACT_COUNTS, [snapshot])
     files = "SELECT data_file_id FROM ducklake_data_file WHERE begin_snapshot = %s"
-    for table in _OF_FILES:
+    for table in _FILE_TABLES:
         catalog.execute(f"DELETE FROM {table} WHERE data_file_id IN ({files})", [snapshot])
-    for (table,) in catalog.execute(_HOLD, ["begin_snapshot"]).fetchall():
+    for (table,) in catalog.execute(_TABLES_WITH, ["begin_snapshot"]).fetchall():
         catalog.execute(f'DELETE FROM "{table}" WHERE begin_snapshot = %s', [snapshot])
-    for (table,) in catalog.execute(_HOLD, ["end_snapshot"]).fetchall():
+    for (table,) in catalog.execute(_TABLES_WITH, ["end_snapshot"]).fetchall():
         catalog.execute(f'UPDATE "{table}" SET end_snapshot = NULL WHERE end_snapshot = %s', [snapshot])

@@ -1,8 +1,7 @@
 """The scale-out store: DuckLake (catalog in PostgreSQL, Parquet on S3 or a folder); any number of processes ingest.
 
-Same SQL, same views, same writer. What differs: how it is opened, that commits go through the catalog (so groups are
-larger), that files are merged and expired by one process, and that a span which two processes stored is removed once
-when its trace is decided.
+SQL, views and writer are those of the file. Commits go through the catalog, so groups are larger. One process merges
+and expires files. A span that two processes stored is removed once when its trace is decided.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ from typing import Any
 import duckdb
 
 from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
+from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.lake.commit_doubt import Doubt
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Ways, Writing
+from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
 _TRIES = 10
-_MADE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
-_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
-"""PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
+_CREATE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
+_KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+"""PostgreSQL frees the lease of a silent machine after 25 s; its default is two hours."""
 
 _USED = """
     SELECT coalesce(sum(file.file_size_bytes * (1 - coalesce(gone.rows, 0) / greatest(file.record_count, 1))), 0)
@@ -41,10 +41,12 @@ _USED = """
         SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
         WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
     WHERE file.end_snapshot IS NULL"""
-_CONNECTING = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
+_CONNECTION_VARIABLES = frozenset(
+    {"SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+)
 _CHECK_S = 4.0
-_FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
-"""More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
+_ADD_ROWS = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
+"""More rows than DuckLake keeps in PostgreSQL: they become a file at once, before COMMIT."""
 
 _REWRITE = "ducklake_rewrite_data_files('lake', delete_threshold => 0)"
 _FLUSH = "ducklake_flush_inlined_data('lake')"
@@ -61,7 +63,7 @@ class LakeStore(Writing):
 
     `catalog` is what follows ATTACH: `ducklake:postgres:dbname=... host=...` or `ducklake:FILE`; `data_path` a folder
     or `s3://bucket/prefix`; `s3` the fields of DuckDB's S3 secret (KEY_ID, SECRET, ENDPOINT, ...). Raises StoreError.
-    Users' SQL is held by the guard alone: the engine itself needs its files and network here.
+    Only the guard limits users' SQL: DuckDB itself needs files and network here.
     """
 
     _name = LAKE
@@ -74,18 +76,18 @@ class LakeStore(Writing):
         s3: dict[str, str] | None = None,
         threads: int = 2,
         memory_limit: str = "512MB",
-        **ways: Any,
+        **options: Any,
     ) -> None:
         self._catalog, self._data_path, self._s3 = catalog, data_path, s3
         self._doubt = Doubt(catalog)
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
+        super().__init__(Path("ragpulse-lake"), WriteOptions(**({"group_bytes": 16 * 2**20} | options)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if POSSIBLE and catalog.startswith("ducklake:postgres:"):
             scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
-            self._readers = Readers(self._source, scratch, needs=_needed_to_connect)
+            self._readers = Readers(self._source, scratch, needs=_is_connection_variable)
 
     def _source(self, scratch: Path) -> object:
         from ragpulse_collector.store.sql.child import LakeSource
@@ -93,9 +95,9 @@ class LakeStore(Writing):
         return LakeSource(self._catalog, self._data_path, self._s3, str(self._config["memory_limit"]), scratch)
 
     def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:
-        """Merge small files, forget old snapshots, remove files nobody needs; one process at a time does this.
+        """Merge small files, expire old snapshots, remove unused files; only one process at a time may do this.
 
-        Files younger than `orphan_s` that no snapshot names may belong to a commit in flight and are left alone.
+        Files younger than `orphan_s` without a snapshot stay: they may belong to a commit in flight.
         """
         with contextlib.closing(self._cursor()) as cursor:
             self._recover(cursor)
@@ -105,17 +107,17 @@ class LakeStore(Writing):
                 cursor.execute(f"SELECT count(*) FROM {call}").fetchall()
 
     def purge(self) -> None:
-        """Rewrite the files that hold deleted rows; `maintain` removes the old ones when their snapshots expire."""
+        """Rewrite the files with deleted rows; `maintain` removes the old files when their snapshots expire."""
         if self._catalog.startswith("ducklake:postgres:"):
             self._flush()
         with contextlib.closing(self._cursor()) as cursor:
             cursor.execute(f"SELECT count(*) FROM {_REWRITE}").fetchall()
 
     def _flush(self) -> None:
-        """Write the rows that PostgreSQL keeps for small commits into files.
+        """Write the rows of small commits, which are in PostgreSQL, into files.
 
-        Where the answer of the COMMIT is lost, DuckLake would delete these files although PostgreSQL may have removed
-        the rows: they would be gone for good. So the engine, one of its own, loses its access to files before.
+        If the answer to COMMIT is lost, DuckLake deletes these files although PostgreSQL may have removed the rows, and
+        they are lost. So this connection, with a DuckDB of its own, has no access to files during COMMIT.
         """
         with duckdb.connect(config=self._config) as connection:
             attach_lake(connection, self._catalog, self._data_path, self._s3)
@@ -127,30 +129,30 @@ class LakeStore(Writing):
     def check_files(self) -> None:
         """Write a small file and remove it; raises StoreError with the reason.
 
-        PostgreSQL keeps the rows of small commits, so a commit does not show whether the bucket takes files.
+        The rows of small commits go to PostgreSQL, so a commit does not prove that the bucket accepts files.
         """
         with contextlib.closing(self._cursor()) as cursor, Deadline(cursor, _CHECK_S):
             try:
                 cursor.begin()
-                cursor.execute(_FILE)
+                cursor.execute(_ADD_ROWS)
                 # DuckLake removes the files of a transaction that is rolled back.
                 cursor.rollback()
             except duckdb.Error as error:
                 raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy when it is away."""
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError, or Busy when the lake is away."""
         try:
             return super().read(sql, parameters, timeout_s=timeout_s)
         except duckdb.IOException as error:
             raise Busy(f"the lake does not answer: {first_line(error)}") from error
 
     def size_bytes(self) -> int:
-        """Return the bytes of the data files in force."""
+        """Return the bytes of the current data files."""
         return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
 
     def used_bytes(self) -> int:
-        """Return the bytes of live rows: a file stays as it is when some of its rows are deleted."""
+        """Return the bytes of live rows; a file does not shrink when rows are deleted."""
         return int(self.read(_USED).rows[0][0])
 
     def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -181,26 +183,26 @@ class LakeStore(Writing):
         try:
             self._doubt.recover(connection)
         except (duckdb.Error, StoreError) as error:
-            # Without its files the lake opens all the same, and says in /readyz what is missing.
+            # The lake opens without its files, too; /readyz names what is missing.
             _log.warning("it is not known whether a commit must be undone: %s", first_line(error))
 
     def _reopen(self) -> None:
-        """Unlike a file a lake may be open twice: the old connection ends with the last reader that is busy on it."""
+        """Open a second connection, which a lake allows: the old one ends with its last reader."""
         opened = self._open()
         with self._opening:
             self._connection = opened
 
 
-def _needed_to_connect(variable: str) -> bool:
-    """Tell whether libpq or the client of S3 reads a variable; the S3 keys themselves are handed over otherwise."""
-    return variable.startswith("PG") or variable.upper() in _CONNECTING
+def _is_connection_variable(variable: str) -> bool:
+    """Whether libpq or the S3 client reads this variable; the S3 keys themselves are passed in another way."""
+    return variable.startswith("PG") or variable.upper() in _CONNECTION_VARIABLES
 
 
 class Lease:
-    """The right to evaluate and maintain: held by one process at a time, freed by PostgreSQL when that process dies.
+    """The right of one process at a time to evaluate and maintain; PostgreSQL frees it when that process dies.
 
-    It is an advisory lock of a session of its own. No transaction stays open, which would keep PostgreSQL from
-    cleaning its tables; a pooler that shares sessions between clients must not stand before it.
+    It is an advisory lock in a session of its own. No transaction stays open, because that would keep PostgreSQL from
+    cleaning its tables. A pooler that shares sessions between clients breaks it.
     """
 
     def __init__(self, dsn: str, *, key: int = 0x7261_6770) -> None:
@@ -209,13 +211,13 @@ class Lease:
         self._session: Any = None
 
     def take(self) -> bool:
-        """Try to become the one, or see whether this process still is; returns whether it is."""
+        """Take the lease or check it; returns whether this process has it."""
         import psycopg  # type: ignore[import-not-found, unused-ignore]
 
         try:
             if self._session is None:
-                self._session = psycopg.connect(self._dsn, autocommit=True, connect_timeout=5, options=_ALIVE)
-            # A session that holds the lock gets it again.
+                self._session = psycopg.connect(self._dsn, autocommit=True, connect_timeout=5, options=_KEEPALIVE)
+            # The session that has the lock gets it again.
             return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchone()[0])
         except psycopg.Error as error:
             _log.warning("the catalog does not answer: %s", first_line(error))
@@ -227,7 +229,7 @@ class Lease:
         import psycopg  # type: ignore[import-not-found, unused-ignore]
 
         if self._session is not None:
-            # Closing alone would free the lock only when PostgreSQL gets round to it.
+            # After closing alone, PostgreSQL frees the lock only later.
             with contextlib.suppress(psycopg.Error):
                 self._session.execute("SELECT pg_advisory_unlock_all()")
             self._session.close()
@@ -235,36 +237,37 @@ class Lease:
 
 
 def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:
-    """Several processes may start at once: who loses the race finds the tables made."""
-    for left in _attempts():
+    """Migrate; when several processes start at once, a conflict is tried again."""
+    for retries in _attempts():
         try:
             migrate(partial(_execute, connection), lambda sql: connection.execute(sql).fetchall(), name="the lake")
             _compress(connection)
             return
         except duckdb.Error:
-            if not left:
+            if not retries:
                 raise
 
 
 def _execute(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Lay out each table in the transaction that makes it: a file holds one day, so that retention forgets whole files.
+    """Run a statement; a new table is partitioned by day, so that retention removes whole files.
 
-    Later would not do: who has the catalog open already would miss the rows that PostgreSQL keeps for small commits.
+    The partitions are set in the same transaction: a process that had the catalog open in between would miss the rows
+    of small commits.
     """
     connection.execute(sql)
-    made = _MADE.match(sql)
-    if made and made[1] in TIME_COLUMNS:
-        day = "year({0}), month({0}), day({0})".format(TIME_COLUMNS[made[1]])
-        connection.execute(f"ALTER TABLE raw.{made[1]} SET PARTITIONED BY ({day})")
+    match = _CREATE.match(sql)
+    if match and match[1] in TIME_COLUMNS:
+        day = "year({0}), month({0}), day({0})".format(TIME_COLUMNS[match[1]])
+        connection.execute(f"ALTER TABLE raw.{match[1]} SET PARTITIONED BY ({day})")
 
 
 def _compress(connection: duckdb.DuckDBPyConnection) -> None:
-    found = connection.execute("SELECT 1 FROM ducklake_options('lake') WHERE option_name = 'parquet_compression'")
-    if not found.fetchall():
+    options = connection.execute("SELECT 1 FROM ducklake_options('lake') WHERE option_name = 'parquet_compression'")
+    if not options.fetchall():
         connection.execute("CALL ducklake_set_option('lake', 'parquet_compression', 'zstd')")
 
 
 def _attempts() -> Iterator[int]:
-    for left in reversed(range(_TRIES)):
-        yield left
+    for retries in reversed(range(_TRIES)):
+        yield retries
         time.sleep(0.2)

@@ -1,14 +1,14 @@
-"""Named relations and writes: what a question about the stored data means is defined here once.
+"""Named relations and writes: each question about the stored data is defined here once.
 
-    filters     conditions over the columns of `traces`
-    traces      decided traces, trace rows with their scores, the newest traces, the spans and texts of a trace
-    documents   what retrievers returned: contexts of a trace, documents of a request
-    decisions   the sampler's latest decisions
-    one_trace   everything known of one trace; trace_list: scores, outcomes and facets of lists, sessions
-    health      totals, what waits, recent failures, for `GET status`
-    scores      units (one score and one inclusion probability each), verdicts, labels
-    jobs, runs  pending jobs, replays
+    traces         conditions on traces, decided traces, rows and scores of lists, the newest, spans of a trace
+    trace_answers  one trace with all its parts; outcomes and facets of lists, sessions
+    documents      contexts of a trace, documents of a request, texts of a unit without its own
+    undecided      traces that are due for a decision; deciding: the decision itself
+    decisions      the sampler's latest decisions, forced ones, stored rules
+    scores         units (one score and one inclusion probability each), verdicts, labels
+    jobs, runs     pending jobs, replays; ledger: money and recorded replies
+    datasets, monitors, health
 
-A relation is SQL text to be put in parentheses after FROM, or a function that returns it. Its docstring says what one
-row is. Relations over a time range read the parameters `$first` (included) and `$last` (excluded).
+A relation is SQL text to be put in parentheses after FROM, or a function that returns it. Its docstring describes one
+row. Relations over a time range read the parameters `$first` (included) and `$last` (excluded).
 """

@@ -1,6 +1,6 @@
-"""Datasets (questions that somebody chose, with what was answered then) and frozen answers with their checks.
+"""Datasets (chosen questions with their answers) and baselines of answers with their checks.
 
-Both outlive the traces they came from.
+Both outlive their traces.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 
 DATASET_ITEMS = """
     SELECT name, query, arg_max(item, created_at) AS item, min(created_at) AS added_at, max(created_at) AS changed_at
@@ -17,7 +17,6 @@ DATASET_ITEMS = """
         (SELECT max(created_at) FROM raw.datasets AS d WHERE d.name = datasets.name AND d.deleted), TIMESTAMP 'epoch')
     GROUP BY name, query"""
 """One row per dataset and question."""
-Read = Callable[..., Rows]
 ANCHORS, CHECKS = "anchors/", "drift/"
 """Keys of `raw.meta`, whose rows no retention deletes: frozen answers outlive their traces."""
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")
@@ -38,8 +37,8 @@ def dataset_items(store: Store, name: str) -> list[dict[str, Any]]:
 
 
 def add_items(tx: Transaction, name: str, items: Sequence[dict[str, Any]]) -> None:
-    """Append items; one of a question that is there takes its place."""
-    rows = [(name, one["query"], json.dumps(one, ensure_ascii=False, default=str), False, tx.at) for one in items]
+    """Append items; an item replaces the one with the same question."""
+    rows = [(name, item["query"], json.dumps(item, ensure_ascii=False, default=str), False, tx.at) for item in items]
     tx.append("datasets", _COLUMNS, rows)
 
 
@@ -49,7 +48,7 @@ def delete_dataset(tx: Transaction, name: str) -> None:
 
 
 def keep(tx: Transaction, key: str, content: Mapping[str, Any]) -> None:
-    """Append a frozen set of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`)."""
+    """Append a baseline of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`)."""
     tx.append("meta", ("key", "value"), [(key, json.dumps(content))])
 
 
@@ -65,7 +64,7 @@ def kept_under(read: Read, prefix: str) -> list[str]:
 
 
 def rewrite(tx: Transaction, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Put what `change` returns in the place of each content under a key."""
+    """Replace each content under a key by the result of `change`."""
     for (text,) in tx.execute("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows:
-        given = {"key": key, "old": text, "new": json.dumps(change(json.loads(text)))}
-        tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", given)
+        parameters = {"key": key, "old": text, "new": json.dumps(change(json.loads(text)))}
+        tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", parameters)

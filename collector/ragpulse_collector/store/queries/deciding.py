@@ -1,24 +1,25 @@
 """The decision as SQL over sets: the units of the traces that are due, their facts, their probabilities.
 
-    due (undecided.py) ─▶ mine ─▶ placed (spans with their parent) ─▶ unit ─▶ fact
+    due (undecided.py) ─▶ due_spans ─▶ span_tree (spans with their parent) ─▶ unit ─▶ fact
     fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
 
-Every step is a temporary table of the writer's connection and holds only the traces that are due.
+Each step is a temporary table of the writer's connection, with the traces that are due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragpulse_collector.store.queries.decisions import U_SQL, literal
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.decisions import U_SQL
 from ragpulse_collector.store.queries.undecided import BEGUN, MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 
 MISDATED_US = 86_400 * 10**6
-"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted.
+"""A span that starts more than this (a day) from its unit has a wrong clock: it is only counted.
 
-So has one that starts so long after it was received, and one that starts so long before where other spans of its trace
-do not: a trace that is wholly old was sent late, or imported.
+So has a span that starts this long after its receipt, and one that starts this long before it while other spans of its
+trace do not: a trace that is old as a whole was sent late, or imported.
 """
 
 _PLACED_COLUMNS = ", ".join(
@@ -31,8 +32,8 @@ _PLACED_COLUMNS = ", ".join(
     )
 )  # fmt: skip
 
-MINE = f"""
-    CREATE OR REPLACE TEMP TABLE mine AS
+DUE_SPANS = f"""
+    CREATE OR REPLACE TEMP TABLE due_spans AS
     SELECT {_PLACED_COLUMNS}, d.revision, d.known_spans, d.known_late,
            coalesce(s.input_tokens, s.output_tokens, s.cost_usd) IS NOT NULL AS has_usage
     FROM raw.spans s JOIN (
@@ -42,7 +43,7 @@ MINE = f"""
     WHERE s.received_at BETWEEN $since AND $until AND s.start_time >= $lo"""
 """The spans of the traces that are decided, as they were received until `$until`."""
 
-COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
+COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM due_spans"
 
 _KEPT_ONCE = {"spans": "", "contents": "", "contexts": ", rank"}
 
@@ -50,38 +51,38 @@ REMOVE_DOUBLES = [
     f"""
     DELETE FROM raw.{table} WHERE start_time >= $lo AND rowid IN (
         SELECT rowid FROM raw.{table} WHERE start_time >= $lo AND trace_id IN (
-            SELECT trace_id FROM mine GROUP BY trace_id, span_id HAVING count(*) > 1)
+            SELECT trace_id FROM due_spans GROUP BY trace_id, span_id HAVING count(*) > 1)
         QUALIFY row_number() OVER (PARTITION BY trace_id, span_id{also} ORDER BY rowid) > 1)"""
     for table, also in _KEPT_ONCE.items()
 ]
-"""Of a span that was stored again only the first copy stays, with its texts and contexts."""
+"""Of a span that is stored twice only the first copy stays, with its texts and contexts."""
 
 _AHEAD = "epoch_us(start_time) - epoch_us(received_at)"
 PLACED = f"""
-    CREATE OR REPLACE TEMP TABLE placed AS
+    CREATE OR REPLACE TEMP TABLE span_tree AS
     WITH near AS (
-        SELECT trace_id, min(start_time) FILTER (abs({_AHEAD}) <= {MISDATED_US}) AS near FROM mine
-        WHERE trace_id IN (SELECT trace_id FROM mine WHERE abs({_AHEAD}) > {MISDATED_US}) GROUP BY trace_id)
+        SELECT trace_id, min(start_time) FILTER (abs({_AHEAD}) <= {MISDATED_US}) AS near FROM due_spans
+        WHERE trace_id IN (SELECT trace_id FROM due_spans WHERE abs({_AHEAD}) > {MISDATED_US}) GROUP BY trace_id)
     SELECT m.*, CASE WHEN abs(epoch_us(m.start_time) - epoch_us(m.received_at)) <= {MISDATED_US} THEN m.start_time
                      ELSE coalesce(n.near, least(m.start_time, m.received_at)) END AS clocked,
            p.span_id IS NULL AS local_root,
            CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
-    FROM mine m LEFT JOIN mine p
+    FROM due_spans m LEFT JOIN due_spans p
       ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id
     LEFT JOIN near n ON n.trace_id = m.trace_id"""
 
 INSIDE = """
     CREATE OR REPLACE TEMP TABLE inside AS
     WITH RECURSIVE doubtful AS (
-        SELECT trace_id, span_id, CASE WHEN NOT local_root THEN parent_span_id END AS parent, kind FROM placed
-        WHERE trace_id IN (SELECT trace_id FROM placed WHERE climb_from IS NOT NULL)),
+        SELECT trace_id, span_id, CASE WHEN NOT local_root THEN parent_span_id END AS parent, kind FROM span_tree
+        WHERE trace_id IN (SELECT trace_id FROM span_tree WHERE climb_from IS NOT NULL)),
     within AS (
         SELECT trace_id, span_id FROM doubtful WHERE kind IN ('rag', 'evaluator')
         UNION
         SELECT d.trace_id, d.span_id FROM within w JOIN doubtful d ON d.trace_id = w.trace_id AND d.parent = w.span_id)
     SELECT d.trace_id, d.span_id FROM doubtful d JOIN within w ON w.trace_id = d.trace_id AND w.span_id = d.parent
     WHERE d.kind = 'rag'"""
-"""Rag spans below another rag span or an evaluator's span, found by walking down: each span is visited once."""
+"""Rag spans below another rag span or an evaluator's span; the walk visits each span once."""
 
 UNIT = f"""
     CREATE OR REPLACE TEMP TABLE unit AS
@@ -89,7 +90,7 @@ UNIT = f"""
         SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.name, p.service,
                p.environment, p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
                p.metadata, p.service_version, p.kind = 'rag' AS is_rag
-        FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
+        FROM span_tree p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
     whole AS (
         SELECT trace_id, bool_or(is_rag) AS any_rag, count(*) FILTER (is_rag) AS n_rag, count(*) AS n_all,
@@ -104,22 +105,23 @@ UNCOUNTED = """
     CREATE OR REPLACE TEMP TABLE uncounted AS
     SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
            unnest($silent::BOOLEAN[]) AS silent"""
-"""The spans whose usage repeats another's, and model calls that state none (`silent`)."""
+"""The spans whose usage repeats another's, and model calls without usage (`silent`)."""
 
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
     WITH usage AS (
-        SELECT p.trace_id, sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
-               sum(cached_tokens)::BIGINT AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
+        SELECT p.trace_id, TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens,
+               TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
+               TRY_CAST(sum(cached_tokens) AS BIGINT) AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
                sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
-        FROM placed p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
+        FROM span_tree p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
         WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
     dated AS (
         SELECT p.*, x.start_time IS NOT NULL
                     AND abs(epoch_us(p.clocked) - epoch_us(x.start_time)) > {MISDATED_US} AS away,
                away OR p.clocked <> p.start_time AS misdated,
                CASE WHEN away THEN x.start_time ELSE p.clocked END AS begun
-        FROM placed p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
+        FROM span_tree p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,
@@ -133,7 +135,7 @@ FACT = f"""
                coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
                         arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
-               min(begun + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               min(TRY(begun + to_microseconds((ttft_ms * 1000)::BIGINT))) FILTER (kind = 'llm') AS first_token,
                arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
                arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
                max(begun + to_microseconds(duration_us)) AS end_time
@@ -197,25 +199,25 @@ ADD_FACTS = f"""
 
 
 RULES_IN_FORCE = "rules_in_force"
-"""The key of `raw.meta` under which every set of rules is kept that decided, as JSON of `at` and `rules`."""
+"""The key of `raw.meta` with every set of rules that was in force, as JSON of `at` and `rules`."""
 KNOWN_RULES = f"SELECT value FROM raw.meta WHERE key = '{RULES_IN_FORCE}' ORDER BY value"
 ADD_RULES = f"INSERT INTO raw.meta (key, value) VALUES ('{RULES_IN_FORCE}', $value)"
 FIRST_DECIDED = """
     CREATE OR REPLACE TEMP TABLE in_force AS
-    SELECT f.trace_uuid, coalesce(count(r.at), 0) - 1 AS place
+    SELECT f.trace_uuid, coalesce(count(r.at), 0) - 1 AS rule_set
     FROM fact f
     LEFT JOIN (SELECT trace_id, min(decided_at) AS at FROM raw.trace_facts
                WHERE start_time >= $lo AND revision = 0 AND trace_id IN (SELECT trace_uuid FROM fact)
                GROUP BY trace_id) k ON k.trace_id = f.trace_uuid
     LEFT JOIN (SELECT unnest($times::TIMESTAMP[]) AS at) r ON r.at <= coalesce(k.at, TIMESTAMP '9999-01-01')
     GROUP BY f.trace_uuid"""
-"""Which of the sets of rules, in order of their times, was in force when each trace was decided first."""
-PLACES = "SELECT DISTINCT place FROM in_force"
+"""The set of rules, in order of their times, that was in force when each trace was decided first."""
+RULE_SETS = "SELECT DISTINCT rule_set FROM in_force"
 
 
-def decided_under(place: int) -> str:
+def decided_under(rule_set: int) -> str:
     """Return the condition that a unit's trace was decided first under this set of rules."""
-    return f"x.trace_id IN (SELECT trace_uuid FROM in_force WHERE greatest(place, 0) = {place})"
+    return f"x.trace_id IN (SELECT trace_uuid FROM in_force WHERE greatest(rule_set, 0) = {rule_set})"
 
 
 NOTHING_DRAWN = """
@@ -230,7 +232,7 @@ ORPHANED = """
     FROM raw.decisions d JOIN fact f ON f.trace_uuid = d.trace_id AND f.revision > 0
     ANTI JOIN unit x ON x.trace_id = d.trace_id AND x.span_id = d.span_id
     WHERE d.latest AND d.request_time >= $lo AND d.reason <> 'late'"""
-"""Units of an earlier revision that are none any more (their parent came late): out of every estimate from now on."""
+"""Units of an earlier revision that no longer are units, because their parent came late: no estimate counts them."""
 
 RETIRE_DECISIONS = """
     UPDATE raw.decisions SET latest = false
@@ -254,7 +256,7 @@ ADD_NEW_JOBS = f"""{_JOBS} AND (d.revision = 0 OR NOT EXISTS (
         SELECT 1 FROM raw.eval_jobs j WHERE j.source = 'online' AND j.trace_id = d.trace_id
            AND j.span_id = d.span_id AND j.evaluator = d.evaluator AND j.request_time >= $lo))
     ORDER BY d.request_time"""
-"""Where some were decided before: what has a job gets no second."""
+"""For traces that were decided before: a unit with a job gets no second one."""
 
 SETTLE_FEEDBACK = """
     INSERT INTO raw.scores BY NAME
@@ -264,7 +266,7 @@ SETTLE_FEEDBACK = """
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
            b.received_at AS created_at
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
-    LEFT JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
+    LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
     WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
                         AND s.source <> 'online')"""
 
@@ -295,7 +297,7 @@ RAISED = """
     WHERE d.latest AND d.request_time >= $lo AND n.pi > d.pi * (1 + 1e-9)
       AND list_contains($evaluators::VARCHAR[], n.evaluator) AND list_contains($policies::VARCHAR[], d.policy)
       AND (d.sampled OR d.u * coalesce(f.upstream_pi, 1) >= d.pi)"""
-"""Decisions of the rules in force that the scores raise; not of those that a cap left out though they were drawn."""
+"""Decisions of the rules in force with a higher pi by the scores, without those that a cap dropped after the draw."""
 
 
 SESSIONS_SEEN = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'sessions_seen'"
@@ -310,7 +312,7 @@ QUIET_SESSIONS = """
     HAVING max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) <= $quiet AND last_trace NOT IN (
         SELECT trace_id FROM raw.decisions
         WHERE latest AND request_time >= $since AND list_contains($evaluators::VARCHAR[], evaluator))"""
-"""The last turn of each session that ended before `$quiet`, unless it is decided for one of the evaluators."""
+"""The last turn of each session that ended before `$quiet`, unless one of the evaluators has a decision about it."""
 
 FACT_OF_SESSIONS = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
@@ -329,14 +331,13 @@ RETIRE_SESSIONS = """
       AND trace_id IN (
         SELECT t.trace_id FROM raw.trace_facts t JOIN fact f ON f.session_id = t.session_id
         WHERE t.latest AND t.start_time >= $lo AND t.trace_id <> f.trace_uuid)"""
-"""What the same rule decided at an earlier end of a session that went on."""
+"""Decisions of the same rule at an earlier end of a session that continued."""
 
 
 def scores_seen(names: Sequence[str]) -> str:
     """Return the statement that looks up the scores of the first unit of each trace in `fact`.
 
-    A score counts only where its evaluator runs on everything: were it drawn by chance, whether it is there would tell
-    of u.
+    A score counts only if its evaluator runs on all units: the existence of a sampled score would depend on u.
     """
     fields = ", ".join(
         f"{literal(name)}: arg_max(coalesce(s.normalized, s.score), s.created_at)"

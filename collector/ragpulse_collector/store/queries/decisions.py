@@ -1,13 +1,14 @@
-"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced ones; its rules."""
+"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced ones; stored rules."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 
 _BELOW_ONE = 1 - 1e-16
@@ -22,11 +23,6 @@ def sampling_number(salt: str, trace_id: str, span_id: str) -> float:
     return min(int.from_bytes(digest[:8], "big") / 2**64, _BELOW_ONE)
 
 
-def literal(text: str) -> str:
-    """Return the text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def latest_score(evaluator: str) -> str:
     """Return SQL for the latest online score of an evaluator, read from a row of `traces`."""
     return f"""(
@@ -37,7 +33,7 @@ def latest_score(evaluator: str) -> str:
 
 
 BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
-"""The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
+"""The name of an evaluator without its version: few have one, and splitting all names costs as much as the scan."""
 TEST_ENVIRONMENT = "regress"
 """The `environment` of test runs, like those of `ragpulse regress`: they enter live quality only on request."""
 LIVE = "reason IS DISTINCT FROM 'test_run'"
@@ -50,7 +46,7 @@ ELIGIBLE = f"""
     SELECT trace_id, span_id, any_value(request_time) AS request_time, max(pi) AS pi, bool_or(sampled) AS sampled,
            bool_or(reason = 'budget') AS capped, any_value(u) AS u
     FROM ({DECIDED_UNITS}) WHERE pi > 0 AND split_part(evaluator, '@', 1) = $evaluator GROUP BY trace_id, span_id"""
-"""One row per unit that a rule of `$evaluator` could have sampled, over all its versions."""
+"""One row per unit that a rule of `$evaluator` could sample, over all its versions."""
 COVERED = f"""
     SELECT trace_id, span_id, max(pi) AS pi FROM ({DECISIONS})
     WHERE split_part(evaluator, '@', 1) = $check GROUP BY trace_id, span_id"""
@@ -58,19 +54,19 @@ COVERED = f"""
 
 
 def without_verdict(evaluator: str | None) -> str:
-    """The decisions of `$evaluator` or of all (None) that selected a unit which has no verdict, whatever its status.
+    """The decisions of `$evaluator` or of all (None) that selected a unit without a verdict of any status.
 
-    Sampled ones are pending. The others were turned down by a budget; some of those were never selected.
+    Sampled ones are pending. A budget dropped the others; some of those were never selected.
     """
-    named = "" if evaluator is None else f"{BARE_NAME} = $evaluator AND "
-    given = "" if evaluator is None else "evaluator = $evaluator AND "
+    decisions_of = "" if evaluator is None else f"{BARE_NAME} = $evaluator AND "
+    scores_of = "" if evaluator is None else "evaluator = $evaluator AND "
     return f"""
         SELECT d.* FROM (
             SELECT * REPLACE ({BARE_NAME} AS evaluator), hash(trace_id, span_id, {BARE_NAME}) AS unit
-            FROM ({DECISIONS}) WHERE {named}(sampled OR reason = 'budget') AND pi > 0) d
+            FROM ({DECISIONS}) WHERE {decisions_of}(sampled OR reason = 'budget') AND pi > 0) d
         ANTI JOIN (
             SELECT hash(trace_id, span_id, evaluator) AS unit FROM raw.scores
-            WHERE {given}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
+            WHERE {scores_of}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
           ON s.unit = d.unit"""
 
 
@@ -108,10 +104,10 @@ _JOB = f"""
 def force(
     transaction: Transaction, trace_id: str, span_id: str | None, evaluators: Sequence[str], *, u: float | None
 ) -> int:
-    """Queue the evaluators for a unit whatever the draw said; returns the number of new jobs.
+    """Queue the evaluators for a unit, whatever the outcome of the draw; returns the number of new jobs.
 
-    The designed pi and the outcome of the draw stay as they were: a forced score enters estimates only if chance had
-    drawn it as well. `span_id` None means the trace's first unit; raises LookupError where there is no such unit.
+    The inclusion probability and the outcome of the draw stay: a forced score enters estimates only if it was drawn as
+    well. `span_id` None means the trace's first unit; raises LookupError if there is no such unit.
     """
     unit = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
     unit["span"] = transaction.execute(_UNIT, unit).rows[0][0]
@@ -122,17 +118,17 @@ def force(
 
 
 def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, u: float | None) -> int:
-    known = transaction.execute(_KNOWN, unit).rows
-    rule, policy, pi, sampled, revision = known[0] if known else (None, None, 0.0, False, 0)
+    rows = transaction.execute(_KNOWN, unit).rows
+    rule, policy, pi, sampled, revision = rows[0] if rows else (None, None, 0.0, False, 0)
     transaction.execute(_RETIRE, unit)
-    place = unit | {"start": start, "u": u, "at": transaction.at}
+    parameters = unit | {"start": start, "u": u, "at": transaction.at}
     drawn = {"rule": rule, "policy": policy, "pi": pi, "sampled": sampled, "revision": revision}
-    transaction.execute(_DECIDE, place | drawn)
-    return int(transaction.execute(_JOB, place).rows[0][0])
+    transaction.execute(_DECIDE, parameters | drawn)
+    return int(transaction.execute(_JOB, parameters).rows[0][0])
 
 
-def stored_rules(read: Callable[..., Rows]) -> list[tuple[str, str, bool]]:
-    """Return of each rule that was made over the API its name, its latest form as JSON, and whether it is deleted."""
+def stored_rules(read: Read) -> list[tuple[str, str, bool]]:
+    """Return name, latest form as JSON and whether it is deleted, of each rule that was made over the API."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
     return [(name, text, deleted) for name, text, deleted in read(sql).rows]
 

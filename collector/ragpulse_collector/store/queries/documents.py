@@ -1,4 +1,4 @@
-"""Texts of a request: what retrievers returned, and what a unit without texts of its own takes from spans below."""
+"""Texts of a request: retrieved documents, and the texts of spans below a unit that has none of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN_TEXTS = """
     FROM unit x LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= $lo) c
       ON c.trace_id = x.trace_id AND c.span_id = x.span_id
     GROUP BY x.trace_id, x.span_id"""
-"""The texts that each unit's own span states."""
+"""The texts of each unit's own span."""
 
 COUNT_SILENT = "SELECT count(*) FROM own WHERE query IS NULL OR response IS NULL"
 
@@ -28,40 +28,40 @@ BELOW = """
     CREATE OR REPLACE TEMP TABLE below AS
     WITH RECURSIVE walk AS (
         SELECT o.trace_id, o.span_id AS unit, p.span_id, p.kind, false AS in_call
-        FROM own o JOIN placed p ON p.trace_id = o.trace_id AND p.span_id = o.span_id
+        FROM own o JOIN span_tree p ON p.trace_id = o.trace_id AND p.span_id = o.span_id
         WHERE o.query IS NULL OR o.response IS NULL
         UNION
         SELECT w.trace_id, w.unit, p.span_id, p.kind, w.in_call OR w.kind = 'llm'
-        FROM walk w JOIN placed p ON p.trace_id = w.trace_id AND p.parent_span_id = w.span_id
+        FROM walk w JOIN span_tree p ON p.trace_id = w.trace_id AND p.parent_span_id = w.span_id
         WHERE p.kind NOT IN ('evaluator', 'guardrail')),
-    heard AS (
-        SELECT w.trace_id, w.unit, w.span_id, w.kind, w.in_call, (p.start_time, w.span_id) AS place,
+    texts_below AS (
+        SELECT w.trace_id, w.unit, w.span_id, w.kind, w.in_call, (p.start_time, w.span_id) AS sort_key,
                any_value(p.status) = 'error' AS failed, any_value(c.query) AS query, any_value(c.response) AS response
-        FROM walk w JOIN placed p ON p.trace_id = w.trace_id AND p.span_id = w.span_id
+        FROM walk w JOIN span_tree p ON p.trace_id = w.trace_id AND p.span_id = w.span_id
         LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= $lo AND coalesce(query_from, response_from) IS NULL) c
           ON c.trace_id = w.trace_id AND c.span_id = w.span_id
         WHERE w.span_id <> w.unit AND w.kind IN ('retriever', 'llm', 'rag', 'chain', 'agent') GROUP BY ALL),
     chosen AS (
         SELECT trace_id, unit,
-               arg_min({text: query, span: span_id}, (kind <> 'retriever', kind <> 'llm', place))
-                   FILTER (query IS NOT NULL) AS asked,
-               arg_max({text: response, span: span_id, failed: failed}, place) FILTER (kind = 'llm' AND NOT in_call)
-                   AS answered,
-               arg_min({text: response, span: span_id}, place)
-                   FILTER (kind NOT IN ('retriever', 'llm') AND response IS NOT NULL) AS returned
-        FROM heard GROUP BY trace_id, unit)
-    SELECT o.trace_id, o.span_id, CASE WHEN o.query IS NULL THEN c.asked.text END AS query,
-           CASE WHEN o.query IS NULL THEN c.asked.span END AS query_from,
-           CASE WHEN o.response IS NULL AND NOT coalesce(c.answered.failed, false)
-                THEN coalesce(c.answered.text, c.returned.text) END AS response,
-           CASE WHEN o.response IS NOT NULL OR coalesce(c.answered.failed, false) THEN NULL
-                WHEN c.answered.text IS NOT NULL THEN c.answered.span ELSE c.returned.span END AS response_from,
-           o.response IS NULL AND coalesce(c.answered.failed, false) AS failed
+               arg_min({text: query, span: span_id}, (kind <> 'retriever', kind <> 'llm', sort_key))
+                   FILTER (query IS NOT NULL) AS question,
+               arg_max({text: response, span: span_id, failed: failed}, sort_key) FILTER (kind = 'llm' AND NOT in_call)
+                   AS answer,
+               arg_min({text: response, span: span_id}, sort_key)
+                   FILTER (kind NOT IN ('retriever', 'llm') AND response IS NOT NULL) AS output
+        FROM texts_below GROUP BY trace_id, unit)
+    SELECT o.trace_id, o.span_id, CASE WHEN o.query IS NULL THEN c.question.text END AS query,
+           CASE WHEN o.query IS NULL THEN c.question.span END AS query_from,
+           CASE WHEN o.response IS NULL AND NOT coalesce(c.answer.failed, false)
+                THEN coalesce(c.answer.text, c.output.text) END AS response,
+           CASE WHEN o.response IS NOT NULL OR coalesce(c.answer.failed, false) THEN NULL
+                WHEN c.answer.text IS NOT NULL THEN c.answer.span ELSE c.output.span END AS response_from,
+           o.response IS NULL AND coalesce(c.answer.failed, false) AS failed
     FROM own o JOIN chosen c ON c.trace_id = o.trace_id AND c.unit = o.span_id"""
-"""What the spans below say for units whose own span does not: an HTTP request, a workflow, a wrapped function.
+"""The texts of spans below a unit whose own span has none: an HTTP request, a workflow, a wrapped function.
 
-The query is that of the first retriever, else of the first model call; the response that of the last model call that
-lies in no other; where it failed, so did the unit. Without model calls a chain or an agent below speaks.
+The query is that of the first retriever, else of the first model call. The response is that of the last model call in
+no other; if that failed, so did the unit. Without model calls it is that of a chain or an agent below.
 """
 
 REFRESH_TEXTS = """
@@ -79,10 +79,10 @@ REFRESH_TEXTS = """
 ADD_TEXTS = """
     INSERT INTO raw.contents BY NAME
     SELECT b.trace_id, b.span_id, x.start_time, b.query, b.response, b.query_from, b.response_from
-    FROM below b JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = b.span_id
+    FROM below b JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = b.span_id
     WHERE coalesce(b.query, b.response) IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM raw.contents c WHERE c.start_time >= $lo AND c.trace_id = b.trace_id AND c.span_id = b.span_id)"""
-"""From here on the trace list, evaluation cases and the API show them as the unit's; `mapped_from` names the span."""
+"""The trace list, evaluation cases and the API then show them as the unit's; `mapped_from` names the span."""
 
 
 CONTEXTS = """
@@ -101,7 +101,7 @@ def contexts(store: Store, scope: Mapping[str, Any]) -> Rows:
 _NAME = "coalesce(id, hash[1:16])"
 
 
-def documents_of(keep: Filter) -> str:
+def documents_of(filter: Filter) -> str:
     """One row per request of the range that passes the filter and context that its answer could use.
 
     Columns: trace and doc (hashes to join by; a document is its id, else the start of its text's hash), start_time,
@@ -111,7 +111,7 @@ def documents_of(keep: Filter) -> str:
     return f"""
         WITH t AS MATERIALIZED (
             SELECT trace_id, hash(trace_id) AS trace, hash(query) AS query
-            FROM ({facts_of(keep, ("start_time", "query"))}) WHERE start_time >= $first AND start_time < $last
+            FROM ({facts_of(filter, ("start_time", "query"))}) WHERE start_time >= $first AND start_time < $last
         ), reranked AS (
             SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
             AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
@@ -133,33 +133,33 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any]) -> Rows:
-    """Rows of (place, name, n_contexts): each retriever that these requests asked, and how much it found.
+    """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found.
 
-    `place` is the request's place in `trace_ids`.
+    `number` is the request's index in `trace_ids`.
     """
     return store.read(
-        f"WITH asked AS ({_ASKED}) SELECT DISTINCT place, name, n_contexts FROM raw.spans s"
-        " JOIN asked ON asked.trace_id = s.trace_id WHERE kind = 'retriever' AND start_time >= $first"
+        f"WITH requests AS ({_REQUESTS}) SELECT DISTINCT number, name, n_contexts FROM raw.spans s"
+        " JOIN requests ON requests.trace_id = s.trace_id WHERE kind = 'retriever' AND start_time >= $first"
         " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY",
         {**within, "ids": list(trace_ids)},
     )
 
 
-_ASKED = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 1) - 1 AS place"
+_REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 1) - 1 AS number"
 
 
 def shared_documents(
     store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, Any], *, least: int
 ) -> Rows:
-    """Rows of (doc, place): the documents that at least so many of the chosen requests share, with all their requests.
+    """Rows of (doc, number): the documents that at least `least` of the chosen requests share, with all their requests.
 
-    `place` and `chosen` are places in `trace_ids`.
+    `number` and `chosen` are indexes in `trace_ids`.
     """
     return store.read(
-        f"WITH asked AS ({_ASKED}), c AS (SELECT DISTINCT place, coalesce(id, hash[1:12]) AS doc FROM ({CONTEXTS}) x"
-        "   JOIN asked ON asked.trace_id = x.trace_id WHERE doc IS NOT NULL),"
-        " often AS (SELECT doc FROM c WHERE place IN (SELECT unnest($chosen::BIGINT[]))"
+        f"WITH requests AS ({_REQUESTS}), c AS (SELECT DISTINCT number, coalesce(id, hash[1:12]) AS doc"
+        f" FROM ({CONTEXTS}) x JOIN requests ON requests.trace_id = x.trace_id WHERE doc IS NOT NULL),"
+        " often AS (SELECT doc FROM c WHERE number IN (SELECT unnest($chosen::BIGINT[]))"
         "   GROUP BY doc HAVING count(*) >= $least ORDER BY count(*) DESC, doc LIMIT 100)"
-        " SELECT doc, place FROM c WHERE doc IN (SELECT doc FROM often)",
+        " SELECT doc, number FROM c WHERE doc IN (SELECT doc FROM often)",
         {**within, "ids": list(trace_ids), "chosen": list(chosen), "least": least},
     )

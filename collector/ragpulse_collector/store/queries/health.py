@@ -1,4 +1,4 @@
-"""What `GET status` and readiness ask of the store: totals, what waits, recent failures, what has no price."""
+"""Figures for `GET status` and readiness: totals, undecided and pending work, recent failures, unpriced calls."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def totals(store: Store) -> dict[str, Any]:
 
 
 def undecided(store: Store, now: datetime) -> tuple[int, datetime | None]:
-    """Return how many traces the sampler has not decided since its low-water mark, and when the first came.
+    """Return how many traces the sampler has not decided since its low-water mark, and when the first arrived.
 
-    All traces are looked at where the mark lies in the future.
+    All traces are read if the mark is in the future.
     """
     traces, oldest = store.read(_UNDECIDED, {"now": now}).rows[0]
     return traces, oldest
@@ -74,17 +74,17 @@ def dropped_by_reason(store: Store) -> dict[str, int]:
 
 
 def results_since(store: Store, since: datetime) -> dict[str, Any]:
-    """Return what became of jobs since then: `made`, `done`, and how judges answered and failed."""
+    """Return the outcomes of jobs since then: `made`, `done`, and the judges' answers and errors."""
     return store.read(_RESULTS, {"since": since}).dicts()[0]
 
 
 def unpriced_calls(store: Store, since: datetime) -> dict[str, int]:
-    """Return how many calls since then that state their usage have no known cost, by model."""
+    """Return how many calls since then have usage but no known cost, by model."""
     return dict(store.read(_UNPRICED, {"since": since}).rows)
 
 
 def growth(store: Store, since: datetime) -> tuple[int, int, datetime | None]:
-    """Return how many spans there are, how many came since then, and when the oldest came."""
+    """Return the number of spans, how many arrived since then, and when the oldest arrived."""
     spans, recent, oldest = store.read(_GROWTH, {"since": since}).rows[0]
     return spans, recent, oldest
 

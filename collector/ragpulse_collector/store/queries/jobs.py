@@ -13,13 +13,11 @@ made, or if its replay was cancelled, was capped or failed. Jobs of a resumed re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Transaction
-
-Read = Callable[..., Rows]
+from ragpulse_collector.store.protocol import Read, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""
@@ -30,11 +28,11 @@ OPEN_RUN = ("running", "external")
 def given_up(scores: str) -> str:
     """Return the condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt.
 
-    An error that is not tried again, such as a mistake in the code, is stored with the last attempt's number.
-    Such a job is a dead letter: it is evaluated again only when a person asks for it (`POST evaluate`).
+    An error without a further attempt, such as a mistake in the code, has the number of the last attempt. Such a job is
+    a dead letter: it is evaluated again only on request (`POST evaluate`).
     """
-    most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
-    return f"({scores}.status = 'error' AND {scores}.attempt >= {most})"
+    max_attempts = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
+    return f"({scores}.status = 'error' AND {scores}.attempt >= {max_attempts})"
 
 
 def unfinished(jobs: str = "true", *, scores: str = "true", decisions: str = "true") -> str:
@@ -69,7 +67,7 @@ def pending(jobs: str = "true", *, scores: str = "true", decisions: str = "true"
 
 
 _JOB = "f.job_id, f.trace_id, f.span_id, f.request_time, f.evaluator, f.run_id, f.u, f.created_at, f.attempts, f.rule"
-"""The columns by which the worker knows a job."""
+"""The columns of a job that the worker reads."""
 _NEXT = f"""
     WITH found AS (SELECT *, min(created_at) OVER () AS oldest FROM ({{pending}}))
     SELECT {_JOB}, f.oldest FROM found f
@@ -135,8 +133,8 @@ def pending_of_runs(
 
 def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the unfinished jobs of these ids."""
-    which = "job_id IN (SELECT unnest($ids::UUID[]))"
-    return read(f"SELECT {_JOB} FROM ({unfinished(which, scores=which)}) f", {"ids": list(job_ids)}).rows
+    condition = "job_id IN (SELECT unnest($ids::UUID[]))"
+    return read(f"SELECT {_JOB} FROM ({unfinished(condition, scores=condition)}) f", {"ids": list(job_ids)}).rows
 
 
 def unfinished_of_run(
@@ -148,10 +146,10 @@ def unfinished_of_run(
         scores="run_id = $run",
         decisions="false",
     )
-    most = 2**31 if limit is None else limit
+    row_limit = 2**31 if limit is None else limit
     return read(
         f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit",
-        {"run": run_id, "ids": job_ids, "limit": most},
+        {"run": run_id, "ids": job_ids, "limit": row_limit},
     ).rows
 
 
@@ -185,8 +183,8 @@ def add_replay_jobs(
 ) -> None:
     """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
     rows = [
-        (_replay_job_id(run_id, trace, span), trace, span, at, evaluator, run_id, "replay", u, None, tx.at)
-        for trace, span, at, u in units
+        (_replay_job_id(run_id, trace, span), trace, span, request_time, evaluator, run_id, "replay", u, None, tx.at)
+        for trace, span, request_time, u in units
     ]
     if rows:
         tx.append("eval_jobs", _COLUMNS, rows)
@@ -205,12 +203,14 @@ def add_results(tx: Transaction, scores: Sequence[Mapping[str, Any]], items: Seq
 
 def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:
     """Append the decision that the budget left this selected unit out: same pi, same u, reason `budget`."""
-    which = "trace_id = $trace::UUID AND span_id = $span AND evaluator = $name"
+    condition = "trace_id = $trace::UUID AND span_id = $span AND evaluator = $name"
     unit = {"trace": trace_id, "span": span_id, "name": evaluator}
     tx.execute(
         "INSERT INTO raw.decisions (trace_id, span_id, request_time, evaluator, rule, policy, pi, u, sampled, reason,"
         " decided_at, revision, latest) SELECT trace_id, span_id, request_time, evaluator, rule, policy, pi, u, false,"
-        f" 'budget', $now::TIMESTAMP, revision + 1, NULL FROM raw.decisions WHERE latest AND {which}",
+        f" 'budget', $now::TIMESTAMP, revision + 1, NULL FROM raw.decisions WHERE latest AND {condition}",
         unit | {"now": tx.at},
     )
-    tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
+    tx.execute(
+        f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {condition}", unit
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any, Literal
 
-from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
-Read = Callable[..., Rows]
 HELD_BACK = 0.1
 """Share of the day's budget that is released evenly over the day: a burst cannot spend it."""
 Entry = tuple[date, str, str, str | None, str | None, Literal["reserve", "release", "spend"], float]
@@ -40,10 +39,10 @@ def reserved(read: Read) -> dict[str, list[Entry]]:
         "SELECT day, evaluator, job_id, run_id, rule, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
         " GROUP BY day, evaluator, job_id, run_id, rule HAVING sum(usd) > 1e-9"
     ).rows
-    found: dict[str, list[Entry]] = {}
+    releases: dict[str, list[Entry]] = {}
     for day, evaluator, job_id, *rest in rows:
-        found.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
-    return found
+        releases.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
+    return releases
 
 
 def reply_tokens(read: Read, evaluator: str, judge: str | None) -> tuple[float, float] | None:
@@ -81,7 +80,7 @@ def selected_usd(read: Read, since: datetime, until: datetime) -> dict[str, floa
     return dict(rows)
 
 
-def replies(read: Callable[..., Rows], keys: Sequence[str]) -> dict[str, str]:
+def replies(read: Read, keys: Sequence[str]) -> dict[str, str]:
     """Return the first recorded reply under each key that has one."""
     sql = (
         "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
-Read = Callable[..., Rows]
 _STATE = ("monitor", "group", "state", "value", "lo", "hi", "text", "statistic", "event_id", "created_at")
 _MESSAGE = ("event_id", "destination", "state", "attempt", "error", "message", "due_at", "created_at")
 
 
 class Stored(NamedTuple):
-    """What the store knows of a monitor; `definition` is None for one of the file that was only muted."""
+    """A stored monitor; `definition` is None for a monitor of the settings file that was only muted."""
 
     name: str
     definition: str | None
@@ -24,7 +23,7 @@ class Stored(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message that a destination has not taken yet."""
+    """A message that a destination has not accepted yet."""
 
     event_id: UUID
     text: str
@@ -67,7 +66,7 @@ def latest_states(read: Read, monitor: str) -> dict[str, dict[str, Any]]:
 
 
 def states(read: Read, monitor: str) -> list[dict[str, Any]]:
-    """Return the states of a monitor, newest first; `delivery` says what became of each message."""
+    """Return the states of a monitor, newest first; `delivery` is the state of each message."""
     deliveries = (
         "SELECT event_id, string_agg(destination || ': ' || CASE WHEN error IS NULL THEN state"
         " WHEN state = 'sent' THEN state ELSE state || ' (' || error || ')' END, ', ' ORDER BY destination) AS shown"
@@ -100,7 +99,7 @@ def add_messages(tx: Transaction, event_id: UUID, message: str, destinations: Se
 
 
 def pending_messages(read: Read, destination: str) -> list[Message]:
-    """Return what one destination has not taken, oldest first."""
+    """Return the messages that one destination has not accepted, oldest first."""
     sql = (
         "SELECT event_id, any_value(message), max(attempt), arg_max(due_at, attempt), min(created_at)"
         " FROM raw.alert_messages WHERE destination = $destination GROUP BY event_id"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
-
-Read = Callable[..., Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +18,12 @@ class Run:
 
     run_id: str
     evaluator: str
-    """As asked for: a name, or NAME@VERSION."""
+    """As requested: a name, or NAME@VERSION."""
     version: str
     judge: str | None
     """Its id as the scores show it."""
     spec: str
-    """JSON: what was asked for (`judge`, `prompts`, `loads`, `since`, `where`, `limit`), and how many units match."""
+    """JSON of the request (`judge`, `prompts`, `loads`, `since`, `where`, `limit`), and how many units match."""
     status: str
     total: int
     max_usd: float | None
@@ -34,22 +32,22 @@ class Run:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What was asked for."""
-        found: dict[str, Any] = json.loads(self.spec or "{}")
-        return found
+        """The request."""
+        spec: dict[str, Any] = json.loads(self.spec or "{}")
+        return spec
 
     @property
     def external(self) -> dict[str, Any] | None:
-        """The evaluator as its caller declared it, where the caller evaluates; its open status is `external`."""
-        found: dict[str, Any] | None = self.asked.get("external")
-        return found
+        """The declaration of the evaluator if the caller evaluates; the open status is then `external`."""
+        external: dict[str, Any] | None = self.asked.get("external")
+        return external
 
 
 _COLUMNS = "run_id, evaluator, version, judge, spec, status, total, max_usd, error, created_at"
 
 
 def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
-    """Return the replays by id, newest first; only those of one status or one id where asked."""
+    """Return the replays by id, newest first; with `status` or `run_id` only those."""
     rows = store.read(
         f"SELECT {_COLUMNS} FROM raw.runs QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
         " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
@@ -67,7 +65,7 @@ def set_status(
     max_usd: float | None = None,
     only_from: tuple[str, ...] = ("running",),
 ) -> None:
-    """Append the next state of a replay: its latest row with another status; nothing where it has moved on since."""
+    """Append the next state of a replay: its latest row with another status, if its status is in `only_from`."""
     tx.execute(
         "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($status AS status, $error AS error, $now::TIMESTAMP AS"
         " created_at, coalesce($max_usd, max_usd) AS max_usd)"
@@ -105,14 +103,14 @@ _OPEN_JOBS = unfinished(_NOT_DONE, scores=_NOT_DONE, decisions="false")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of what a replay selected is finished, in order of u: a random sample with this probability."""
+    """The finished part of a replay, in order of u: a random sample with this probability."""
 
     run_id: str
     pi: float
     below: float
-    """Only units with a smaller u belong to the sample: beyond the first gap quick answers would come first."""
+    """Only units with a smaller u belong to the sample: beyond the first gap quick answers are more likely."""
     where: str | None
-    """Which traces it was about; None: all of its time range."""
+    """The condition on its traces; None: all of its time range."""
     version: str
 
 
@@ -131,15 +129,15 @@ def shares(store: Store, evaluator: str | None) -> list[Share]:
         " LEFT JOIN open o ON o.run_id = r.run_id",
         {"name": evaluator},
     ).rows
-    found = []
+    result = []
     for run_id, spec, total, version, first_open, done in rows:
-        asked = json.loads(spec or "{}")
-        matching = asked.get("matching") or total
+        spec = json.loads(spec or "{}")
+        matching = spec.get("matching") or total
         finished = total if first_open is None else done
         if finished and matching:
             below = 2.0 if first_open is None else first_open
-            found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where"), version))
-    return found
+            result.append(Share(run_id, min(1.0, finished / matching), below, spec.get("where"), version))
+    return result
 
 
 def add_run(tx: Transaction, run: tuple[str, str, str, str | None, str, str, int, float | None]) -> None:
@@ -149,8 +147,8 @@ def add_run(tx: Transaction, run: tuple[str, str, str, str | None, str, str, int
 
 def started_at(read: Read, run_id: str) -> datetime | None:
     """Return when a replay was started."""
-    found: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
-    return found
+    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
+    return start
 
 
 def units_to_replay(read: Read, condition: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:

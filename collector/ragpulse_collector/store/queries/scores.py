@@ -38,12 +38,12 @@ class Sample:
 
 
 # Units are joined by a 64-bit hash: half the time of joining by ids, and one pair in 10^7 units' square would be wrong.
-# Online and replay are named by what they are not: IN would have the planner expect a fifth of the scores and build the
-# join's table on them, with all their columns, instead of on the two of the decisions: half as long again.
+# Online and replay are selected by `<>`: with IN the planner expects a fifth of the scores and builds the hash table on
+# them, with all their columns, instead of on the two of the decisions, which takes half as long again.
 _GIVEN = """
 SELECT *, hash(trace_id, span_id, evaluator) AS unit{key} FROM raw.scores
 WHERE {named}request_time >= $first AND request_time < $last AND source <> 'human' AND source <> 'code'"""
-# A failure never supersedes an answer: it stands a century behind.
+# A failure never supersedes an answer: it counts as a century older.
 _KEY = """, hash(trace_id, span_id, evaluator, version, judge) AS k,
        created_at - CASE WHEN status = 'error' THEN INTERVAL 36500 DAY ELSE INTERVAL 0 DAY END AS standing"""
 _LATEST = f"""given AS ({_GIVEN.replace("{key}", _KEY)}
@@ -74,47 +74,47 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 
 def sample_of(
-    store: Store, evaluator: str | None, within: Mapping[str, Any], keep: Filter, *, columns: tuple[str, ...] = (),
+    store: Store, evaluator: str | None, within: Mapping[str, Any], filter: Filter, *, columns: tuple[str, ...] = (),
     prefix: str = "",
 ) -> Sample:  # fmt: skip
-    """Build the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
+    """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
-    Test runs are left out unless the filter names an environment. `columns` of `traces` come with the units. A
-    `prefix` keeps the parameters of two samples in one query apart.
+    Test runs are excluded unless the filter names an environment. The units get `columns` of `traces`. A `prefix`
+    separates the parameters of two samples in one query.
     """
     runs = shares(store, evaluator)
-    own: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
+    parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     joins = ""
     if runs:
-        own |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
-        own |= {"run_us": [share.below for share in runs]}
+        parameters |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
+        parameters |= {"run_us": [share.below for share in runs]}
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
     joins += (
-        f" {'' if keep or columns else 'LEFT '}JOIN (SELECT *, {CLUSTER} AS cluster, {IDENTIFIED} AS identified"
+        f" {'' if filter or columns else 'LEFT '}JOIN (SELECT *, {CLUSTER} AS cluster, {IDENTIFIED} AS identified"
         f" FROM {with_columns(f'({FACTS})', columns)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
-        f" AND start_time < $last AND {keep.sql}) t ON t.trace_id = s.trace_id"
+        f" AND start_time < $last AND {filter.sql}) t ON t.trace_id = s.trace_id"
     )
-    named = "" if evaluator is None else "evaluator = $evaluator AND "
+    condition = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
-        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(named=named),
-        name="$evaluator" if named else BARE_NAME,
-        decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if named else "",
-        live="true" if keep.tests else LIVE,
+        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(named=condition),
+        name="$evaluator" if condition else BARE_NAME,
+        decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if condition else "",
+        live="true" if filter.tests else LIVE,
         replayed=_REPLAYED if runs else "",
         pi=_BOTH_PI if runs else "d.pi",
         columns="{columns}",
         joins="{joins}",
     )
-    for name in own if prefix else ():
+    for name in parameters if prefix else ():
         sql = sql.replace(f"${name}", f"${prefix}{name}")
     sql = sql.format(columns="".join(f", t.{column}" for column in columns), joins=joins)
-    return Sample(sql, {**within, **keep.parameters, **{f"{prefix}{name}": own[name] for name in own}})
+    return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
 
 
 def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
-    """Whether a unit may have several verdicts of one version: after errors, replays or forced evaluations only.
+    """Whether a unit may have several verdicts of one version: only after errors, replays or forced evaluations.
 
-    The check costs a hundredth of the grouping that it mostly spares.
+    The check costs a hundredth of the grouping, which is rarely needed.
     """
     named = "" if evaluator is None else "evaluator = $evaluator AND "
     rows = store.read(
@@ -148,7 +148,7 @@ EVENTS = f"""
 
 
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
-    """The evaluators with a verdict about a request of the range, by name."""
+    """Return the evaluators with a verdict about a request of the range, by name."""
     rows = store.read(
         "SELECT DISTINCT evaluator FROM raw.scores WHERE source IN ('online', 'replay')"
         " AND request_time >= $first AND request_time < $last ORDER BY 1",
@@ -183,17 +183,17 @@ def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
-    """What stood beside this version of an evaluator when it scored last; None where it was only the version."""
-    found: str | None = store.read(
+    """Return the label beside this version of an evaluator in its last score; None if it has none."""
+    revision: str | None = store.read(
         "SELECT arg_max(label_version, created_at) FROM raw.scores"
         " WHERE evaluator = $evaluator AND version = $version AND label_version <> version",
         {"evaluator": evaluator, "version": version},
     ).rows[0][0]
-    return found
+    return revision
 
 
 def holds_versions(store: Store, evaluator: str, labels: Iterable[str]) -> bool:
-    """Whether scores of versions with these hand-set labels are stored."""
+    """Whether the store has scores of versions with these labels."""
     rows = store.read(
         "SELECT 1 FROM raw.scores WHERE evaluator = $evaluator AND label_version IN (SELECT unnest($labels::VARCHAR[]))"
         " LIMIT 1",
@@ -203,7 +203,7 @@ def holds_versions(store: Store, evaluator: str, labels: Iterable[str]) -> bool:
 
 
 def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]:
-    """The mean cost in USD of a verdict of this evaluator, and the share of verdicts with unknown cost."""
+    """Return the mean cost in USD of a verdict of this evaluator, and the share of verdicts with unknown cost."""
     cost, unknown = store.read(
         "SELECT avg(cost_usd), avg((cost_usd IS NULL)::INTEGER) FROM raw.scores WHERE evaluator = $name"
         " AND status IN ('ok', 'invalid')",
@@ -213,9 +213,9 @@ def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]
 
 
 def results_of_day(store: Store) -> list[tuple[str, str, int, float | None, float | None]]:
-    """By evaluator and status, of the last day's results: traces evaluated online, cost in USD, mean time in ms.
+    """Return for each evaluator and status of the last day: traces evaluated online, cost in USD, mean time in ms.
 
-    Counted are the traces that `GET traces` lists with `outcome` and `evaluated_from`.
+    These are the traces that `GET traces` lists with `outcome` and `evaluated_from`.
     """
     return store.read(
         "SELECT evaluator, status, count(DISTINCT trace_id) FILTER (source = 'online'), sum(cost_usd), avg(elapsed_ms)"
@@ -224,7 +224,7 @@ def results_of_day(store: Store) -> list[tuple[str, str, int, float | None, floa
 
 
 def labelled_evaluators(store: Store) -> set[str]:
-    """Return the evaluators about which people gave verdicts."""
+    """Return the evaluators with labels of people."""
     return {name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.labels").rows}
 
 

@@ -1,9 +1,8 @@
-"""One trace with all its parts; lists of traces and sessions with their scores, and the values of facets."""
+"""One trace with all its parts; lists of traces and sessions, and the values of facets."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -14,7 +13,7 @@ from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to
 from ragpulse_collector.store.views import FACT_COLUMNS, SESSION_FIGURES, VIEWS, hex_span, hex_trace, spans_of
 
 AROUND = timedelta(hours=2)
-"""Where a time is known only this much of the time around it is read: a look-up stays cheap in a large file."""
+"""With a known time only this much of the time around it is read, so that a look-up in a large file is cheap."""
 _COLUMNS = ", ".join(FACT_COLUMNS)
 _BRIEF = f"""
     SELECT {hex_span("s.span_id")} AS span_id, {hex_span("s.parent_span_id")} AS parent_span_id, s.start_time,
@@ -39,39 +38,41 @@ _PARTS = {
 
 
 def part(
-    store: Store, name: Literal["contexts", "scores", "decisions", "unread"], trace_id: UUID, at: datetime | None
+    store: Store, name: Literal["contexts", "scores", "decisions", "unread"], trace_id: UUID, time: datetime | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a view that belong to the trace; `unread` says why results of the SDK were not understood."""
-    return _near(store, *_PARTS[name], trace_id, at)
+    """Return the rows of a view that belong to the trace; `unread` lists why the SDK could not read results."""
+    return _near(store, *_PARTS[name], trace_id, time)
 
 
-def spans(store: Store, trace_id: UUID, at: datetime | None, which: str | None) -> list[dict[str, Any]]:
-    """Return the spans with all columns, what a waterfall shows of each (`brief`), or one span by its id (hex).
+def spans(store: Store, trace_id: UUID, time: datetime | None, selection: str | None) -> list[dict[str, Any]]:
+    """Return the spans with all columns, with those of a waterfall (`brief`), or one span by its id (hex).
 
-    A span that was sent again across a restart is there once.
+    A span that is stored twice is returned once.
     """
-    select = f"{_BRIEF if which == 'brief' else VIEWS['spans']} WHERE {'s.trace_id = $id' if at else spans_of('$id')}"
-    if which and which != "brief":
-        select += f" AND s.span_id = {int(which, 16)}"
-    rows = _near(store, select, "s.start_time", "s.start_time", trace_id, at)
+    select = (
+        f"{_BRIEF if selection == 'brief' else VIEWS['spans']} WHERE {'s.trace_id = $id' if time else spans_of('$id')}"
+    )
+    if selection and selection != "brief":
+        select += f" AND s.span_id = {int(selection, 16)}"
+    rows = _near(store, select, "s.start_time", "s.start_time", trace_id, time)
     return list({row["span_id"]: row for row in reversed(rows)}.values())[::-1]
 
 
 def _near(
-    store: Store, select: str, column: str, order: str, trace_id: UUID, at: datetime | None
+    store: Store, select: str, column: str, order: str, trace_id: UUID, time: datetime | None
 ) -> list[dict[str, Any]]:
-    given: dict[str, Any] = {"id": trace_id}
-    if at is not None:
+    parameters: dict[str, Any] = {"id": trace_id}
+    if time is not None:
         select += f" AND {column} BETWEEN $first AND $last"
-        given |= {"first": at - AROUND, "last": at + AROUND}
-    return store.read(f"{select} ORDER BY {order}", given).dicts()
+        parameters |= {"first": time - AROUND, "last": time + AROUND}
+    return store.read(f"{select} ORDER BY {order}", parameters).dicts()
 
 
 def facts(store: Store, trace_id: UUID) -> dict[str, Any] | None:
     """Return the trace's row of the view `traces` without its id, whether or not the trace is decided."""
-    for read in (_decided, _undecided, _decided):  # again: it may be decided while the undecided ones are read
-        if found := read(store, trace_id):
-            return found[0]
+    for read in (_decided, _undecided, _decided):  # again: it may be decided between the first two reads
+        if rows := read(store, trace_id):
+            return rows[0]
     return None
 
 
@@ -80,29 +81,29 @@ def _decided(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
 
 
 def _undecided(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
-    one = {"id": trace_id}
-    begun = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", one).rows[0][0]
-    asked = f"SELECT {_COLUMNS} FROM undecided_since($begun) WHERE trace_id = $id"
-    return store.read(asked, one | {"begun": begun}).dicts() if begun else []
+    parameters = {"id": trace_id}
+    start = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", parameters).rows[0][0]
+    sql = f"SELECT {_COLUMNS} FROM undecided_since($begun) WHERE trace_id = $id"
+    return store.read(sql, parameters | {"begun": start}).dicts() if start else []
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[int | None, datetime] | None:
     """Return the first unit's span and the request time of a decided trace."""
-    asked = f"SELECT unit_span_id, start_time FROM ({FACTS}) WHERE trace_id = $id"
-    rows = store.read(asked, {"id": trace_id}).rows
+    sql = f"SELECT unit_span_id, start_time FROM ({FACTS}) WHERE trace_id = $id"
+    rows = store.read(sql, {"id": trace_id}).rows
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 def neighbours(store: Store, start: datetime, binding: Binding | None) -> dict[str, Any]:
     """Return the traces that began just before and just after, of those that the binding allows."""
-    keep = bound_to(binding) if binding else Filter()
-    one = f"SELECT {{}} AS side, trace_id, start_time FROM ({FACTS}) WHERE start_time {{}} $start AND {keep.sql}"
-    first = " ORDER BY start_time {} LIMIT 1"
-    before = one.format("'previous'", "<") + first.format("DESC")
-    after = one.format("'next'", ">") + first.format("ASC")
-    rows = store.read(f"({before}) UNION ALL ({after})", {"start": start, **keep.parameters}).rows
-    found = {side: {"trace_id": trace_id.hex, "start_time": begun} for side, trace_id, begun in rows}
-    return {"previous": found.get("previous"), "next": found.get("next")}
+    allowed = bound_to(binding) if binding else Filter()
+    select = f"SELECT {{}} AS side, trace_id, start_time FROM ({FACTS}) WHERE start_time {{}} $start AND {allowed.sql}"
+    order = " ORDER BY start_time {} LIMIT 1"
+    previous = select.format("'previous'", "<") + order.format("DESC")
+    following = select.format("'next'", ">") + order.format("ASC")
+    rows = store.read(f"({previous}) UNION ALL ({following})", {"start": start, **allowed.parameters}).rows
+    sides = {side: {"trace_id": trace_id.hex, "start_time": start_time} for side, trace_id, start_time in rows}
+    return {"previous": sides.get("previous"), "next": sides.get("next")}
 
 
 def labels(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
@@ -116,8 +117,8 @@ def labels(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
 
 def scored_by(store: Store, trace_id: UUID) -> list[str]:
     """Return the evaluators that have scored the trace, by name."""
-    asked = "SELECT DISTINCT evaluator FROM raw.scores WHERE trace_id = $id AND status = 'ok' ORDER BY 1"
-    return [name for (name,) in store.read(asked, {"id": trace_id}).rows]
+    sql = "SELECT DISTINCT evaluator FROM raw.scores WHERE trace_id = $id AND status = 'ok' ORDER BY 1"
+    return [name for (name,) in store.read(sql, {"id": trace_id}).rows]
 
 
 FACETS = ("service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id")
@@ -135,30 +136,30 @@ OUTCOMES = {
     "scored": "raw.scores WHERE source = 'online' AND status = 'ok'",
     **{name: f"raw.scores WHERE source = 'online' AND status = '{name}'" for name in ("skipped", "invalid", "error")},
 }
-"""What became of a trace with an evaluator, in the words of `GET coverage`, and where that is written."""
+"""The outcomes of a trace with an evaluator, as in `GET coverage`, and their relations."""
 
 
-def came_to(outcome: str, *, since: bool) -> str:
-    """Return the condition that a trace came to this with `$evaluator`, whenever or since `$evaluated_from`."""
-    made = "decided_at" if OUTCOMES[outcome].startswith("raw.decisions") else "created_at"
+def has_outcome(outcome: str, *, since: bool) -> str:
+    """Return the condition that a trace has this outcome with `$evaluator`, at any time or since `$evaluated_from`."""
+    column = "decided_at" if OUTCOMES[outcome].startswith("raw.decisions") else "created_at"
     return (
         f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[outcome]}"
-        f" AND split_part(evaluator, '@', 1) = $evaluator{f' AND {made} >= $evaluated_from' if since else ''})"
+        f" AND split_part(evaluator, '@', 1) = $evaluator{f' AND {column} >= $evaluated_from' if since else ''})"
     )
 
 
 def retrieved(times: Collection[str]) -> str:
-    """Return the condition that a span of the trace found `$document`, which is called as `GET documents` does."""
-    early = " AND start_time >= $from_time" if "from_time" in times else ""
-    late = " AND start_time < $to_time + INTERVAL 1 DAY" if "to_time" in times else ""
+    """Return the condition that a span of the trace retrieved `$document`, named as in `GET documents`."""
+    since = " AND start_time >= $from_time" if "from_time" in times else ""
+    until = " AND start_time < $to_time + INTERVAL 1 DAY" if "to_time" in times else ""
     return (
         f"trace_id IN (SELECT {hex_trace('trace_id')} FROM raw.contexts"
-        f" WHERE coalesce(id, hash[1:16]) = $document{early}{late})"
+        f" WHERE coalesce(id, hash[1:16]) = $document{since}{until})"
     )
 
 
 def _lowest(score: str, failing: str) -> str:
-    """The lowest score of those that fail, else of those that pass, else of those that are not judged."""
+    """Return SQL for the lowest score of failing results, else of passing ones, else of all others."""
     return (
         f"bool_or({failing}) AS failing, coalesce(min({score}) FILTER ({failing}), min({score}) FILTER (NOT {failing}),"
         f" min({score}))"
@@ -168,7 +169,7 @@ def _lowest(score: str, failing: str) -> str:
 def lowest_scores(*, of_one: bool) -> str:
     """One row per scored trace: its hex id, whether a check failed, its lowest score of `$evaluator` or of all.
 
-    Where failing ones come first, a low score that nobody judges by does not lead.
+    Failing results come first, so a low score without a threshold does not lead the list.
     """
     only = " AND evaluator = $evaluator" if of_one else ""
     return (
@@ -189,43 +190,20 @@ def with_scores(ids: str) -> str:
         WHERE trace_id IN (FROM chosen)"""
 
 
-def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
-    """Read the newest score of each evaluator for the traces of one page.
-
-    Where no others start as late as these, asking by time alone takes half as long.
-    """
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
-    if not rows:
-        return found
-    times = [row["start_time"] for row in rows]
-    of_page, given = "request_time >= $first", {"first": min(times)}
-    if among_others:
-        of_page = f"{of_page} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
-        given |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
-    read = store.read(
-        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
-        f" WHERE {of_page} ORDER BY created_at",
-        given,
-    )
-    for trace_id, evaluator, normalized, status, passing, label in read.rows:
-        found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
-    return found
-
-
 def facets(store: Store, chosen: str, parameters: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Count the values of every facet, the most frequent first; `chosen` follows FROM and ends in a condition."""
-    of = "CASE " + " ".join(f"WHEN grouping({name}) = 0 THEN '{name}'" for name in FACETS) + " END"
+    """Count the values of each facet, the most frequent first; `chosen` stands after FROM and ends in a condition."""
+    facet_sql = "CASE " + " ".join(f"WHEN grouping({name}) = 0 THEN '{name}'" for name in FACETS) + " END"
     rows = store.read(
-        f"SELECT {of} AS facet, coalesce({', '.join(FACETS)}) AS value, count(*) AS n"
+        f"SELECT {facet_sql} AS facet, coalesce({', '.join(FACETS)}) AS value, count(*) AS n"
         f" FROM {chosen} GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in FACETS)}) HAVING value IS NOT NULL"
         f" QUALIFY row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) <= {MAX_FACET_VALUES}"
         " ORDER BY n DESC, value",
         parameters,
     ).rows
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FACETS}
+    by_facet: dict[str, list[dict[str, Any]]] = {name: [] for name in FACETS}
     for facet, value, n in (*rows, *store.read(_STATED.format(chosen=chosen), parameters).rows):
-        found.setdefault(facet, []).append({"value": value, "n": n})
-    return found
+        by_facet.setdefault(facet, []).append({"value": value, "n": n})
+    return by_facet
 
 
 _STATED = f"""
@@ -236,10 +214,10 @@ _STATED = f"""
         SELECT 'metadata.' || entry.key, entry.value, count(*)
         FROM (SELECT unnest(map_entries(metadata)) AS entry FROM stated)
         WHERE entry.value IS NOT NULL GROUP BY ALL),
-    placed AS (
-        SELECT *, row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) AS place,
+    ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) AS number,
                sum(n) OVER (PARTITION BY facet) AS total FROM counted)
-    SELECT facet, value, n FROM placed WHERE place <= {MAX_FACET_VALUES}
+    SELECT facet, value, n FROM ranked WHERE number <= {MAX_FACET_VALUES}
     QUALIFY facet = 'tag' OR dense_rank() OVER (ORDER BY facet = 'tag', total DESC, facet) <= {MAX_FACET_KEYS}
     ORDER BY facet <> 'tag', total DESC, facet, n DESC, value"""
 """The values of the tags, and of the most frequent keys of the metadata."""
@@ -251,8 +229,8 @@ SESSION_SORTS = {
 MAX_TURNS = 1_000
 
 
-def sessions(keep: str, sort: str, *, of_one: bool) -> str:
-    """Return the sessions of which a turn meets the condition, in order: the figures of all their turns.
+def sessions(condition: str, sort: str, *, of_one: bool) -> str:
+    """Return the sessions with a turn that meets the condition, in order: the figures of all their turns.
 
     `failing` and `worst_score` are those of the worst turn, by `$evaluator` or by all evaluators.
     """
@@ -260,18 +238,20 @@ def sessions(keep: str, sort: str, *, of_one: bool) -> str:
         f"SELECT session_id, {SESSION_FIGURES}, {_lowest('score', 'failing')} AS worst_score,"
         " arg_min(query, start_time) AS query"
         f" FROM traces LEFT JOIN ({lowest_scores(of_one=of_one)}) s ON s.scored_id = traces.trace_id"
-        f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {keep}) GROUP BY session_id"
+        f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {condition}) GROUP BY session_id"
         f" ORDER BY {SESSION_SORTS[sort]}"
     )
 
 
 def session(store: Store, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
     """Return the figures of a session and its last turns, the first one first."""
-    given = {"session": name}
-    found = store.read(f"SELECT {SESSION_FIGURES} FROM traces WHERE session_id = $session HAVING count(*) > 0", given)
+    parameters = {"session": name}
+    figures = store.read(
+        f"SELECT {SESSION_FIGURES} FROM traces WHERE session_id = $session HAVING count(*) > 0", parameters
+    )
     turns = store.read(
         f"SELECT {COLUMNS} FROM traces WHERE session_id = $session"
         f" ORDER BY start_time DESC, trace_id DESC LIMIT {MAX_TURNS}",
-        given,
+        parameters,
     ).dicts()[::-1]
-    return (found.dicts()[0], turns) if found.rows else None
+    return (figures.dicts()[0], turns) if figures.rows else None

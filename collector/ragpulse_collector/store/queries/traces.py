@@ -1,4 +1,4 @@
-"""Traces: conditions over their columns, the decided ones, rows for lists, the newest, and the spans of a trace."""
+"""Traces: conditions over their columns, decided traces, rows and scores of lists, the newest, spans of a trace."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
 
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
-"""What may be a trace id, or its beginning."""
+"""A trace id, or its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +27,22 @@ class Filter:
     sql: str = "true"
     parameters: dict[str, Any] = field(default_factory=dict)
     tests: bool = False
-    """Whether test runs are asked for: the filter names an environment."""
+    """Whether test runs count: the filter names an environment."""
 
     def __bool__(self) -> bool:
         return self.sql != "true"
 
 
 def bound_to(binding: Binding) -> Filter:
-    """Return the filter that keeps the traces all of whose spans belong to what a key is bound to.
+    """Return the filter for traces whose spans all belong to what a key is bound to.
 
-    A trace that other services share is left out: its texts and scores may hold theirs.
+    A trace with spans of other services is left out, because its texts and scores may contain theirs.
     """
     allowed = " AND ".join(f"coalesce({name[:-1]} IN (SELECT unnest($bound_{name}::VARCHAR[])), false)"
                            for name, values in binding._asdict().items() if values)  # fmt: skip
     foreign = f"SELECT trace_id FROM raw.spans WHERE NOT ({allowed})"
-    given = {f"bound_{name}": list(values) for name, values in binding._asdict().items() if values}
-    return Filter(f"{allowed} AND trace_id::UUID NOT IN ({foreign})", given)
+    parameters = {f"bound_{name}": list(values) for name, values in binding._asdict().items() if values}
+    return Filter(f"{allowed} AND trace_id::UUID NOT IN ({foreign})", parameters)
 
 
 def is_bound(store: Store, trace_id: UUID, binding: Binding | None) -> bool:
@@ -71,17 +72,17 @@ def _occurs(name: str, word: str) -> str:
 
 def words(text: str) -> list[str]:
     """Split a search text into at most eight words; quoted parts stay whole."""
-    found: list[str] = []
-    for index, part in enumerate(text.split('"')):
-        found += [part.strip()] if index % 2 else part.split()
-    return [word for word in found if word][:_MAX_WORDS]
+    result: list[str] = []
+    for index, text_part in enumerate(text.split('"')):
+        result += [text_part.strip()] if index % 2 else text_part.split()
+    return [word for word in result if word][:_MAX_WORDS]
 
 
 FACTS = "SELECT * FROM raw.trace_facts WHERE latest"
 """One row per decided trace, its latest revision: the columns of the view `traces`."""
 _SPANS_A_TRACE = 8
 _FURTHER = 32
-"""So many times as many spans are looked at where the ones before did not hold enough traces."""
+"""The factor of the next number of spans, if the spans before had too few traces."""
 _EVER, _NEVER = datetime(1970, 1, 1), datetime(9999, 1, 1)
 _ORDER = "ORDER BY start_time DESC, trace_id DESC LIMIT"
 
@@ -98,30 +99,30 @@ def newest(
 ) -> list[dict[str, Any]]:
     """Return `columns` of the newest `limit` rows of the view `traces` that meet `where`, the newest first.
 
-    `where` lets none pass that starts before `first` or after `last`. Ordering the view would write out the ids of
-    every trace. Traces that are decided come in order at little cost; so what waits is read from a time on that
-    promises enough of them, and from an earlier one only where that was too late.
+    `where` excludes traces that start before `first` or after `last`. Ordering the view would write out the ids of all
+    traces. Decided traces are cheap to read in order. Undecided ones are read from a time on that probably has enough
+    of them, and from an earlier time only if it has not.
     """
     first, last = first or _EVER, last or _NEVER
-    looked = limit * _SPANS_A_TRACE
+    span_limit = limit * _SPANS_A_TRACE
     while True:
-        since, found = _waiting(store, looked, first, last)
-        asked = f"SELECT {columns} FROM ({UNDECIDED_SINCE}) t WHERE {where} {_ORDER} {limit}"
-        rows = store.read(asked, {**parameters, "since": since}).dicts() if found else []
-        # After what waits: a trace that is decided in between is met twice, where it would be missed.
-        enough = rows[-1]["start_time"] if len(rows) == limit else first
-        asked = f"SELECT {columns} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {where}"
-        decided = store.read(f"{asked} {_ORDER} {limit}", {**parameters, "enough": enough, "last": last}).dicts()
+        since, n_spans = _waiting(store, span_limit, first, last)
+        sql = f"SELECT {columns} FROM ({UNDECIDED_SINCE}) t WHERE {where} {_ORDER} {limit}"
+        rows = store.read(sql, {**parameters, "since": since}).dicts() if n_spans else []
+        # After the undecided ones: a trace that is decided in between is read twice, instead of never.
+        from_time = rows[-1]["start_time"] if len(rows) == limit else first
+        sql = f"SELECT {columns} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {where}"
+        decided = store.read(f"{sql} {_ORDER} {limit}", {**parameters, "enough": from_time, "last": last}).dicts()
         rows = _merged(rows, decided)[:limit]
-        if found < looked or (len(rows) == limit and rows[-1]["start_time"] >= since):
+        if n_spans < span_limit or (len(rows) == limit and rows[-1]["start_time"] >= since):
             return rows
-        looked *= _FURTHER
+        span_limit *= _FURTHER
 
 
 def newest_of_all(store: Store, limit: int, *, first: datetime | None = None) -> list[dict[str, Any]]:
     """Return the newest `limit` rows of the view `traces` that start at `first` or later, the newest first."""
-    where, given = ("true", {}) if first is None else ("start_time >= $from", {"from": first})
-    return newest(store, ", ".join(("trace_id", *FACT_COLUMNS)), where, given, limit, first=first)
+    where, parameters = ("true", {}) if first is None else ("start_time >= $from", {"from": first})
+    return newest(store, ", ".join(("trace_id", *FACT_COLUMNS)), where, parameters, limit, first=first)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -129,16 +130,16 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _waiting(store: Store, limit: int, first: datetime, last: datetime) -> tuple[datetime, int]:
-    """The earliest start of the newest `limit` spans that wait to be decided, and how many there are."""
+    """Return the earliest start of the newest `limit` undecided spans, and their number."""
     newest_spans = f"""SELECT start_time FROM raw.spans WHERE received_at >= {LOW}
         AND start_time BETWEEN $first AND $last ORDER BY start_time DESC LIMIT {limit}"""
-    asked = f"SELECT min(start_time), count(*) FROM ({newest_spans})"
-    since, found = store.read(asked, {"first": first, "last": last}).rows[0]
-    return since, found
+    sql = f"SELECT min(start_time), count(*) FROM ({newest_spans})"
+    since, n_spans = store.read(sql, {"first": first, "last": last}).rows[0]
+    return since, n_spans
 
 
-def _merged(waiting: list[dict[str, Any]], decided: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = {row["trace_id"]: row for row in (*waiting, *decided)}
+def _merged(undecided: list[dict[str, Any]], decided: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = {row["trace_id"]: row for row in (*undecided, *decided)}
     return sorted(rows.values(), key=_place, reverse=True)
 
 
@@ -166,6 +167,31 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
 
+def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
+    """Return the newest score of each evaluator for the traces of one page.
+
+    Without others that start as late as these, a condition on time alone takes half as long.
+    """
+    scores: dict[str, dict[str, Any]] = defaultdict(dict)
+    if not rows:
+        return scores
+    times = [row["start_time"] for row in rows]
+    condition, parameters = "request_time >= $first", {"first": min(times)}
+    if among_others:
+        condition = (
+            f"{condition} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
+        )
+        parameters |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
+    result = store.read(
+        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
+        f" WHERE {condition} ORDER BY created_at",
+        parameters,
+    )
+    for trace_id, evaluator, normalized, status, passing, label in result.rows:
+        scores[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
+    return scores
+
+
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
 
 
@@ -180,35 +206,35 @@ def public_name(column: str) -> str:
 
 
 def with_columns(relation: str, columns: Iterable[str]) -> str:
-    """Return `traces` or `FACTS` with those of the columns that are not stored: `tag` and keys of the metadata.
+    """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata.
 
-    A trace has one row for each of its tags then.
+    With `tag` a trace has one row for each of its tags.
     """
-    made = [sql for column in columns if (sql := _made(column))]
-    return f"(SELECT *, {', '.join(made)} FROM {relation})" if made else relation
+    derived = [sql for column in columns if (sql := _made(column))]
+    return f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
 
 
 def _made(column: str) -> str | None:
     if column == "tag":
         return "unnest(CASE WHEN len(tags) > 0 THEN tags ELSE [NULL] END) AS tag"
     key = _KEY.match(column)
-    return key and f"""metadata['{key[1].replace('""', '"').replace("'", "''")}'] AS {column}"""
+    return key and f"metadata[{literal(public_name(column).removeprefix('metadata.'))}] AS {column}"
 
 
-def facts_of(keep: Filter, columns: Sequence[str] = ()) -> str:
-    """The decided traces that pass the filter, one row each: `trace_id` and the columns asked for."""
-    return f"SELECT {', '.join(('trace_id', *columns))} FROM {with_columns(f'({FACTS})', columns)} WHERE {keep.sql}"
+def facts_of(filter: Filter, columns: Sequence[str] = ()) -> str:
+    """The decided traces that pass the filter, one row each: `trace_id` and `columns`."""
+    return f"SELECT {', '.join(('trace_id', *columns))} FROM {with_columns(f'({FACTS})', columns)} WHERE {filter.sql}"
 
 
-def prompt_starts(keep: Filter) -> str:
+def prompt_starts(filter: Filter) -> str:
     """One row per prompt version that began in the range, without the first version of each prompt.
 
-    A version that was in use in the day before, or in the range of the same length before, did not begin in it.
+    A version that was in use in the day or the range of the same length before did not begin in it.
     """
     return f"""
         SELECT prompt_name, prompt_version, min(start_time) AS t FROM ({FACTS})
         WHERE prompt_version IS NOT NULL AND start_time >= $first - greatest($last - $first, INTERVAL 1 DAY)
-        AND start_time < $last AND {keep.sql} GROUP BY prompt_name, prompt_version
+        AND start_time < $last AND {filter.sql} GROUP BY prompt_name, prompt_version
         QUALIFY t >= $first AND row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
         ORDER BY t"""
 
@@ -227,14 +253,14 @@ def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
 
 def first_span(store: Store) -> datetime | None:
     """When the earliest span started; None for an empty store."""
-    found: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
-    return found
+    start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
+    return start
 
 
 def of_traces(table: str) -> str:
     """FROM and WHERE for the rows of `raw.<table>` that belong to the traces `$ids` and start in `$first` .. `$last`.
 
-    `number` is the place of the trace in `$ids`: a shorter answer than the id.
+    `number` is the index of the trace in `$ids`, which is shorter than the id.
     """
     return (
         f"FROM raw.{table} JOIN (SELECT unnest($ids::UUID[]) AS trace_id, unnest(range(len($ids))) AS number)"
@@ -248,7 +274,7 @@ def span_counts(store: Store, scope: Mapping[str, Any]) -> Rows:
 
 
 def spans(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """One row per span: its place in the trace and the figures that it states."""
+    """One row per span: its ids and its figures."""
     return store.read(
         "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
         f" duration_us, input_tokens, output_tokens, cost_usd, metadata {of_traces('spans')}",
@@ -272,11 +298,13 @@ def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
 
     At most the last twenty, of the day before the first of the traces.
     """
-    own = f"SELECT number, session_id, start_time {of_traces('trace_facts')} AND latest AND session_id IS NOT NULL"
-    if not store.read(f"{own} LIMIT 1", scope).rows:
+    own_turns = (
+        f"SELECT number, session_id, start_time {of_traces('trace_facts')} AND latest AND session_id IS NOT NULL"
+    )
+    if not store.read(f"{own_turns} LIMIT 1", scope).rows:
         return Rows((), [])
     return store.read(
-        f"WITH own AS ({own}), earlier AS ("
+        f"WITH own AS ({own_turns}), earlier AS ("
         "   SELECT own.number, t.start_time, t.query, t.response FROM raw.trace_facts t"
         "   JOIN own ON own.session_id = t.session_id AND t.start_time < own.start_time"
         "   WHERE t.latest AND t.start_time BETWEEN $reach AND $last"

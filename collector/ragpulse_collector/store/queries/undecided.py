@@ -1,8 +1,7 @@
-"""Which traces are due for a decision, what is read of them before it, and the low-water mark: everything received
-before it is decided.
+"""Finds the traces that are due for a decision; everything received before the low-water mark is decided.
 
-A mark or a time of receipt that a clock which was once ahead left in the future would hide every later trace until that
-future is reached. Such instants become the present once the clock is right again.
+A clock that was ahead may leave the mark or times of receipt in the future, which would hide all later traces. Such
+times become the present once the clock is right again.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from ragpulse_collector.store.protocol import Transaction
 _log = logging.getLogger("ragpulse.collector")
 _LONG_AGO = datetime(1970, 1, 1)
 _TOLERANCE = timedelta(minutes=10)
-"""Receipts this far ahead are left alone: collectors that share a lake differ so much at most."""
+"""Times of receipt may be this far ahead: the clocks of collectors that share a lake may differ."""
 _MARGIN = timedelta(hours=1)
-"""A trace received this long before the last decision at a right time is decided."""
+"""A trace received this long before the last decision with a right time is decided."""
 _STAMPED = (
     ("spans", "received_at"),
     ("feedback", "received_at"),
@@ -27,9 +26,9 @@ _STAMPED = (
     ("trace_facts", "decided_at"),
     ("eval_jobs", "created_at"),
 )
-"""Columns that hold the store's own clock and that decide what is looked at."""
+"""Columns with times of the store's own clock, which determine what is due."""
 BEGUN = "least(start_time, received_at)"
-"""The latest time at which a span can have begun: the clock of its sender may be ahead."""
+"""The start of a span, at most its time of receipt: the clock of its sender may be ahead."""
 
 NEWS = """
     SELECT 1 FROM raw.spans WHERE received_at >= $low
@@ -50,7 +49,7 @@ _WAITING = f"""
         GROUP BY trace_id),
     touched AS (
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
-               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
+               s.last_at AS span_at, t.last_at AS feedback_at, s.root_at, s.lo, s.spans,
                least(s.lo, t.time) AS earliest
         FROM seen s FULL JOIN feedback t ON t.trace_id = s.trace_id),
     known AS (
@@ -63,13 +62,13 @@ _WAITING = f"""
            CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
                      AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
                 ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
-                     OR coalesce(t.told_at > k.decided_at, false) END AS due,
-           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
-                ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
+                     OR coalesce(t.feedback_at > k.decided_at, false) END AS due,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.feedback_at > $quiet
+                ELSE greatest(t.span_at, t.feedback_at) > k.decided_at END AS pending
     FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
-"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news.
+"""Traces with news since `low`: undecided ones that have settled or are quiet, and decided ones with later news.
 
-What was decided is looked up from a day before the earliest news on; feedback may be about a trace of any age.
+Decided traces are read from a day before the earliest news on; feedback may be about a trace of any age.
 """
 
 _SUMMARY = """
@@ -82,10 +81,10 @@ _SUMMARY = """
 _LIMIT_DUE = """
     UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
         SELECT trace_id FROM (
-            SELECT trace_id, row_number() OVER oldest AS place,
+            SELECT trace_id, row_number() OVER oldest AS number,
                    sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
             FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
-        WHERE place = 1 OR (place <= $most AND spans <= $most_spans))"""
+        WHERE number = 1 OR (number <= $most AND spans <= $most_spans))"""
 
 _DUE = "SELECT trace_id::VARCHAR, revision, known_spans, known_late FROM waiting WHERE due"
 
@@ -97,7 +96,7 @@ SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
 
 _LAST_DECIDED = """
     SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
-"""When the last decision was made whose time is not in the future."""
+"""The time of the last decision that is not in the future."""
 
 _FIRST_UNDECIDED = """
     SELECT min(s.received_at) FROM raw.spans s
@@ -106,7 +105,7 @@ _FIRST_UNDECIDED = """
 
 
 MAX_DEDUPLICATED_SPANS = 10_000
-"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: decisions of other traces
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` states it: decisions of other traces
 wait for the check."""
 
 DOUBTFUL_USAGE = f"""
@@ -136,24 +135,24 @@ others count every span that states usage. Read before the decision's transactio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What one decision is about: these traces, as they were received until an instant."""
+    """The traces of one decision, as they were received until a time."""
 
     until: datetime
-    """What is received later belongs to a later decision."""
+    """Spans received later belong to a later decision."""
     next_low: datetime
     """The low-water mark once these are decided."""
     more: bool = False
     """Further traces are due."""
     late: bool = False
-    """Some were decided before."""
+    """Some are decided already."""
     feedback: bool = False
-    """There is feedback in the store."""
+    """The store has feedback."""
     since: datetime = _LONG_AGO
-    """No span of them was received earlier."""
+    """The earliest receipt of a span."""
     lo: datetime | None = None
-    """No span of them starts earlier."""
+    """The earliest start of a span."""
     columns: tuple[tuple[Any, ...], ...] = ()
-    """Trace ids; the last revision of each, its spans and late spans then."""
+    """Trace ids; the last revision of each, and its numbers of spans and late spans."""
 
     @property
     def traces(self) -> tuple[str, ...]:
@@ -161,7 +160,7 @@ class Due:
         return self.columns[0] if self.columns else ()
 
     def bounds(self) -> dict[str, Any]:
-        """Return the parameters of statements that read their spans."""
+        """Return the parameters of statements that read these spans."""
         return {"since": self.since, "until": self.until, "lo": self.lo}
 
 
@@ -169,37 +168,37 @@ def find_due(
     transaction: Transaction, low: datetime | None, now: datetime, *,
     settle: timedelta, quiet: timedelta, most: int, most_spans: int,
 ) -> Due:  # fmt: skip
-    """Return the traces that are due at `now`, the oldest `most` of them; of the first one, all spans.
+    """Return the oldest traces that are due at `now`: at most `most`, and `most_spans` spans unless it is one trace.
 
     `low` is the low-water mark; None reads the stored one.
     """
     until, run = transaction.at, transaction.execute
     low = _recovered(transaction, _stored_low(transaction) if low is None else low, max(now, until))
     run(_WAITING, {"low": low, "settled": now - settle, "quiet": now - quiet})
-    traces, *found, spans = run(_SUMMARY).rows[0]
-    more = traces > most or (traces > 1 and spans > most_spans)
-    if more:
+    traces, *summary, spans = run(_SUMMARY).rows[0]
+    is_more = traces > most or (traces > 1 and spans > most_spans)
+    if is_more:
         run(_LIMIT_DUE, {"most": most, "most_spans": most_spans})
-        _, *found, _ = run(_SUMMARY).rows[0]
-    pending, late, lo, feedback = found
+        _, *summary, _ = run(_SUMMARY).rows[0]
+    pending, late, lo, feedback = summary
     columns = tuple(zip(*run(_DUE).rows, strict=True))
-    # Whatever arrives from now on carries a later instant than this transaction's.
+    # Everything that arrives from now on has a later time than this transaction.
     return Due(
-        until=until, next_low=pending or until, more=more, late=late, feedback=feedback,
+        until=until, next_low=pending or until, more=is_more, late=late, feedback=feedback,
         since=_LONG_AGO if late else low, lo=lo, columns=columns,
     )  # fmt: skip
 
 
 def _stored_low(transaction: Transaction) -> datetime:
-    """Return where a former process stopped."""
-    found = transaction.execute(_LOW_WATER).rows[0][0]
-    if found is None:
+    """Return the stored low-water mark."""
+    low = transaction.execute(_LOW_WATER).rows[0][0]
+    if low is None:
         transaction.execute(_ADD_LOW_WATER)
-    return found or _LONG_AGO
+    return low or _LONG_AGO
 
 
 def _recovered(transaction: Transaction, low: datetime, present: datetime) -> datetime:
-    """Return the low-water mark to use: `low`, or an earlier one where the clock was ahead and is right again."""
+    """Return the low-water mark: `low`, or an earlier one if the clock was ahead and is right again."""
     if low <= present and not _received_after(transaction, present + _TOLERANCE):
         return low
     since = transaction.execute(_LAST_DECIDED, {"present": present}).rows[0][0] - _MARGIN

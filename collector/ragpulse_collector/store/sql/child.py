@@ -1,7 +1,7 @@
 """The reader process: answers users' queries over a store that another process writes. It may be killed at any time.
 
-It reads pickled questions from its standard input and writes pickled answers to its standard output, in turn. It ends
-when its input does. A query that is past its time and cannot be interrupted ends the process (SIGALRM).
+It reads pickled questions from its standard input and writes pickled answers to its standard output. It ends with its
+input. A query that exceeds its time and cannot be interrupted ends the process (SIGALRM).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import IO, Any, Protocol
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
 from ragpulse_collector.store.sql.limits import Question, answer
 
 _TRIES = 4
-_ROOM_BYTES = 640 * 2**20
-"""Address space beside DuckDB's own memory limit: for threads, the answer, and what functions make on the way."""
+_SPARE_BYTES = 640 * 2**20
+"""Address space beside DuckDB's own memory limit: for threads, the answer, and intermediate values."""
 _LATE_S = 2
 _REWRITTEN = "the store's file was rewritten each time while the query ran: ask again, or for a shorter time"
 _SETTINGS: dict[str, Any] = {
@@ -35,12 +35,12 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Source(Protocol):
-    """A store that can be asked from this process."""
+    """A store that this process can query."""
 
     memory_limit: str
 
     def prepare(self) -> None:
-        """Load what answering needs: memory that it takes for itself is not counted as a query's."""
+        """Load everything that answers need: its memory is not counted as a query's."""
         ...
 
     def answer(self, question: Question) -> Rows:
@@ -68,20 +68,20 @@ class FileSource:
         duckdb.connect(config=_SETTINGS).close()
 
     def answer(self, question: Question) -> Rows:
-        """Answer from one state of the file: asks again where a checkpoint was made meanwhile."""
-        until = time.monotonic() + question.timeout_s
+        """Answer from one state of the file: runs the query again after a checkpoint."""
+        deadline = time.monotonic() + question.timeout_s
         for _ in range(_TRIES):
-            left = max(0.001, until - time.monotonic())
+            remaining_s = max(0.001, deadline - time.monotonic())
             with contextlib.suppress(_Changed):
-                return self._from_one_state(replace(question, timeout_s=left))
+                return self._from_one_state(replace(question, timeout_s=remaining_s))
         raise Busy(_REWRITTEN)
 
     def _from_one_state(self, question: Question) -> Rows:
         from ragpulse_collector.store.sql.unlocked import mark
 
-        before = mark(self.path)
-        outcome = self._outcome(question, before)
-        if not mark(self.path).same_file(before):
+        mark_before = mark(self.path)
+        outcome = self._outcome(question, mark_before)
+        if not mark(self.path).same_file(mark_before):
             self._detach()
             raise _Changed
         if isinstance(outcome, Exception):
@@ -89,7 +89,7 @@ class FileSource:
         return outcome
 
     def _outcome(self, question: Question, now: Any) -> Rows | Exception:
-        """What comes of a question; an error counts only where the file was not rewritten meanwhile."""
+        """Return the answer or the error of a question; the caller checks whether the file changed meanwhile."""
         try:
             with contextlib.closing(self._connection(now).cursor()) as cursor:
                 cursor.execute(f"USE {self.name}")
@@ -101,7 +101,7 @@ class FileSource:
             return Busy(f"the store cannot be read: {first_line(error)}")
 
     def _connection(self, now: Any) -> duckdb.DuckDBPyConnection:
-        """The connection to the file as it is now; attaching again reads the write-ahead log."""
+        """Return a connection to the file in its present state; attaching again reads the write-ahead log."""
         if self._attached is not None and self._attached[1] == now:
             return self._attached[0]
         self._detach()
@@ -112,12 +112,12 @@ class FileSource:
     def _attach(self) -> duckdb.DuckDBPyConnection:
         from ragpulse_collector.store.sql.unlocked import SCHEME, Unlocked
 
-        places = {"memory_limit": self.memory_limit, "temp_directory": str(self.scratch)}
-        connection = duckdb.connect(config=_SETTINGS | places)
+        options = {"memory_limit": self.memory_limit, "temp_directory": str(self.scratch)}
+        connection = duckdb.connect(config=_SETTINGS | options)
         try:
             connection.execute("SET GLOBAL TimeZone = 'UTC'")
             connection.register_filesystem(Unlocked())
-            connection.execute(f"ATTACH '{SCHEME}{quoted(self.path.absolute())}' AS {self.name} (READ_ONLY)")
+            connection.execute(f"ATTACH {literal(f'{SCHEME}{self.path.absolute()}')} AS {self.name} (READ_ONLY)")
             connection.execute(f"USE {self.name}")
             connection.execute("DETACH memory")
             connection.execute("SET enable_external_access = false")
@@ -134,12 +134,12 @@ class FileSource:
 
 
 class _Changed(Exception):
-    """A checkpoint was made while the query ran: its answer may mix two states."""
+    """There was a checkpoint while the query ran: its answer may mix two states."""
 
 
 @dataclass
 class LakeSource:
-    """A lake: attached in this process once more, so that its secrets are this process's."""
+    """A lake, attached once more in this process."""
 
     catalog: str
     data_path: str
@@ -151,7 +151,7 @@ class LakeSource:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def prepare(self) -> None:
-        """Load the extensions, and attach where the lake answers: its connections have threads of their own."""
+        """Load the extensions, and attach if the lake answers: its connections have threads of their own."""
         from ragpulse_collector.store.connection import load_extensions
 
         with duckdb.connect(config=_SETTINGS) as connection, contextlib.suppress(StoreError):
@@ -160,7 +160,7 @@ class LakeSource:
             self._attached()
 
     def answer(self, question: Question) -> Rows:
-        """Answer from the lake as it is in the catalog now; attaches again after an outage."""
+        """Answer from the present state of the lake; attaches again after an outage."""
         from ragpulse_collector.store.connection import LAKE
 
         try:
@@ -177,8 +177,8 @@ class LakeSource:
         from ragpulse_collector.store.connection import attach_lake
 
         if self._connection is None:
-            places = {"memory_limit": self.memory_limit, "temp_directory": str(self.scratch)}
-            connection = duckdb.connect(config=_SETTINGS | places)
+            options = {"memory_limit": self.memory_limit, "temp_directory": str(self.scratch)}
+            connection = duckdb.connect(config=_SETTINGS | options)
             try:
                 attach_lake(connection, self.catalog, self.data_path, self.s3)
                 connection.execute("SET lock_configuration = true")
@@ -208,7 +208,7 @@ def main() -> None:
 
 
 def _pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """The two pipes; whatever a library prints goes to standard error instead."""
+    """Return the two pipes; the output of libraries goes to standard error."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -224,7 +224,7 @@ def _read(questions: IO[bytes]) -> Iterator[Question]:
 
 
 def _outcome(source: Source, question: Question) -> Rows | Exception:
-    # Without a parent nobody would end what cannot be interrupted.
+    # Without its parent nothing else would end a query that cannot be interrupted.
     signal.setitimer(signal.ITIMER_REAL, question.timeout_s + _LATE_S)
     try:
         return source.answer(question)
@@ -244,13 +244,13 @@ def _send(answers: IO[bytes], outcome: object) -> None:
 
 
 def _limit_memory(memory_limit: str) -> None:
-    """Bound this process's address space, and let it leave no image of its memory behind."""
+    """Limit this process's address space, and disable core dumps."""
     import resource  # not on Windows, where no reader process starts
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):  # not every system bounds it
-        room = _pages() * resource.getpagesize() + bytes_of(memory_limit) + _ROOM_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        limit = _pages() * resource.getpagesize() + bytes_of(memory_limit) + _SPARE_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _pages() -> int:

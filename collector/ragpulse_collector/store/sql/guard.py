@@ -1,4 +1,4 @@
-"""What users' SQL may be: one SELECT over the views and tables of the store, with the functions named here."""
+"""Checks users' SQL: one SELECT over the views and tables of the store, with the functions of this module."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _JSON = """
     json_object json_pretty json_quote json_remove json_replace json_set json_strip_nulls json_structure
     json_transform json_transform_strict json_type json_valid json_value row_to_json to_json
 """
-_JSON_PARTS = """
+_JSON_MODIFIERS = """
     json_array_length json_contains json_exists json_extract json_extract_string json_type json_valid json_value
 """
 
@@ -113,30 +113,30 @@ _WINDOWS = """
     cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number
 """
 
-_OURS = "student_975 student_of_inverse wilson_lo wilson_hi"
+_OWN_MACROS = "student_975 student_of_inverse wilson_lo wilson_hi"
 
 FUNCTIONS = frozenset(
     " ".join((
         _OPERATORS, _MATHS, _LOGIC, _TEXT_TESTS, _TEXT_OF_SAME_SIZE, _TEXT, _TIME, _TIME_AS_TEXT, _LISTS, _JSON,
-        _OTHERS, _AGGREGATES, _WINDOWS, _OURS,
+        _OTHERS, _AGGREGATES, _WINDOWS, _OWN_MACROS,
     )).split()
 )  # fmt: skip
 """Scalar, aggregate and window functions of a SELECT."""
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "quality", "range", "trace", "unnest"})
-"""What may stand in FROM with arguments."""
+"""Functions that may stand in FROM."""
 
 CONDITION_FUNCTIONS = frozenset(
     " ".join((
-        _OPERATORS, _MATHS, _LOGIC, _TEXT_TESTS, _TEXT_OF_SAME_SIZE, _TIME, _TIME_AS_TEXT, _JSON_PARTS,
+        _OPERATORS, _MATHS, _LOGIC, _TEXT_TESTS, _TEXT_OF_SAME_SIZE, _TIME, _TIME_AS_TEXT, _JSON_MODIFIERS,
         "cardinality list_contains list_has array_contains array_has map_contains map_extract map_extract_value",
         "element_at array_extract list_extract struct_extract",
     )).split()
 ) - {"factorial", "gamma", "ifnull"}  # fmt: skip
-"""Functions of a `where`: one value of each row, in time linear in its size, never larger than what it is given.
+"""Functions of a `where`: linear in time, and with results that are never larger than the arguments.
 
-A rule's `where` runs in the writer's transaction, where nothing may take long or grow. So there is no `levenshtein` or
-`replace`, and nothing that repeats, pads, formats or encodes.
+A rule's `where` runs in the writer's transaction, which must stay short. So there is no `levenshtein` or `replace`, and
+nothing that repeats, pads, formats or encodes.
 """
 
 CONDITION_TYPES = frozenset({
@@ -144,14 +144,14 @@ CONDITION_TYPES = frozenset({
     "numeric", "real", "smallint", "string", "text", "time", "timestamp", "timestamp with time zone", "timestamptz",
     "tinyint", "ubigint", "uinteger", "uuid", "varchar",
 })  # fmt: skip
-"""What a `where` may cast to: casts to blobs, bits and lists and back would grow a text without end."""
+"""The types that a `where` may cast to: casts to blobs, bits and lists and back would make texts longer."""
 
 
 _NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE"})
-_PLACES = frozenset({
+_SOURCES = frozenset({
     "BASE_TABLE", "EMPTY", "EXPRESSION_LIST", "JOIN", "PIVOT", "SHOW_REF", "SUBQUERY", "TABLE_FUNCTION",
 })  # fmt: skip
-_PARTS = frozenset({
+_MODIFIERS = frozenset({
     "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "ORDER_MODIFIER", "ORDER_DEFAULT",
     "ASCENDING", "DESCENDING",
 })  # fmt: skip
@@ -159,10 +159,10 @@ _EXPRESSIONS = frozenset({
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "LAMBDA",
     "LAMBDA_REF", "OPERATOR", "PARAMETER", "POSITIONAL_REFERENCE", "STAR", "SUBQUERY", "TYPE", "WINDOW",
 })  # fmt: skip
-_SHOWN = frozenset({"DESCRIBE", "SUMMARY"})
+_SHOW_TYPES = frozenset({"DESCRIBE", "SUMMARY"})
 _CTE_NAME = re.compile(r"\w[\w ]*\Z")
-_SYSTEM = ("__", "duckdb_", "information_schema", "pg_", "pragma_", "sqlite_")
-"""How names of the engine's own views begin. No CTE may be called so, whatever its scope."""
+_SYSTEM_PREFIXES = ("__", "duckdb_", "information_schema", "pg_", "pragma_", "sqlite_")
+"""The prefixes of DuckDB's own views. No CTE may have such a name, whatever its scope."""
 _MAX_TEXT = 1_000_000
 
 Tree = dict[str, Any]
@@ -196,14 +196,14 @@ def parsed(cursor: duckdb.DuckDBPyConnection, sql: str) -> Tree:
 
 def nodes(node: Any) -> Iterator[Tree]:
     """Return every object of a serialized statement."""
-    left = [node]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            yield one
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            yield item
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
 
 
 def path_of(node: Mapping[str, Any], *names: str) -> tuple[str, ...]:
@@ -214,30 +214,33 @@ def path_of(node: Mapping[str, Any], *names: str) -> tuple[str, ...]:
 
 
 class _Walk:
-    """Walks one statement; the names of CTEs are known where they are in scope."""
+    """Walks one statement; the name of a CTE is valid in its scope."""
 
     def __init__(self, catalog: str) -> None:
-        here = {(): VIEWS, ("main",): VIEWS, ("raw",): TABLES}
-        ours = catalog.lower()
+        schemas = {(): VIEWS, ("main",): VIEWS, ("raw",): TABLES}
+        own_catalog = catalog.lower()
         self._tables = {
-            (*front, *schema, name) for schema, names in here.items() for front in ((), (ours,)) for name in names
+            (*front, *schema, name)
+            for schema, names in schemas.items()
+            for front in ((), (own_catalog,))
+            for name in names
         }
 
     def statement(self, statement: Tree) -> None:
         """Check every node; raises Refused."""
         if statement["node"].get("type") not in _NODES:
             raise Refused("only SELECT is allowed")
-        # A stack of its own: a long sum is nested deeper than Python calls may be.
-        left: list[tuple[Any, frozenset[str]]] = [(statement, frozenset())]
-        while left:
-            node, ctes = left.pop()
+        # No recursion: a long sum is nested deeper than Python allows.
+        pending: list[tuple[Any, frozenset[str]]] = [(statement, frozenset())]
+        while pending:
+            node, ctes = pending.pop()
             if isinstance(node, dict):
-                left += self._below(node, ctes)
+                pending += self._below(node, ctes)
             elif isinstance(node, list):
-                left += [(child, ctes) for child in node]
+                pending += [(child, ctes) for child in node]
 
     def _below(self, node: Tree, ctes: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-        """Check a node; yields its children with the names of the CTEs that each sees."""
+        """Check a node; yields its children with the names of the CTEs in their scope."""
         for entry in (node.get("cte_map") or {}).get("map") or ():
             yield entry["value"], ctes
             ctes |= {_cte_name(entry["key"])}
@@ -258,7 +261,7 @@ class _Walk:
         elif kind == "TABLE_FUNCTION":
             self._table_function(node)
         elif kind == "SHOW_REF":
-            self._shown(node)
+            self._show(node)
         elif isinstance(kind, str) and not _known(kind):
             raise Refused(f"{kind} is not allowed")
 
@@ -283,17 +286,17 @@ class _Walk:
         if len(path) != 1 or path[0] not in TABLE_FUNCTIONS:
             raise Refused(f"the table function {'.'.join(path)} is not allowed")
 
-    def _shown(self, node: Tree) -> None:
-        if not node.get("query") or node.get("show_type") not in _SHOWN:
+    def _show(self, node: Tree) -> None:
+        if not node.get("query") or node.get("show_type") not in _SHOW_TYPES:
             raise Refused("only DESCRIBE and SUMMARIZE of a query or a view are allowed")
 
 
 def _cte_name(name: Any) -> str:
     lower = str(name).lower()
-    if not _CTE_NAME.match(lower) or lower.startswith(_SYSTEM):
+    if not _CTE_NAME.match(lower) or lower.startswith(_SYSTEM_PREFIXES):
         raise Refused(f"{name!r} is not a name for a CTE")
     return lower
 
 
 def _known(kind: str) -> bool:
-    return kind in _NODES or kind in _PLACES or kind in _PARTS or kind.endswith("_TYPE_INFO")
+    return kind in _NODES or kind in _SOURCES or kind in _MODIFIERS or kind.endswith("_TYPE_INFO")

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import duckdb
 
-from ragpulse_collector.store.connection import Deadline, given_up
+from ragpulse_collector.store.connection import Deadline, is_invalidated
 from ragpulse_collector.store.protocol import Parameters, Refused, Rows, Store
 from ragpulse_collector.store.sql.guard import Tree, checked
 
 MAX_BYTES = 64 * 2**20
 _FIRST_CHUNK = 16
 """Rows fetched before their size is known; then as many as a megabyte holds."""
-_NO_MEMORY = "the query needs more memory than is allowed: narrow it, e.g. by start_time"
+_OUT_OF_MEMORY = "the query needs more memory than is allowed: narrow it, e.g. by start_time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class Question:
     timeout_s: float = 30.0
     max_rows: int | None = None
     ours: bool = False
-    """Whether the statement is the collector's own, with at most a checked `where` in it: it may name any table."""
+    """Whether the statement is the collector's own, with at most a checked `where`: it may read any table."""
 
 
 def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) -> Rows:
-    """Answer one SELECT; raises Refused or TimeoutError, and duckdb.Error where the engine has given the file up."""
+    """Answer one SELECT; raises Refused or TimeoutError, and duckdb.Error if the store is invalidated."""
     sql = question.sql
     with Deadline(cursor, question.timeout_s) as deadline:
         try:
@@ -45,16 +45,16 @@ def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) 
                 raise TimeoutError(f"the query took longer than {question.timeout_s:g} s") from error
             raise Refused("the query was interrupted") from error
         except (duckdb.OutOfMemoryException, MemoryError) as error:
-            raise Refused(_NO_MEMORY) from error
+            raise Refused(_OUT_OF_MEMORY) from error
         except duckdb.Error as error:
-            if given_up(error):
+            if is_invalidated(error):
                 raise
             raise Refused(str(error)) from error
 
 
 def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, parameters: Parameters) -> str:
-    """Show instants with a zone as UTC without one: Python would need pytz to fetch them."""
-    sql = sql.strip().rstrip(";")
+    """Return the statement with instants in UTC without a zone: Python needs pytz to fetch those with a zone."""
+    sql = _without_semicolons(sql)
     if (tree.get("from_table") or {}).get("type") == "SHOW_REF":
         return sql
     described = cursor.execute(f"DESCRIBE {sql}", parameters or None).fetchall()
@@ -63,6 +63,15 @@ def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, paramete
         return sql
     replaced = ", ".join(f'"{name}"::TIMESTAMP AS "{name}"' for name in (n.replace('"', '""') for n in zoned))
     return f"SELECT * REPLACE ({replaced}) FROM (\n{sql}\n)"
+
+
+def _without_semicolons(sql: str) -> str:
+    """Return one statement without the semicolons around it, so that it can stand inside another."""
+    text = bytearray(sql.encode())
+    for start, _ in duckdb.tokenize(sql):
+        if text[start] == ord(";"):
+            text[start] = ord(" ")
+    return text.decode()
 
 
 def _read(cursor: duckdb.DuckDBPyConnection, sql: str, question: Question) -> Rows:
@@ -90,7 +99,7 @@ _TIMEOUT_S = 30.0
 
 
 class Limited:
-    """Reads in the reader process, for queries that hold a user's `where`; everything else is the store's own."""
+    """A store whose reads run in a reader process, for queries with a user's `where`."""
 
     def __init__(self, store: Store, ask: Callable[[Question], Rows]) -> None:
         self._store, self._ask = store, ask

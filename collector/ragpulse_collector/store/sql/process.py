@@ -1,7 +1,7 @@
-"""Users' queries run in processes of their own, which can be killed: the parent's side.
+"""Runs users' queries in processes of their own, which can be killed: the parent's side.
 
 A process starts with the first query, answers one at a time, and ends after a minute without any. There are at most
-two. One that is past its deadline is killed; one that crashed is replaced, and its query asked once more.
+two. A process past its deadline is killed; after a crash another one gets the query once more.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import IO, Any
 from ragpulse_collector.store.protocol import Busy, Refused, Rows
 from ragpulse_collector.store.sql.limits import Question
 
-AT_A_TIME = 2
+MAX_PROCESSES = 2
 POSSIBLE = hasattr(os, "pread")
 """Not on Windows, where DuckDB also locks its file against reading: queries then run in the collector."""
-_WAITING = 16
-"""So many more may wait for their turn; each holds one of the server's threads."""
-_PATIENCE_S = 5.0
+_MAX_WAITING = 16
+"""The most queries that wait for their turn; each occupies one of the server's threads."""
+_WAIT_S = 5.0
 _START_S = 30.0
-_LATE_S = 1.0
-"""So long after its time a query may take to end by itself."""
+_GRACE_S = 1.0
+"""The time after its deadline within which a query may end by itself."""
 _IDLE_S = 60.0
 _BUSY = "other queries are running: ask again"
 _CLOSED = "the store is closed"
@@ -41,15 +41,15 @@ from ragpulse_collector.store.sql.child import main
 main()"""
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
-"""Each thread would reserve 64 MB more of the address space that is bounded."""
-_PASSED_ON = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
-"""The variables of the collector that every process has. API keys and cloud keys are not among them."""
+"""Without it each thread reserves 64 MB more of the limited address space."""
+_VARIABLES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
+"""The collector's environment variables that every process gets, without API keys and cloud keys."""
 
 MakeSource = Callable[[Path], Any]
 """Makes what a process reads from, given its scratch folder."""
 
 
-def _nothing(_variable: str) -> bool:
+def _none_needed(_variable: str) -> bool:
     return False
 
 
@@ -60,7 +60,7 @@ class _Ended(Exception):
 class Readers:
     """Hands questions to reader processes; one object per store.
 
-    `needs` tells which variables of the environment its source needs beside the common ones.
+    `needs` selects the environment variables that its source needs beside the common ones.
     """
 
     def __init__(
@@ -69,21 +69,21 @@ class Readers:
         scratch: Path,
         *,
         idle_s: float = _IDLE_S,
-        needs: Callable[[str], bool] = _nothing,
+        needs: Callable[[str], bool] = _none_needed,
     ) -> None:
         self._source, self._scratch, self._idle_s, self._needs = source, scratch, idle_s, needs
         self._lock = threading.Lock()
-        self._waiting = threading.BoundedSemaphore(AT_A_TIME + _WAITING)
-        self._turns = threading.BoundedSemaphore(AT_A_TIME)
+        self._waiting = threading.BoundedSemaphore(MAX_PROCESSES + _MAX_WAITING)
+        self._turns = threading.BoundedSemaphore(MAX_PROCESSES)
         self._free: list[_Process] = []
         self._running: set[_Process] = set()
-        self._places = list(range(AT_A_TIME))
+        self._numbers = list(range(MAX_PROCESSES))
         self._sweeper: threading.Timer | None = None
         self._closed = False
 
     def ask(self, question: Question) -> Rows:
-        """Answer a question; raises Refused, TimeoutError, or Busy where too many are asked at once."""
-        with self._turn(min(question.timeout_s, _PATIENCE_S)):
+        """Answer a question; raises Refused, TimeoutError, or Busy if too many run at once."""
+        with self._turn(min(question.timeout_s, _WAIT_S)):
             try:
                 return self._ask_one(question)
             except _Ended:
@@ -94,12 +94,12 @@ class Readers:
                 raise Refused(f"the query ended its process twice ({error}): it may need too much memory") from error
 
     def pids(self) -> list[int]:
-        """Return the ids of the processes there are."""
+        """Return the ids of the processes."""
         with self._lock:
             return sorted(process.pid for process in (*self._free, *self._running))
 
     def close(self) -> None:
-        """End every process at once; a query that runs is answered Busy."""
+        """End every process at once; running queries get Busy."""
         with self._lock:
             self._closed = True
             ending = [*self._free, *self._running]
@@ -110,11 +110,11 @@ class Readers:
             process.kill()
 
     @contextlib.contextmanager
-    def _turn(self, patience_s: float) -> Iterator[None]:
+    def _turn(self, wait_s: float) -> Iterator[None]:
         if not self._waiting.acquire(blocking=False):
             raise Busy(_BUSY)
         try:
-            if not self._turns.acquire(timeout=patience_s):
+            if not self._turns.acquire(timeout=wait_s):
                 raise Busy(_BUSY)
             try:
                 yield
@@ -147,20 +147,20 @@ class Readers:
             if self._free:
                 process = self._free.pop()
             else:
-                process = self._start(self._places[-1])
-                self._places.pop()
+                process = self._start(self._numbers[-1])
+                self._numbers.pop()
             self._running.add(process)
         return process
 
-    def _start(self, place: int) -> _Process:
+    def _start(self, number: int) -> _Process:
         try:
-            return _Process(self._source, self._scratch, place, self._environment())
+            return _Process(self._source, self._scratch, number, self._environment())
         except OSError as error:
             raise Busy(f"no process can be started for the query: {error.strerror}") from error
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment of a process: users' SQL runs in it, so it holds no secret that it does not need."""
-        passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON or self._needs(name)}
+        """Return the environment of a process, without secrets that it does not need: it runs users' SQL."""
+        passed_on = {name: value for name, value in os.environ.items() if name in _VARIABLES or self._needs(name)}
         return passed_on | _ENVIRONMENT
 
     def _give_back(self, process: _Process) -> None:
@@ -177,7 +177,7 @@ class Readers:
         process.kill()
         with self._lock:
             self._running.discard(process)
-            self._places.append(process.place)
+            self._numbers.append(process.number)
 
     def _sweep_later(self) -> None:
         if self._sweeper is None:
@@ -186,11 +186,11 @@ class Readers:
             self._sweeper.start()
 
     def _sweep(self) -> None:
-        """End what nobody asked for a while."""
+        """End the processes that were idle for a while."""
         with self._lock:
             self._sweeper = None
-            idle = [one for one in self._free if time.monotonic() - one.idle_since >= self._idle_s]
-            self._free = [one for one in self._free if one not in idle]
+            idle = [process for process in self._free if time.monotonic() - process.idle_since >= self._idle_s]
+            self._free = [process for process in self._free if process not in idle]
             if self._free and not self._closed:
                 self._sweep_later()
         for process in idle:
@@ -200,14 +200,14 @@ class Readers:
 class _Process:
     """One reader process."""
 
-    def __init__(self, source: MakeSource, scratch: Path, place: int, environment: dict[str, str]) -> None:
-        self.place, self.idle_since = place, 0.0
-        self._folder = scratch.with_name(f"{scratch.name}{place + 1}.tmp")
+    def __init__(self, source: MakeSource, scratch: Path, number: int, environment: dict[str, str]) -> None:
+        self.number, self.idle_since = number, 0.0
+        self._folder = scratch.with_name(f"{scratch.name}{number + 1}.tmp")
         shutil.rmtree(self._folder, ignore_errors=True)  # what a killed one left
         self._source: Any = source(self._folder)
         self._killing = threading.Lock()
-        # In a session of its own: Ctrl-C is the collector's to handle. Isolated: nothing is imported from the folder
-        # that the collector happens to run in.
+        # In a session of its own: only the collector handles Ctrl-C. Isolated: nothing is imported from the current
+        # folder.
         self._child = subprocess.Popen(
             [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -222,11 +222,11 @@ class _Process:
         return self._child.pid
 
     def ask(self, question: Question) -> Rows | Exception:
-        """Ask; raises _Ended where the process died, TimeoutError where it had to be killed."""
+        """Send a question; raises _Ended if the process died, TimeoutError if it was killed."""
         if self._source is not None:
             self._exchange(self._source, _START_S)
             self._source = None
-        outcome: Rows | Exception = self._exchange(question, question.timeout_s + _LATE_S)
+        outcome: Rows | Exception = self._exchange(question, question.timeout_s + _GRACE_S)
         return outcome
 
     def _exchange(self, message: object, within_s: float) -> Any:
@@ -240,8 +240,8 @@ class _Process:
             return pickle.load(self._pipe(self._child.stdout))
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             if late.is_set():
-                raise TimeoutError(f"the query took longer than {within_s - _LATE_S:g} s") from error
-            raise _Ended(self._how()) from error
+                raise TimeoutError(f"the query took longer than {within_s - _GRACE_S:g} s") from error
+            raise _Ended(self._exit_reason()) from error
         finally:
             timer.cancel()
 
@@ -250,7 +250,7 @@ class _Process:
         self._child.kill()
 
     def kill(self) -> None:
-        """End the process and remove what it wrote. May be called twice, by any thread."""
+        """End the process and remove its files. May be called twice, by any thread."""
         with self._killing:
             self._child.kill()
             self._child.wait()
@@ -259,7 +259,7 @@ class _Process:
                 with contextlib.suppress(OSError):
                     self._pipe(pipe).close()
 
-    def _how(self) -> str:
+    def _exit_reason(self) -> str:
         code = self._child.wait()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 

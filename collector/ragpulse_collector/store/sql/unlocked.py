@@ -1,7 +1,7 @@
 """A file system that reads a DuckDB file which another process has open.
 
-DuckDB's own would refuse: the writer holds the file's lock. What is read so is one state of the store only while the
-writer makes no checkpoint, so `Mark` shows whether it made one.
+DuckDB's own refuses, because the writer has locked the file. A query reads one state of the store only if the writer
+makes no checkpoint meanwhile, which `Mark` shows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADERS = 3 * 4096
 
 
 class Mark(NamedTuple):
-    """By what a checkpoint, or a further commit, is known."""
+    """The state of a file and its log: a checkpoint or a commit changes it."""
 
     headers: bytes
     file: tuple[int, int]
@@ -29,12 +29,12 @@ class Mark(NamedTuple):
     """Inode and size of the write-ahead log."""
 
     def same_file(self, other: Mark) -> bool:
-        """Whether no checkpoint lies between the two."""
+        """Whether there was no checkpoint between the two."""
         return (self.headers, self.file) == (other.headers, other.file)
 
 
 def mark(path: Path) -> Mark:
-    """Look at a file; raises OSError."""
+    """Return the mark of a file; raises OSError."""
     with path.open("rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         headers = os.pread(file.fileno(), _HEADERS, 0)
@@ -55,42 +55,42 @@ class Unlocked(LocalFileSystem):  # type: ignore[misc, unused-ignore]
     def _strip_protocol(cls, path: str) -> str:
         return str(path).removeprefix(SCHEME)
 
-    def open(self, path: str, mode: str = "rb", **options: Any) -> _Reading:
+    def open(self, path: str, mode: str = "rb", **options: Any) -> _UnlockedFile:
         """Open a file; raises OSError for anything but reading."""
         del options
         if mode != "rb":
             raise OSError(f"{path} is open for reading only")
-        return _Reading(self._strip_protocol(path))
+        return _UnlockedFile(self._strip_protocol(path))
 
 
-class _Reading(io.RawIOBase):
-    """A file whose position belongs to the thread.
+class _UnlockedFile(io.RawIOBase):
+    """A file with a position for each thread.
 
-    DuckDB seeks and then reads, from several threads and in two calls: with one common position a thread would read
-    what another one sought. Nothing is read ahead, so nothing read is older than the call.
+    DuckDB seeks and reads in two calls, from several threads, which must not move each other's position. Nothing is
+    read ahead, so the data are never older than the call.
     """
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDONLY)
-        self._place = threading.local()
+        self._position = threading.local()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell(), os.SEEK_END: os.fstat(self._file).st_size}[whence]
-        self._place.at = start + offset
+        self._position.offset = start + offset
         return start + offset
 
     def tell(self) -> int:
-        return int(getattr(self._place, "at", 0))
+        return int(getattr(self._position, "offset", 0))
 
     def read(self, size: int = -1) -> bytes:
-        at = self.tell()
-        wanted = size if size >= 0 else max(0, os.fstat(self._file).st_size - at)
-        parts: list[bytes] = []
-        while wanted > 0 and (part := os.pread(self._file, wanted, at)):
-            parts.append(part)
-            at, wanted = at + len(part), wanted - len(part)
-        self._place.at = at
-        return b"".join(parts)
+        position = self.tell()
+        remaining = size if size >= 0 else max(0, os.fstat(self._file).st_size - position)
+        chunks: list[bytes] = []
+        while remaining > 0 and (chunk := os.pread(self._file, remaining, position)):
+            chunks.append(chunk)
+            position, remaining = position + len(chunk), remaining - len(chunk)
+        self._position.offset = position
+        return b"".join(chunks)
 
     def close(self) -> None:
         if not self.closed:

@@ -1,7 +1,7 @@
-"""A condition that a user wrote over the columns of `traces`: checked before anything relies on it.
+"""Checks users' conditions over the columns of `traces`, for rules, filters, replays and pages.
 
-The one check for rules, filters, replays and pages. It runs in an empty database of its own, without files or network.
-Nothing is allowed that could take long or grow: a rule's condition runs in the writer's transaction.
+The check runs in an empty database of its own, without files or network. A rule's condition runs in the writer's
+transaction, so nothing is allowed that takes long or makes large values.
 """
 
 from __future__ import annotations
@@ -14,29 +14,24 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line
+from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Refused
+from ragpulse_collector.store.schema import column_types
 from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
 from ragpulse_collector.store.views import FACT_COLUMNS
 
 WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
-"""What a condition may name."""
+"""The columns that a condition may name."""
 
-_TYPES = {
-    "start_time": "TIMESTAMP", "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "input_tokens": "BIGINT",
-    "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "cost_usd": "DOUBLE", "error": "BOOLEAN",
-    "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
-    "late_spans": "INTEGER", "misdated_spans": "INTEGER", "feedback": "DOUBLE", "tags": "VARCHAR[]",
-    "metadata": "MAP(VARCHAR, VARCHAR)",
-}  # fmt: skip
+_TYPES = column_types("trace_facts") | {"trace_id": "VARCHAR"}
 _CLASSES = frozenset({
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR",
     "TYPE",
 })  # fmt: skip
 _TYPE_PATHS = frozenset((name,) for name in CONDITION_TYPES)
-_LIKES = frozenset({"~~", "!~~", "like_escape", "not_like_escape"})
+_LIKE = frozenset({"~~", "!~~", "like_escape", "not_like_escape"})
 _BACKTRACKING = frozenset({"~~*", "!~~*", "~~~", "ilike_escape", "not_ilike_escape"})
-_MOST_WILDCARDS = 2
+_MAX_WILDCARDS = 2
 _MAX_TEXT = 10_000
 _SELECT = "SELECT 1 FROM traces WHERE "
 _CONFIG: dict[str, Any] = {"threads": 1, "memory_limit": "64MB", "enable_external_access": False}
@@ -48,16 +43,16 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
     """Return the condition in parentheses, safe to put into a query; raises ValueError that says what is wrong.
 
     One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. DuckDB
-    reads `metadata.tenant` as the key of the map; `tag = 'beta'` and `tag IN (...)` ask for one of `tags`. With
-    `scores` it may name those, too, as fields of a column `score`.
+    reads `metadata.tenant` as the key of the map; `tag = 'beta'` and `tag IN (...)` search in `tags`. With `scores` the
+    condition may name those as fields of a column `score`.
     """
     if len(text) > _MAX_TEXT:
         raise ValueError(f"where: longer than {_MAX_TEXT} characters")
     connection = duckdb.connect(config=_CONFIG)
     try:
-        columns = [f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS]
+        columns = [f"{name} {_TYPES[name]}" for name in WHERE_COLUMNS]
         if scores:
-            columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(quoted, scores))})")
+            columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(identifier, scores))})")
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         return _checked(connection, text)
     except duckdb.Error as error:
@@ -68,7 +63,7 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
 
 @lru_cache(maxsize=512)
 def scores_in(text: str) -> tuple[str, ...]:
-    """Return the evaluators whose scores a condition names as `score.NAME`, by name; none for what is no SQL."""
+    """Return the evaluators whose scores a condition names as `score.NAME`, in order; none for invalid SQL."""
     connection = duckdb.connect(config=_CONFIG)
     try:
         tree = parsed(connection, f"SELECT 1 WHERE (\n{text}\n)")
@@ -76,21 +71,22 @@ def scores_in(text: str) -> tuple[str, ...]:
         return ()
     finally:
         connection.close()
-    columns = [[str(part) for part in one.get("column_names") or ()] for one in nodes(tree)]
+    columns = [[str(part) for part in node.get("column_names") or ()] for node in nodes(tree)]
     return tuple(sorted({column[1] for column in columns if len(column) == 2 and column[0].lower() == "score"}))
 
 
-def quoted(name: str) -> str:
+def identifier(name: str) -> str:
     """Return the name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def holds(condition: str) -> str:
-    """Return SQL that is true where the condition is; where it fails on a row (a cast, say) it does not hold."""
+    """Return SQL that is true where the condition is, and false where it fails on a row (by a cast, for example)."""
     return f"coalesce(TRY(CAST({condition} AS BOOLEAN)), false)"
 
 
 def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    _checked_tree(connection, text, f"{_SELECT}{text}")  # without parentheses: `true) OR (true` is no condition
     # The line breaks keep a comment in the user's text from swallowing the closing parenthesis.
     wrapped = f"(\n{text}\n)"
     tree = _checked_tree(connection, text, f"{_SELECT}{wrapped}")
@@ -105,16 +101,16 @@ def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _replace_tags(connection: duckdb.DuckDBPyConnection, tree: Tree) -> bool:
-    """Put a search in `tags` wherever `tag` is compared with constant texts; returns whether there was any."""
-    found = [(node, asked) for node in nodes(tree) if (asked := _tag_search(node))]
-    for node, asked in found:
+    """Replace comparisons of `tag` with constant texts by searches in `tags`; returns whether there were any."""
+    searches = [(node, search) for node in nodes(tree) if (search := _tag_search(node))]
+    for node, search in searches:
         node.clear()
-        node.update(parsed(connection, f"{_SELECT}{asked}")["statements"][0]["node"]["where_clause"])
-    return bool(found)
+        node.update(parsed(connection, f"{_SELECT}{search}")["statements"][0]["node"]["where_clause"])
+    return bool(searches)
 
 
 def _tag_search(node: Tree) -> str | None:
-    """Return the search that stands for `tag = 'a'`, `tag <> 'a'` or `tag IN ('a', 'b')`."""
+    """Return the search that replaces `tag = 'a'`, `tag <> 'a'` or `tag IN ('a', 'b')`."""
     if node.get("type") == "COMPARE_IN":
         tag, *values = node["children"]
     elif node.get("type") in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL"):
@@ -124,7 +120,7 @@ def _tag_search(node: Tree) -> str | None:
     texts = [_text(value) for value in values]
     if [part.lower() for part in tag.get("column_names") or ()][-1:] != ["tag"] or None in texts:
         return None
-    has = " OR ".join("list_contains(tags, '{}')".format(str(text).replace("'", "''")) for text in texts)
+    has = " OR ".join(f"list_contains(tags, {literal(text)})" for text in texts)
     return f"{'NOT ' if node['type'] == 'COMPARE_NOTEQUAL' else ''}coalesce({has}, false)"
 
 
@@ -148,8 +144,8 @@ def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) 
         raise ValueError(f"where {text!r}: {error}") from error
     node = tree["statements"][0]["node"]
     clause = node.get("where_clause")
-    more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
-    if more or any(node.get(key) for key in _OTHER_CLAUSES):
+    is_more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
+    if is_more or any(node.get(key) for key in _OTHER_CLAUSES):
         raise ValueError(f"where {text!r}: one boolean expression over the columns of traces is expected")
     for part in nodes(clause):
         _check_part(text, part)
@@ -178,12 +174,12 @@ def _check_function(text: str, part: Mapping[str, Any]) -> None:
     name = (path_of(part, "function_name") or ("",))[-1]
     if name not in CONDITION_FUNCTIONS:
         raise ValueError(f"where {text!r}: the function {name} is not for conditions")
-    if name in _LIKES | _BACKTRACKING and not _is_quick(name, part):
+    if name in _LIKE | _BACKTRACKING and not _is_quick(name, part):
         raise ValueError(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
 
 
 def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
-    """Whether a pattern is matched in linear time: DuckDB goes back for each further wildcard that stands beside `_`.
+    """Whether a pattern is matched in linear time: DuckDB backtracks for each further wildcard in a pattern with `_`.
 
     Patterns of LIKE without `_` are matched part by part.
     """
@@ -191,19 +187,19 @@ def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
     if pattern is None:
         return False
     parts_only = name in ("~~", "!~~") and "_" not in pattern
-    return parts_only or pattern.count("%") + pattern.count("*") <= _MOST_WILDCARDS
+    return parts_only or pattern.count("%") + pattern.count("*") <= _MAX_WILDCARDS
 
 
 def _constant(like: Mapping[str, Any]) -> str | None:
-    """The pattern of a LIKE where it is a constant text."""
-    given = like.get("arguments") or like.get("children") or []
-    if len(given) < 2:
+    """Return the pattern of a LIKE if it is a constant text."""
+    arguments = like.get("arguments") or like.get("children") or []
+    if len(arguments) < 2:
         return None
-    return _text(given[1].get("expression", given[1]))
+    return _text(arguments[1].get("expression", arguments[1]))
 
 
 def _text(constant: Mapping[str, Any]) -> str | None:
-    """The value of a constant text, None for everything else."""
+    """Return the value of a constant text, None for everything else."""
     if constant.get("class") != "CONSTANT":
         return None
     value = (constant.get("literal") or {}).get("text", (constant.get("value") or {}).get("value"))
