@@ -14,7 +14,7 @@ from ._record.capture import Capture, Declared, declared_usage
 from ._record.recording import Plan, plan_for, snapshot_text
 from ._record.scope import current, enter, leave, scope_attributes
 from ._record.tracer import RECORDING_KEY
-from ._wrappers import wrapper_of
+from ._wrappers import is_generator, wrapper_of
 
 
 class CurrentSpan:
@@ -106,14 +106,14 @@ class Decorator:
         try:
             name = self._name or getattr(function, "__qualname__", None) or type(function).__qualname__
             capture = Capture(function, self._kind, self._declared)
-            return cast(Callable[P, R], wrapper_of(function, self._plan(name), capture))
+            return cast(Callable[P, R], wrapper_of(function, self._plan(name, streams=is_generator(function)), capture))
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain(f"decorating {function!r}", error)
             return function
 
-    def _plan(self, name: str) -> Plan:
+    def _plan(self, name: str, *, streams: bool = False) -> Plan:
         withholds = not (self._declared.capture_inputs and self._declared.capture_outputs)
-        return plan_for(self._kind, name, withholds=withholds, **self._options)
+        return plan_for(self._kind, name, withholds=withholds, streams=streams, **self._options)
 
     def __enter__(self) -> CurrentSpan:
         plan = self._plan(self._name or self._kind)

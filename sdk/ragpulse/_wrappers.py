@@ -15,6 +15,11 @@ from ._streams import adrive, drive, is_stream, observed
 Function = Callable[..., Any]
 
 
+def is_generator(function: Function) -> bool:
+    """Whether each call of the function is a stream."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
 def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
     """What stands for the function: of the same kind (plain, async, generator), with its signature."""
     if inspect.isasyncgenfunction(function):

@@ -19,7 +19,7 @@ from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, keep, parsed
 
 from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
-from .recording import Plan, Recording
+from .recording import Plan
 from .scope import current, enter, leave
 
 _MAX_KEPT = 1024 * 1024
@@ -27,12 +27,14 @@ _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "Greenle
 """By name: asyncio, trio and gevent are not imported for it."""
 
 
-class Unrecorded(Recording):
+class Unrecorded:
     """Stands for the recording of a call whose span could not be started."""
 
-    __slots__ = ()
     records = False
-    start_ns = 0
+    calls = None
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
 
     def get_span_context(self) -> SpanContext:
         """No identity."""
@@ -43,9 +45,6 @@ class Unrecorded(Recording):
 
     def end(self) -> None:
         """Does nothing."""
-
-
-_NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
 
 
 class Starter(Protocol):
@@ -128,7 +127,7 @@ class Call:
         self._timed = self._lines = False
         self._so_far: SoFar | None = SoFar()
         self._unread: Any = None
-        if self.recording.records:
+        if self.recording.records and names.REQUEST_STREAM not in self.recording.plan.constants:
             self.recording.put(names.REQUEST_STREAM, True)
         return self._text
 
@@ -292,7 +291,7 @@ def begin(
                 call.keep_candidates(capture.candidates(args, kwargs))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
-    return call or Call(Unrecorded(_NO_PLAN), capture, context)
+    return call or Call(Unrecorded(plan), capture, context)
 
 
 class State:

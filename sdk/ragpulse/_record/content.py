@@ -19,7 +19,7 @@ from .recording import Plan, Recording, error_status, exception_attributes
 from .redaction import Redaction, is_secret_name, marks
 from .scope import Scope
 
-_IDENTITIES = frozenset(
+IDENTITIES = frozenset(
     {
         names.REQUEST_MODEL, names.RESPONSE_MODEL, names.RESPONSE_ID, names.PROVIDER_NAME, names.ERROR_TYPE,
         names.SESSION_ID, names.USER_ID, names.CONVERSATION_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT,
@@ -43,9 +43,14 @@ _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
 
+def is_content(key: str) -> bool:
+    """Whether an attribute of this name holds text that may be withheld."""
+    return key.startswith(_CONTENT)
+
+
 def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that hold figures and identities only."""
-    kept = {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
+    kept = {key: value for key, value in attributes.items() if not is_content(key)}
     if names.EXCEPTION_STACKTRACE in kept:
         kept[names.EXCEPTION_STACKTRACE] = "\n".join(_FRAME.findall(str(kept[names.EXCEPTION_STACKTRACE])))
     return kept
@@ -208,7 +213,7 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
         out[names.CONTENT_CAPTURED] = False
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
-        out[key] = value if key in _IDENTITIES else rendering.fact(key, value)
+        out[key] = value if key in IDENTITIES else rendering.fact(key, value)
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted
     if rendering.truncated:
@@ -219,15 +224,6 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
 def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) -> dict[str, Any]:
     """Everything that is sent of a recording: its constants, its scope and its content."""
     return {**recording.plan.constants, **scope.shown(policy.redact).attributes, **render(recording, policy)}
-
-
-def figures(facts: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
-    """Token counts, times and identities among recorded facts: what may be sent where content may not."""
-    return {
-        key: policy.redact(value, []) if type(value) is str and key not in _IDENTITIES else value
-        for key, value in facts.items()
-        if type(value) is not str or not key.startswith(_CONTENT)
-    }
 
 
 def encode_attributes(recording: Recording, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:

@@ -76,6 +76,7 @@ def plan_for(
     data_source: str | None,
     scope: dict[str, Any],
     withholds: bool = False,
+    streams: bool = False,
 ) -> Plan:
     """The plan of a decorated function of `kind`."""
     constants: dict[str, Any] = {
@@ -92,6 +93,8 @@ def plan_for(
         constants[names.PROVIDER_NAME] = provider
     if data_source:
         constants[names.DATA_SOURCE_ID] = data_source
+    if streams:
+        constants[names.REQUEST_STREAM] = True
     return Plan(
         name=name,
         kind=kind,
@@ -180,20 +183,16 @@ class Recording:
 
     __slots__ = ("calls", "documents", "facts", "plan", "query", "response", "texts")
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.query: str | None = None
-        self.response: str | None = None
-        self.documents: tuple[Document, ...] | None = None
-        self.facts: dict[str, Any] | None = None
-        self.texts: dict[str, str] | None = None
-        self.calls: dict[int, tuple[int, Mapping[str, Any]]] | None = None
-        """Spans of other instrumentations below this model call: id → parent's id, attributes."""
-
-    @property
-    def records(self) -> bool:
-        """Whether anything that is put here will be sent."""
-        raise TypeError("a recording is carried by a span")
+    plan: Plan
+    query: str | None
+    response: str | None
+    documents: tuple[Document, ...] | None
+    facts: dict[str, Any] | None
+    texts: dict[str, str] | None
+    calls: dict[int, tuple[int, Mapping[str, Any]]] | None
+    """Spans of other instrumentations below this model call: id → parent's id, attributes."""
+    records: bool
+    """Whether the span is sampled and open, so that what is put here will be sent."""
 
     def put(self, key: str, value: Any) -> None:
         """Records a figure or an identity."""
@@ -250,16 +249,11 @@ class Recording:
 
     def size(self) -> int:
         """A cheap estimate, from above, of the bytes this recording holds."""
-        total = 600
-        if self.query is not None:
-            total += len(self.query)
-        if self.response is not None:
-            total += len(self.response)
-        if self.documents is not None:
-            for _, _, text, metadata in self.documents:
-                total += 200 + len(text or "") + len(metadata or "")
-        if self.facts is not None:
-            total += sum([len(value) if isinstance(value, str) else 32 for value in self.facts.values()])
-        if self.texts is not None:
-            total += sum(map(len, self.texts.values()))
+        total = 600 + len(self.query or "") + len(self.response or "")
+        for _, _, text, metadata in self.documents or ():
+            total += 200 + len(text or "") + len(metadata or "")
+        for value in self.facts.values() if self.facts else ():
+            total += len(value) if isinstance(value, str) else 32
+        for text in self.texts.values() if self.texts else ():
+            total += len(text)
         return total

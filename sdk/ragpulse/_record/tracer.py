@@ -136,8 +136,7 @@ class Tracer:
             scope: Any = context.get(SCOPE_KEY, EMPTY)
             if plan.scope:
                 scope = scope.joined(plan.scope)
-            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
-            span.sampled = parent.sampled
+            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, parent.sampled)
             span.trace_state = parent.trace_state
             if parent.start_ns < self._born_ns:  # the parent stays in the process that this one was forked from
                 span.parent_is_remote = True
@@ -157,8 +156,8 @@ class Tracer:
             span = self._begun_trace(plan, scope)
             span.add_link(foreign)
             return span
-        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, self.clock())
-        span.sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, sampled)
         span.parent_is_remote = foreign.is_remote
         if self._sampler.follow_parent:
             span.trace_state = foreign.trace_state.to_header()
@@ -169,8 +168,8 @@ class Tracer:
 
     def _begun_trace(self, plan: Plan, scope: Any) -> Span:
         trace_number = self.ids.trace_id()
-        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, self.clock())
-        span.sampled = self._sampler.samples(trace_number, None)
+        sampled = self._sampler.samples(trace_number, None)
+        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, sampled)
         span.trace_state = self._sampler.state
         return span
 
