@@ -19,7 +19,7 @@ class Limiter:
         self._quiet = quiet_seconds
         self._seen: dict[str, tuple[float, int]] = {}
 
-    def warn(self, kind: str, message: str, *, exc_info: bool = False) -> None:
+    def warn(self, kind: str, message: str, *, exc_info: BaseException | None = None) -> None:
         """Logs a warning, unless one of the same kind was logged within the last minute."""
         now = time.monotonic()
         last, held = self._seen.get(kind, (None, 0))
@@ -46,7 +46,7 @@ class Guard:
         """Logs `error`, which happened while `doing`; raises it again in strict mode."""
         if self.is_strict():
             raise error
-        self.limiter.warn(doing, f"{doing} failed; your function is not affected", exc_info=True)
+        self.limiter.warn(doing, f"{doing} failed; your function is not affected", exc_info=error)
 
 
 GUARD = Guard()

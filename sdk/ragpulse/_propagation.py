@@ -101,7 +101,8 @@ class Attributes:
         Session, user, prompt and variant also travel, as W3C baggage, in the headers that `inject` writes and to the
         hosts in `configure(propagate_to=)`; tags and metadata stay in this process.
         """
-        found = scope_attributes(
+        return _scoped(
+            metadata,
             session_id=session_id,
             user_id=user_id,
             tags=tags,
@@ -109,7 +110,6 @@ class Attributes:
             prompt_version=prompt_version,
             variant=variant,
         )
-        return _scoped(found, metadata)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(names, name)
@@ -119,11 +119,12 @@ attributes = Attributes()
 
 
 @contextmanager
-def _scoped(found: dict[str, Any], metadata: Mapping[str, Any] | None) -> Iterator[None]:
+def _scoped(metadata: Mapping[str, Any] | None, **given: Any) -> Iterator[None]:
     token = None
     try:
         context = current()
-        token = enter(with_scope(context, scope_in(context).with_attributes(found, metadata)))
+        scope = scope_in(context).with_attributes(scope_attributes(**given), metadata)
+        token = enter(with_scope(context, scope))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("attributes", error)
     try:

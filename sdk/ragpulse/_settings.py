@@ -79,6 +79,11 @@ def read_settings(
     env: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
+    for name, value in {"capture_content": capture_content, "enabled": enabled}.items():
+        if value not in (True, False, None):  # "no" would mean yes
+            raise ValueError(f"{name}= is True, False or None, and not {value!r}")
+    if not isinstance(max_text_bytes, int):
+        raise ValueError(f"max_text_bytes= is a number, and not {max_text_bytes!r}")
     destination = _destination(endpoint, headers, api_key, env)
     capture, reason = _captures(capture_content, destination, env)
     return Settings(
@@ -120,6 +125,9 @@ def _destination(
         )
         sent = {**_pairs(env.get(f"{otel}HEADERS")), **_pairs(env.get(f"{otel}TRACES_HEADERS")), **sent}
         chosen_by = "OTEL_*"
+    for url in urls:
+        if not url.lower().startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is not an address that begins with http:// or https://")
     if key:
         sent["Authorization"] = f"Bearer {key}"
     return Destination(

@@ -9,7 +9,8 @@ and the returned value pass through as `yield from` would pass them.
 import functools
 import inspect
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from types import CoroutineType
 from typing import Any
 
 from ._reading.values import read
@@ -26,7 +27,12 @@ def is_stream(result: Any) -> bool:
         return False
     if hasattr(cls, "__next__") or hasattr(cls, "__anext__"):
         return not isinstance(result, io.IOBase)
-    return is_manager(cls)
+    return cls is CoroutineType or _is_streaming_response(result) or is_manager(cls)
+
+
+def _is_streaming_response(result: Any) -> bool:
+    """Whether it is a response of Starlette, FastAPI or sse-starlette, whose body is still to be made."""
+    return "body_iterator" in getattr(result, "__dict__", ())
 
 
 def is_manager(cls: type) -> bool:
@@ -286,8 +292,29 @@ class _Manager(_Proxy):
             self._ragpulse_call.failed(error)
 
 
+async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that runs under the call's span."""
+    token = enter(call.context)
+    try:
+        result = await source
+    except BaseException as error:
+        call.release(token, error)
+        call.failed(error)
+        raise
+    leave(token)
+    if is_stream(result):
+        return observed(call, result)
+    call.finished(result)
+    return result
+
+
 def observed(call: Call, source: Any) -> Any:
-    """The iterator that a plain function returned, with the call's span ending when it is read or closed."""
+    """The stream or coroutine that a plain function returned, with the call's span ending when it is read or closed."""
+    if isinstance(source, CoroutineType):
+        return awaited(call, source)
+    if _is_streaming_response(source):
+        source.body_iterator = observed(call, source.body_iterator)
+        return source
     if is_manager(type(source)):
         return _Manager(call, source)
     if not hasattr(type(source), "__anext__"):

@@ -247,7 +247,7 @@ def encode_requests(
         try:
             origin, data = encode(record)
         except Exception as error:  # noqa: BLE001 - one bad record must not spoil its batch
-            GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=True)
+            GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=error)
             continue
         groups.setdefault(origin, []).append(data)
     requests: dict[str, tuple[list[bytes], int]] = {}

@@ -66,11 +66,21 @@ NOTHING = Document(None, None, None, None)
 
 def documents_in(value: Any) -> tuple[Document, ...] | None:
     """The contexts in a retriever's result, in rank order; None when no documents are found in it."""
+    if type(value) is tuple:
+        value = _beside_others(value)
     if not isinstance(value, (list, tuple)):
         return _documents_within(opened(value))
     found = tuple([document(item) for item in _of_each_query(value)])
     unknown = found and found[0] == NOTHING and all([item == NOTHING for item in found])
     return None if unknown else found
+
+
+def _beside_others(value: tuple[Any, ...]) -> Sequence[Any]:
+    """The list of documents in `(documents, total)`, `(text, documents)` or `(documents, scores)`."""
+    lists = [part for part in value if isinstance(part, list)]
+    if len(lists) == 2 and len(lists[0]) == len(lists[1]) and None not in map(_number, lists[1]):
+        return list(zip(*lists, strict=True))
+    return lists[0] if len(lists) == 1 else value
 
 
 def _of_each_query(value: Sequence[Any]) -> Sequence[Any]:

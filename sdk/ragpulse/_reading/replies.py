@@ -78,12 +78,15 @@ def _grow(known: dict[Any, dict[str, Any]], at: Any, identity: Any, name: Any, a
     call["arguments"] += arguments or ""
 
 
-_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
+_TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output", "result", "text", "completion")
+"""An answer stands before a message: beside it, that is often the question or a status."""
 _LIST_KEYS = ("replies", "answers", "messages")
 """Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
-_UNSEEN_DELTAS = ("reasoning", "thinking", "refusal", "tool", "argument", "audio", "input")
+_UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
 """In the type of an event whose `delta` is no text that the user sees."""
 _SAID_BY_MODEL = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+_LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
+"""Before each item of a stream with several modes; only an item of `messages` is a piece of the answer."""
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 
 
@@ -149,6 +152,8 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},  # Weaviate
     "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
     "PlainTextResponse": lambda result: result.body.decode(),
+    "HTMLResponse": lambda result: result.body.decode(),
+    "bytes": bytes.decode,
     "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
 }
 """Name of a class (or of one that it inherits from) → the mapping that its result is read from; None: it has none."""
@@ -164,8 +169,8 @@ def opened(result: Any) -> Any:
     """The mapping that a library's result is read from; the result itself where it is not in the table."""
     if type(result) is dict:
         return _component(result)
-    if type(result) is tuple:
-        return _answer_first(result)
+    if isinstance(result, tuple):
+        return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
     for cls in type(result).__mro__[:-1]:
         opener = OPENERS.get(cls.__name__)
         if opener is not None:
@@ -204,11 +209,16 @@ def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _answer_first(result: tuple[Any, ...]) -> Any:
-    """`(answer, sources)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
-    if len(result) < 2 or all(isinstance(part, str) for part in result):
+    """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
+    if len(result) == 2 and isinstance(result[0], str) and result[0] in _LANGGRAPH_MODES:
+        return opened(result[1]) if result[0] == "messages" else ""
+    if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
         return list(result)
-    parts: dict[str, Any] = {"response": result[0]}
-    for part in result[1:]:
+    answer = result[0]
+    if isinstance(answer, (int, float)):
+        answer = next((part for part in result if isinstance(part, str)), answer)
+    parts: dict[str, Any] = {"response": answer}
+    for part in [part for part in result if part is not answer]:
         parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
     return parts
 
@@ -233,7 +243,9 @@ def _listed_text(items: Sequence[Any]) -> str | None:
     if items and all([isinstance(item, str) for item in items]):
         return "\n".join(items)
     last = last_said(items)
-    return None if last is None else reply_text_of(last)
+    if last is None:
+        return _content(items) if any([read(item, "type") == "text" for item in items]) else None
+    return reply_text_of(last)
 
 
 def last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
@@ -270,6 +282,8 @@ def reply_text_of(fields: Mapping[str, Any]) -> str | None:
 def _keyed_text(fields: Mapping[str, Any]) -> str | None:
     for key in _TEXT_KEYS:
         found = fields.get(key)
+        if isinstance(found, list) and key != "content" and all([isinstance(line, str) for line in found]):
+            return "\n".join(found)
         if found is not None and (text := _content(found)) is not None:
             return text
     for key in _LIST_KEYS:
@@ -292,7 +306,8 @@ def _choice_text(choices: list[Any]) -> str | None:
     first = fields_of(choices[0])
     part = first.get("delta") or first.get("message")
     if part is not None:
-        return _content(fields_of(part).get("content")) or ""
+        inside = fields_of(part)
+        return _content(inside.get("content")) or _content(inside.get("refusal")) or ""
     text = first.get("text")
     return text if isinstance(text, str) else None
 
@@ -303,7 +318,7 @@ def _delta_text(fields: Mapping[str, Any]) -> str:
     if isinstance(delta, str):
         kind = str(fields.get("type"))
         if kind.startswith("response."):
-            return delta if "output_text" in kind else ""
+            return delta if "output_text" in kind or "refusal" in kind else ""
         return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
     text = fields_of(delta).get("text")
     return text if isinstance(text, str) else ""
@@ -319,7 +334,7 @@ def _content(found: Any) -> str | None:
     if isinstance(found, (int, float)):
         return None
     inside = fields_of(opened(found))
-    for key in ("text", "content", "parts", "message", "response"):
+    for key in ("answer", "text", "refusal", "content", "parts", "message", "response"):
         if inside.get(key) is not None and (text := _content(inside[key])) is not None:
             return text
     return None

@@ -158,7 +158,7 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
             elif names.RESPONSE_ID in found or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):
                 facts.pop(names.RESPONSE_ID, None)  # LangChain's id of its run: the same call has another in its client
             facts.update({key: value for key, value in found.items() if key not in facts})
-    if "eval_count" in fields and names.OUTPUT_TOKENS not in facts:
+    if names.OUTPUT_TOKENS not in facts and not _FIGURES.keys().isdisjoint(fields):
         facts.update(usage_facts(fields))
 
 
@@ -218,7 +218,7 @@ def usage_facts(found: Any) -> Facts:
         return {**facts, names.USAGE_ESTIMATED: True} if found.estimated else facts
     fields = fields_of(found)
     if "tokens" in fields:  # Cohere
-        fields = fields_of(fields["tokens"])
+        fields = fields_of(fields["tokens"]) or fields
     facts = {}
     for name, value in fields.items():
         if name in _FIGURES:

@@ -36,21 +36,22 @@ _KEYS = re.compile(
     | (?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}""",
     re.VERBOSE | re.ASCII,
 )
+_KEY_KINDS = ("api", "account", "access", "private", "secret", "signing", "encryption", "subscription")
 _WORDS = (
     "password", "passwd", "passphrase", "pwd", "authorization", "cookie", "cookies", "secret", "token", "credential",
-    "credentials", "apikey", "api_key", "api-key", "accountkey", "account_key", "account-key", "accesskey",
-    "access_key", "access-key", "privatekey", "private_key", "private-key", "secretkey", "secret_key", "secret-key",
-    "connectionstring", "connection_string", "connection-string",
+    "credentials", "connectionstring", "connection_string", "connection-string",
+    *[f"{kind}{joint}key" for kind in _KEY_KINDS for joint in ("", "_", "-", " ")],
 )  # fmt: skip
 _NAMES = "|".join(map(re.escape, _WORDS))
 _SECRET_NAME = re.compile(rf"(?:{_NAMES})\Z", re.IGNORECASE)
 """The end of a name whose value is a secret: `db_password`, `X-Api-Key`, `accessToken`; not `max_tokens`."""
 _MEMBER = re.compile(rf'(?:{_NAMES})"\s*:', re.IGNORECASE)
+_SCHEMES = "Basic|Bearer|Digest|Token|Api-?Key|OAuth|Negotiate|SSWS"
 _NAMED_VALUE = re.compile(
     rf"""(?P<name>{_NAMES})(?P<close>\\{{0,3}}["'])?\s?(?P<sign>[:=])\s{{0,3}}
     (?: (?P<quote>\\*["'])(?P<quoted>(?:(?!(?P=quote))(?:[^\\]|\\[\s\S]?))+)
       | (?<=cookie:\ )(?P<header>[^\s=]+=[^\r\n"']++)
-      | (?P<bare>(?:(?:Basic|Bearer|Digest|Token)\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
+      | (?P<bare>(?:(?:{_SCHEMES})\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 """A name of a secret and its value, as in JSON (also within JSON), Python, a header, a URL or a connection string."""
@@ -189,7 +190,7 @@ def _is_secret(found: re.Match[str], value: str) -> bool:
         return len(value) >= 3
     if found["close"]:
         return True
-    sentence = found["name"].lower().startswith(_PROSE)
+    sentence = found["name"].lower().startswith(_PROSE) or " " in found["name"]
     return len(value) >= 6 and (not sentence or any(map(str.isdigit, value)))
 
 
