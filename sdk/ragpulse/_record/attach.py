@@ -24,7 +24,7 @@ from ragpulse._export.exporter import Exporter
 from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
 from .recording import CLIENT, INTERNAL, Plan, Recording, error_name
 from .scope import SCOPE_KEY, Scope, current, scope_of
-from .tracer import RECORDING_KEY, Sampler, inside
+from .tracer import RECORDING_KEY, Sampler, context_within
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _KINDS = {INTERNAL: SpanKind.INTERNAL, CLIENT: SpanKind.CLIENT}
@@ -53,8 +53,8 @@ class _Queued:
 
     def encode(self, policy: ContentPolicy) -> bytes:
         """The span as an OTLP protobuf message, under our own content policy."""
-        own = cleaned(self.span.attributes or {}, policy)
-        return b"".join([*self._head(), *self._attributes(own, policy), *self._rest(policy)])
+        attributes = cleaned(self.span.attributes or {}, policy)
+        return b"".join([*self._head(), *self._attributes(attributes, policy), *self._tail(policy)])
 
     def _head(self) -> list[bytes]:
         span, identity, parent = self.span, self.span.get_span_context(), self.span.parent
@@ -66,9 +66,9 @@ class _Queued:
             encoder.flags(bool(parent and parent.is_remote)),
         ]
 
-    def _attributes(self, own: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
+    def _attributes(self, attributes: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
         dropped = encoder.varint(self.span.dropped_attributes)
-        return [*encoder.key_value_parts(encoder.SPAN_ATTRIBUTES, own.items()), b"\x50", dropped]
+        return [*encoder.key_value_parts(encoder.SPAN_ATTRIBUTES, attributes.items()), b"\x50", dropped]
 
     def _events(self) -> list[tuple[int, str, Mapping[str, Any]]]:
         return [(event.timestamp, event.name, event.attributes or {}) for event in self.span.events]
@@ -77,7 +77,7 @@ class _Queued:
         description: str | None = self.span.status.description
         return description
 
-    def _rest(self, policy: ContentPolicy) -> list[bytes]:
+    def _tail(self, policy: ContentPolicy) -> list[bytes]:
         """Events, links and status."""
         events = [encoder.event(time_ns, name, cleaned(values, policy)) for time_ns, name, values in self._events()]
         links = [
@@ -150,8 +150,8 @@ class AttachedSpan(Recording, _Queued):
         """Estimates the bytes it holds in memory."""
         return 2000 + super().size()
 
-    def _attributes(self, own: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
-        return encode_attributes(self, self.scope, policy, own)
+    def _attributes(self, attributes: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
+        return encode_attributes(self, self.scope, policy, attributes)
 
     def _events(self) -> list[tuple[int, str, Mapping[str, Any]]]:
         """The span's events; our record of its exception replaces the reduced one that the span carries."""
@@ -183,7 +183,7 @@ class AttachTracer:
         recording = AttachedSpan(plan, scope, span, self._forwarder)
         if scope.metadata:
             recording.put_text(names.METADATA, scope.metadata_json())
-        return recording, inside(context, span, recording, scope)
+        return recording, context_within(context, span, recording, scope)
 
 
 def _is_ours(span: Any) -> bool:
@@ -200,22 +200,22 @@ class Forwarder(SpanProcessor):
         self.active = True
         self.policy = policy
         self._content_on_spans = content_on_spans and policy.capture
-        self._born_ns = 0
+        self._forked_ns = 0
         self._exporter = exporter
         self._resource = resource
         self._resources: dict[int, tuple[Any, bytes]] = {}
         self._ended: dict[int, AttachedSpan] = {}
-        """Recordings of ours between `complete` and the `on_end` that it leads to."""
-        self._above: dict[int, Recording] = {}
+        """Our recordings between `complete` and `on_end`, which the end of the span calls."""
+        self._recordings_above: dict[int, Recording] = {}
         """Open span of another instrumentation → the innermost recorded call above it."""
-        self._begun: set[int] = set()
+        self._open_roots: set[int] = set()
         """The traces that began in this process and are open, where its sampler chooses a share of them."""
         self._state = ""
 
-    def sampled_by(self, sampler: Any) -> None:
+    def read_sampler(self, sampler: Any) -> None:
         """Notes the share of traces that the provider's sampler chooses, which it does not write into trace states."""
-        found = _SHARE.search(sampler.get_description()) if sampler is not None else None
-        self._state = "" if found is None else Sampler(float(found[1])).state
+        match = _SHARE.search(sampler.get_description()) if sampler is not None else None
+        self._state = "" if match is None else Sampler(float(match[1])).state
 
     def complete(self, recording: AttachedSpan) -> None:
         """Puts figures (and content, where asked for) on the span, and keeps the recording for our copy of it."""
@@ -238,36 +238,36 @@ class Forwarder(SpanProcessor):
     def origin(self, span: Any) -> Origin:
         """The path, encoded resource (with the service that `configure` was given) and scope of a span."""
         resource, scope = span.resource, span.instrumentation_scope
-        known = self._resources.get(id(resource))
-        if known is None:
-            known = resource, encoder.resource({**resource.attributes, **self._resource})
-            self._resources[id(resource)] = known
-        return "traces", known[1], encoder.scope(scope.name, scope.version) if scope else encoder.scope("", None)
+        entry = self._resources.get(id(resource))
+        if entry is None:
+            entry = resource, encoder.resource({**resource.attributes, **self._resource})
+            self._resources[id(resource)] = entry
+        return "traces", entry[1], encoder.scope(scope.name, scope.version) if scope else encoder.scope("", None)
 
     # --- opentelemetry.sdk.trace.SpanProcessor ------------------------------------------------------------------
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
         """Remembers a span that begins below one of ours, and a trace that begins."""
         if self._state and span.parent is None:
-            if len(self._begun) >= _MAX_OPEN:
-                self._begun.clear()
-            self._begun.add(span.get_span_context().trace_id)
+            if len(self._open_roots) >= _MAX_OPEN:
+                self._open_roots.clear()
+            self._open_roots.add(span.get_span_context().trace_id)
         recording: Any = (current() if parent_context is None else parent_context).get(RECORDING_KEY)
         if recording is not None and self.active and not _is_ours(span):
-            if len(self._above) >= _MAX_OPEN:
-                self._above.clear()
-            self._above[span.get_span_context().span_id] = recording
+            if len(self._recordings_above) >= _MAX_OPEN:
+                self._recordings_above.clear()
+            self._recordings_above[span.get_span_context().span_id] = recording
 
     def on_end(self, span: Any) -> None:
         """Queues the span if it is ours, below one of ours, or a GenAI span of another instrumentation."""
         identity = span.get_span_context()
         recording = self._ended.pop(identity.span_id, None)
-        above = None if recording is not None else self._above.pop(identity.span_id, None)
+        above = None if recording is not None else self._recordings_above.pop(identity.span_id, None)
         if above is not None and span.attributes:
             above.put_call(identity.span_id, span.parent.span_id if span.parent else 0, span.attributes)
-        state = self._state if self._begun and identity.trace_id in self._begun else ""
+        state = self._state if self._open_roots and identity.trace_id in self._open_roots else ""
         if state and span.parent is None:
-            self._begun.discard(identity.trace_id)
-        if not self.active or not identity.trace_flags & 1 or (span.start_time or 0) < self._born_ns:
+            self._open_roots.discard(identity.trace_id)
+        if not self.active or not identity.trace_flags & 1 or (span.start_time or 0) < self._forked_ns:
             return
         if recording is not None:
             recording.span, recording.state = span, state
@@ -278,9 +278,9 @@ class Forwarder(SpanProcessor):
     def forked(self) -> None:
         """In a forked child: the parent sends the spans that were open."""
         self._ended.clear()
-        self._above.clear()
-        self._begun.clear()
-        self._born_ns = time.time_ns()
+        self._recordings_above.clear()
+        self._open_roots.clear()
+        self._forked_ns = time.time_ns()
 
     def shutdown(self) -> None:
         """Sends what is finished; the provider shuts down."""

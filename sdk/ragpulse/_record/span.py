@@ -106,8 +106,8 @@ class Span(Recording, trace.Span):
             encoder.span_times(self.start_ns, self.end_ns),
             encoder.flags(self.parent_is_remote),
         )
-        for at, name, attributes in self._events or ():
-            parts.append(encoder.event(at, name, cleaned(attributes, policy)))
+        for time_ns, name, attributes in self._events or ():
+            parts.append(encoder.event(time_ns, name, cleaned(attributes, policy)))
         for link in self._links or ():
             target = link.context
             parts.append(encoder.link(target.trace_id, target.span_id, target.is_remote, link.attributes or {}))
@@ -247,8 +247,10 @@ class Span(Recording, trace.Span):
         """The events as the SDK's own objects, under the content policy."""
         from opentelemetry.sdk.trace import Event
 
-        found = self._events or ()
-        return tuple([Event(name, cleaned(attributes, self.tracer.policy), at) for at, name, attributes in found])
+        events = self._events or ()
+        return tuple(
+            [Event(name, cleaned(attributes, self.tracer.policy), time_ns) for time_ns, name, attributes in events]
+        )
 
     @property
     def links(self) -> Sequence[Link]:
