@@ -82,6 +82,7 @@ def compare(ours: Any, deliver: Callable[[], object], url: str, traces: int, rou
                 if ONLY_IN.get(who, mode) == mode:
                     costs[who] = measure(application, mode, traces)
                     deliver()
+                    provider.force_flush()
             taken[mode].append({who: cost - costs["bare"] for who, cost in costs.items()})
     provider.shutdown()
     warm = {mode: found[1:] for mode, found in taken.items()}

@@ -48,7 +48,7 @@ class Runtime:
         self.settings = settings
         self.connect: Callable[[], HttpTransport] = partial(HttpTransport, settings.destination)
         self.mode = "not started"
-        self._given = tracer_provider
+        self._application_provider = tracer_provider
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
         self._resource = self._identified()
@@ -92,7 +92,7 @@ class Runtime:
         return self.own.start(plan, context) if starter is None else starter.start(plan, context)
 
     def _choose(self) -> Any:
-        provider: Any = self._given or (None if self.settings.isolated else trace.get_tracer_provider())
+        provider: Any = self._application_provider or (None if self.settings.isolated else trace.get_tracer_provider())
         if isinstance(provider, Provider) or not hasattr(provider, "add_span_processor"):
             self.mode = "own provider"
             return self.own
@@ -107,7 +107,7 @@ class Runtime:
             content_on_spans=self.settings.content_on_foreign_spans,
             resource=service,
         )
-        self._forwarder.sampled_by(getattr(provider, "sampler", None))
+        self._forwarder.read_sampler(getattr(provider, "sampler", None))
         provider.add_span_processor(self._forwarder)
         return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder)
 
@@ -115,9 +115,9 @@ class Runtime:
         """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
         PROCESS.lifecycle.watch_workers()
         if not PROCESS.lifecycle.watch_sigterm():
-            self.exporter.be_wary()
-        if PROCESS.lifecycle.ends_unannounced():
-            self.exporter.hurry()
+            self.exporter.send_often()
+        if PROCESS.lifecycle.ends_without_notice():
+            self.exporter.wait_for_roots()
 
     def terminate(self, timeout: float = 0.0) -> None:
         """Delivers what is finished, within `timeout` or meanwhile, and from here on each span as it ends."""

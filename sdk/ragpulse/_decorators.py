@@ -10,11 +10,11 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
-from ._record.capture import Capture, Declared, declared_usage
+from ._record.capture import Capture, CaptureOptions, declared_usage
 from ._record.recording import Plan, plan_for, snapshot_text
 from ._record.scope import current, enter, leave, scope_attributes
 from ._record.tracer import RECORDING_KEY
-from ._wrappers import wrapper_of
+from ._wrappers import is_generator, wrapper_of
 
 
 class CurrentSpan:
@@ -88,7 +88,7 @@ R = TypeVar("R")
 class Decorator:
     """A kind of span with its options: apply it to a function, or open it with `with`."""
 
-    def __init__(self, kind: str, name: str | None, options: Mapping[str, Any], declared: Declared) -> None:
+    def __init__(self, kind: str, name: str | None, options: Mapping[str, Any], declared: CaptureOptions) -> None:
         self._kind = kind
         self._name = name
         self._options = options
@@ -100,20 +100,20 @@ class Decorator:
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """The function, recorded; it behaves as before."""
-        _refused(self, function)
+        _check_function(self, function)
         if isinstance(function, (classmethod, staticmethod)):
             return type(function)(self(function.__func__))
         try:
             name = self._name or getattr(function, "__qualname__", None) or type(function).__qualname__
             capture = Capture(function, self._kind, self._declared)
-            return cast(Callable[P, R], wrapper_of(function, self._plan(name), capture))
+            return cast(Callable[P, R], wrapper_of(function, self._plan(name, streams=is_generator(function)), capture))
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain(f"decorating {function!r}", error)
             return function
 
-    def _plan(self, name: str) -> Plan:
+    def _plan(self, name: str, *, streams: bool = False) -> Plan:
         withholds = not (self._declared.capture_inputs and self._declared.capture_outputs)
-        return plan_for(self._kind, name, withholds=withholds, **self._options)
+        return plan_for(self._kind, name, withholds=withholds, streams=streams, **self._options)
 
     def __enter__(self) -> CurrentSpan:
         plan = self._plan(self._name or self._kind)
@@ -145,7 +145,7 @@ class Decorator:
         self.__exit__(kind, error, trace)
 
 
-_NOTHING = Capture(lambda: None, "", Declared(capture_inputs=False, capture_outputs=False))
+_NOTHING = Capture(lambda: None, "", CaptureOptions(capture_inputs=False, capture_outputs=False))
 
 
 class Options(TypedDict, total=False):
@@ -229,7 +229,7 @@ class Kind:
 
     def __call__(self, function: Any = None, /, name: str | None = None, **options: Unpack[Options]) -> Any:
         """The decorated function, or a decorator with these options."""
-        _known(self, options)
+        _check_options(self, options)
         named = function if isinstance(function, str) else name
         decorator = self._decorator(named, **options)
         if function is None or isinstance(function, str):
@@ -250,7 +250,7 @@ class Kind:
     ) -> Decorator:
         scope = scope_attributes(prompt_name=prompt_name, prompt_version=prompt_version)
         constant = {"model": model, "provider": provider, "data_source": data_source, "scope": scope}
-        return Decorator(kind or self._kind, name, constant, Declared(**declared))
+        return Decorator(kind or self._kind, name, constant, CaptureOptions(**declared))
 
 
 rag: Final = Kind("rag", "The root of one answer: the query goes in, the response comes out.")
@@ -263,15 +263,15 @@ agent: Final = Kind("agent", "A run of an agent.")
 span: Final = Kind("chain", "Any other step; `kind=` names it.", name="span")
 
 
-def _known(kind: Kind, options: Mapping[str, Any]) -> None:
+def _check_options(kind: Kind, options: Mapping[str, Any]) -> None:
     """Raises TypeError for an option that does not exist, with the nearest name."""
-    for given in options.keys() - Options.__annotations__.keys():
-        nearest = get_close_matches(given, ["name", *Options.__annotations__], 1, 0.0)[0]
-        raise TypeError(f"{kind!r} has no option {given}=: did you mean {nearest}=? help({kind!r}) lists them")
+    for option in options.keys() - Options.__annotations__.keys():
+        suggestion = get_close_matches(option, ["name", *Options.__annotations__], 1, 0.0)[0]
+        raise TypeError(f"{kind!r} has no option {option}=: did you mean {suggestion}=? help({kind!r}) lists them")
 
 
-def _refused(kind: object, function: Any) -> None:
-    """Raises TypeError, with the fix, for what is no function: a decorated class would no longer be a class."""
+def _check_function(kind: object, function: Any) -> None:
+    """Raises TypeError, with the fix, unless it is a function: a decorated class would no longer be a class."""
     if isinstance(function, type):
         raise TypeError(
             f"{kind!r} decorates functions, and {function.__qualname__} is a class: decorate its methods, for example "
@@ -281,6 +281,6 @@ def _refused(kind: object, function: Any) -> None:
         raise TypeError(f"{kind!r} decorates functions: put `@property` above `@{kind!r}`")
     if not callable(function) and not isinstance(function, (classmethod, staticmethod)):
         raise TypeError(
-            f"{kind!r} decorates functions, and {function!r} is none: write `@{kind!r}` above a function, or "
+            f"{kind!r} decorates functions, and {function!r} is not one: write `@{kind!r}` above a function, or "
             f'`with {kind!r}("name"):`'
         )

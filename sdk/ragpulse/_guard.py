@@ -17,17 +17,17 @@ class Limiter:
 
     def __init__(self, quiet_seconds: float = _QUIET_SECONDS) -> None:
         self._quiet = quiet_seconds
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
 
-    def warn(self, kind: str, message: str, *, exc_info: bool = False) -> None:
+    def warn(self, kind: str, message: str, *, exc_info: BaseException | None = None) -> None:
         """Logs a warning, unless one of the same kind was logged within the last minute."""
         now = time.monotonic()
-        last, held = self._seen.get(kind, (None, 0))
-        if last is not None and now - last < self._quiet:
-            self._seen[kind] = (last, held + 1)
+        last_time, suppressed = self._logged.get(kind, (None, 0))
+        if last_time is not None and now - last_time < self._quiet:
+            self._logged[kind] = (last_time, suppressed + 1)
             return
-        self._seen[kind] = (now, 0)
-        suffix = f" (and {held} more like it)" if held else ""
+        self._logged[kind] = (now, 0)
+        suffix = f" (and {suppressed} more like it)" if suppressed else ""
         logger.warning("ragpulse: %s%s", message, suffix, exc_info=exc_info)
 
 
@@ -39,14 +39,14 @@ class Guard:
         self.limiter = Limiter()
 
     def is_strict(self) -> bool:
-        """True when failures are to be raised: asked for, or under pytest unless `strict=False`."""
+        """Whether failures are raised: with `strict=True`, or under pytest unless `strict=False`."""
         return "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict
 
-    def contain(self, doing: str, error: Exception) -> None:
+    def contain(self, action: str, error: Exception) -> None:
         """Logs `error`, which happened while `doing`; raises it again in strict mode."""
         if self.is_strict():
             raise error
-        self.limiter.warn(doing, f"{doing} failed; your function is not affected", exc_info=True)
+        self.limiter.warn(action, f"{action} failed; your function is not affected", exc_info=error)
 
 
 GUARD = Guard()

@@ -75,10 +75,10 @@ def instrument(*names: str) -> tuple[str, ...]:
         if name not in LIBRARIES:
             nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
             raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
-    found = tuple(name for name in names or LIBRARIES if _is_instrumented(name, required=bool(names)))
-    if not found:
+    instrumented = tuple(name for name in names or LIBRARIES if _is_instrumented(name, required=bool(names)))
+    if not instrumented:
         logger.warning("ragpulse: instrument() found no library with an instrumentor: %s", INSTALL)
-    return found
+    return instrumented
 
 
 def _is_instrumented(name: str, *, required: bool) -> bool:
@@ -114,9 +114,11 @@ def _when_imported(package: str, act: Callable[[Any], None]) -> None:
 
 def _instrument(name: str) -> None:
     try:
-        found: Any = getattr(import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor)()
-        if not found.is_instrumented_by_opentelemetry:
-            found.instrument(tracer_provider=PROVIDER)
+        instrumentor: Any = getattr(
+            import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor
+        )()
+        if not instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.instrument(tracer_provider=PROVIDER)
     except Exception as error:  # noqa: BLE001 - the boundary to other packages
         GUARD.contain(f"instrument({name!r})", error)
 

@@ -16,9 +16,18 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import attributes as names
-from ._export.batch import as_host
+from ._export.batch import host_of
 from ._guard import GUARD
-from ._record.scope import current, enter, kept_here, leave, scope_attributes, scope_in, travelling, with_scope
+from ._record.scope import (
+    current,
+    current_scope,
+    enter,
+    leave,
+    scope_attributes,
+    with_baggage,
+    with_scope,
+    without_identities,
+)
 from ._record.span import Span
 from ._record.tracer import RECORDING_KEY
 
@@ -48,26 +57,26 @@ class ListedHosts(TextMapPropagator):
         self._inner.inject(carrier, context, setter)
         try:
             context = current() if context is None else context
-            host = _host_of(trace.get_current_span(context)) if self.hosts else ""
-            if any(host == listed or (listed[:1] == "." and host.endswith(listed)) for listed in self.hosts):
-                _BAGGAGE.inject(carrier, travelling(context), setter)
+            host = _called_host(trace.get_current_span(context)) if self.hosts else ""
+            if any(host == pattern or (pattern[:1] == "." and host.endswith(pattern)) for pattern in self.hosts):
+                _BAGGAGE.inject(carrier, with_baggage(context), setter)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("propagate_to=", error)
 
 
-def _host_of(span: Any) -> str:
+def _called_host(span: Any) -> str:
     """The host that a client's span calls, as HTTP instrumentations record it; empty for any other span."""
     if getattr(span, "kind", None) is not SpanKind.CLIENT:
         return ""
     # Of our own span what was set on it, whatever the content policy shows.
     attributes = (span.facts if isinstance(span, Span) else getattr(span, "attributes", None)) or {}
-    return next((as_host(str(attributes[key])) for key in _HOST_KEYS if key in attributes), "")
+    return next((host_of(str(attributes[key])) for key in _HOST_KEYS if key in attributes), "")
 
 
 def propagate_to(hosts: frozenset[str]) -> None:
     """Lists the hosts; for the first ones `ListedHosts` becomes the global propagator."""
-    for listed in _INSTALLED:
-        listed.hosts = hosts
+    for propagator in _INSTALLED:
+        propagator.hosts = hosts
     if hosts and not _INSTALLED:
         from opentelemetry import propagate  # looks at every installed package
 
@@ -101,7 +110,8 @@ class Attributes:
         Session, user, prompt and variant also travel, as W3C baggage, in the headers that `inject` writes and to the
         hosts in `configure(propagate_to=)`; tags and metadata stay in this process.
         """
-        found = scope_attributes(
+        return _scoped(
+            metadata,
             session_id=session_id,
             user_id=user_id,
             tags=tags,
@@ -109,7 +119,6 @@ class Attributes:
             prompt_version=prompt_version,
             variant=variant,
         )
-        return _scoped(found, metadata)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(names, name)
@@ -119,11 +128,12 @@ attributes = Attributes()
 
 
 @contextmanager
-def _scoped(found: dict[str, Any], metadata: Mapping[str, Any] | None) -> Iterator[None]:
+def _scoped(metadata: Mapping[str, Any] | None, **options: Any) -> Iterator[None]:
     token = None
     try:
         context = current()
-        token = enter(with_scope(context, scope_in(context).with_attributes(found, metadata)))
+        scope = current_scope(context).with_attributes(scope_attributes(**options), metadata)
+        token = enter(with_scope(context, scope))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("attributes", error)
     try:
@@ -139,19 +149,19 @@ def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights:
     It is recorded on the current span and on all started below it from here on. Outside a recorded call it holds for
     the rest of the enclosing `attributes` block, task or thread. `weights` are relative shares.
     """
-    chosen = assigned(name, by, options, weights)
+    option = assigned(name, by, options, weights)
     try:
-        facts = {names.VARIANT: chosen, f"{names.VARIANT_PREFIX}{name}": chosen}
+        facts = {names.VARIANT: option, f"{names.VARIANT_PREFIX}{name}": option}
         context = current()
         recording: Any = context.get(RECORDING_KEY)
         if recording is not None and recording.records:
             for key, value in facts.items():
                 recording.put(key, value)
         # Not detached here: the enclosing decorated call restores its caller's context when it returns.
-        enter(with_scope(context, scope_in(context).with_attributes(facts)))
+        enter(with_scope(context, current_scope(context).with_attributes(facts)))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("variant", error)
-    return chosen
+    return option
 
 
 def assigned(name: str, by: object, options: Sequence[str], weights: Sequence[float] | None) -> str:
@@ -209,7 +219,7 @@ def traced_executor(executor: Executor) -> Executor:
 def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Writes the current trace, session, user, prompt and variant into outgoing headers (traceparent and baggage)."""
     try:
-        _PROPAGATOR.inject(headers, travelling(current()))
+        _PROPAGATOR.inject(headers, with_baggage(current()))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("inject", error)
     return headers
@@ -221,8 +231,8 @@ def extract(headers: Mapping[str, str]) -> Iterator[Context]:
     token = None
     context = current()
     try:
-        found = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
-        context = kept_here(found)
+        extracted = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
+        context = without_identities(extracted)
         token = enter(context)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("extract", error)

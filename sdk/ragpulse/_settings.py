@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from . import attributes as names
-from ._export.batch import Destination, Gzip, as_host, is_loopback
+from ._export.batch import Destination, Gzip, host_of, is_loopback
 from ._guard import GUARD
 from ._record.content import ContentPolicy
 from ._record.redaction import redaction
@@ -18,10 +18,10 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
-def _gzip(wanted: str | None, url: str) -> Gzip:
+def _gzip(compression: str | None, url: str) -> Gzip:
     """On the way to this computer compression costs both ends more than it saves."""
-    if wanted:
-        return "never" if wanted.strip().lower() == "none" else "sent"
+    if compression:
+        return "never" if compression.strip().lower() == "none" else "sent"
     return "kept" if is_loopback(url) else "sent"
 
 
@@ -79,6 +79,11 @@ def read_settings(
     env: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
+    for name, value in {"capture_content": capture_content, "enabled": enabled}.items():
+        if value not in (True, False, None):  # "no" would mean yes
+            raise ValueError(f"{name}= is True, False or None, and not {value!r}")
+    if not isinstance(max_text_bytes, int):
+        raise ValueError(f"max_text_bytes= is a number, and not {max_text_bytes!r}")
     destination = _destination(endpoint, headers, api_key, env)
     capture, reason = _captures(capture_content, destination, env)
     return Settings(
@@ -103,14 +108,14 @@ def _destination(
 ) -> Destination:
     """Credentials meant for one destination are never sent to another."""
     otel = "OTEL_EXPORTER_OTLP_"
-    ours = endpoint or env.get("RAGPULSE_URL") or env.get("RAGPULSE_ENDPOINT")
-    theirs = any(env.get(f"{otel}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT", "LOGS_ENDPOINT"))
-    sent = dict(headers or {})
-    if ours or not theirs:
+    own_endpoint = endpoint or env.get("RAGPULSE_URL") or env.get("RAGPULSE_ENDPOINT")
+    has_otel_endpoint = any(env.get(f"{otel}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT", "LOGS_ENDPOINT"))
+    all_headers = dict(headers or {})
+    if own_endpoint or not has_otel_endpoint:
         key = api_key or env.get("RAGPULSE_API_KEY")
-        base = _base(ours or DEFAULT_ENDPOINT)
+        base = _base(own_endpoint or DEFAULT_ENDPOINT)
         urls = (f"{base}/v1/traces", f"{base}/v1/logs")
-        chosen_by = "argument" if endpoint else "RAGPULSE_URL" if ours else "default"
+        chosen_by = "argument" if endpoint else "RAGPULSE_URL" if own_endpoint else "default"
     else:
         key = api_key
         base = _base(env.get(f"{otel}ENDPOINT") or DEFAULT_ENDPOINT)
@@ -118,14 +123,17 @@ def _destination(
             env.get(f"{otel}TRACES_ENDPOINT") or f"{base}/v1/traces",
             env.get(f"{otel}LOGS_ENDPOINT") or f"{base}/v1/logs",
         )
-        sent = {**_pairs(env.get(f"{otel}HEADERS")), **_pairs(env.get(f"{otel}TRACES_HEADERS")), **sent}
+        all_headers = {**_pairs(env.get(f"{otel}HEADERS")), **_pairs(env.get(f"{otel}TRACES_HEADERS")), **all_headers}
         chosen_by = "OTEL_*"
+    for url in urls:
+        if not url.lower().startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is not an address that begins with http:// or https://")
     if key:
-        sent["Authorization"] = f"Bearer {key}"
+        all_headers["Authorization"] = f"Bearer {key}"
     return Destination(
         traces_url=urls[0],
         logs_url=urls[1],
-        headers=sent,
+        headers=all_headers,
         chosen_by=chosen_by,
         gzip=_gzip(_otlp(env, "COMPRESSION"), urls[0]),
         timeout=_number(_otlp(env, "TIMEOUT"), 10.0),
@@ -134,10 +142,10 @@ def _destination(
     )
 
 
-def _hosts(listed: Sequence[str]) -> frozenset[str]:
-    if isinstance(listed, str):
-        raise ValueError(f"propagate_to= is a list of hosts: propagate_to=[{listed!r}]")
-    return frozenset(map(as_host, listed))
+def _hosts(hosts: Sequence[str]) -> frozenset[str]:
+    if isinstance(hosts, str):
+        raise ValueError(f"propagate_to= is a list of hosts: propagate_to=[{hosts!r}]")
+    return frozenset(map(host_of, hosts))
 
 
 def _otlp(env: Mapping[str, str], name: str) -> str | None:
@@ -155,9 +163,9 @@ def _base(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1/traces")
 
 
-def _captures(given: bool | None, destination: Destination, env: Mapping[str, str]) -> tuple[bool, str]:
-    if given is not None:
-        return given, "capture_content="
+def _captures(capture_content: bool | None, destination: Destination, env: Mapping[str, str]) -> tuple[bool, str]:
+    if capture_content is not None:
+        return capture_content, "capture_content="
     if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().upper() == "NO_CONTENT":
         return False, "NO_CONTENT in the environment"
     if destination.chosen_by == "OTEL_*" and not destination.is_loopback:
@@ -168,7 +176,7 @@ def _captures(given: bool | None, destination: Destination, env: Mapping[str, st
 def _resource(
     service_name: str | None, service_version: str | None, environment: str | None, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    given = {
+    attributes = {
         names.SERVICE_NAME: service_name or env.get("OTEL_SERVICE_NAME"),
         names.SERVICE_VERSION: service_version,
         names.DEPLOYMENT_ENVIRONMENT: environment,
@@ -179,17 +187,17 @@ def _resource(
         names.SDK_NAME: "ragpulse",
         names.SDK_LANGUAGE: "python",
         names.SDK_VERSION: SDK_VERSION,
-        **{key: value for key, value in given.items() if value},
+        **{key: value for key, value in attributes.items() if value},
     }
 
 
 def _pairs(text: str | None) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for part in (text or "").split(","):
         key, equals, value = part.partition("=")
         if equals and key.strip():
-            found[key.strip()] = unquote(value.strip())
-    return found
+            pairs[key.strip()] = unquote(value.strip())
+    return pairs
 
 
 def _number(text: str | None, default: float) -> float:

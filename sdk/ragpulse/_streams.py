@@ -9,7 +9,8 @@ and the returned value pass through as `yield from` would pass them.
 import functools
 import inspect
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from types import CoroutineType
 from typing import Any
 
 from ._reading.values import read
@@ -26,7 +27,12 @@ def is_stream(result: Any) -> bool:
         return False
     if hasattr(cls, "__next__") or hasattr(cls, "__anext__"):
         return not isinstance(result, io.IOBase)
-    return is_manager(cls)
+    return cls is CoroutineType or _is_streaming_response(result) or is_manager(cls)
+
+
+def _is_streaming_response(result: Any) -> bool:
+    """Whether it is a response of Starlette, FastAPI or sse-starlette whose body is streamed later."""
+    return "body_iterator" in getattr(result, "__dict__", ())
 
 
 def is_manager(cls: type) -> bool:
@@ -39,30 +45,30 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
     call = begin()
     step = send = source.send
     write: Callable[[str], int] = len
-    room, given = 0, None
+    capacity, value = 0, None
     try:
         while True:
             token = enter(call.context)
             try:
-                item = step(given)
+                item = step(value)
             except StopIteration as stop:
                 call.ended()
                 return stop.value
             finally:
                 call.context = current()
                 restore(token)
-            if room > 0 and type(item) is str:
-                room -= write(item)
+            if capacity > 0 and type(item) is str:
+                capacity -= write(item)
             else:
-                room, write = call.item(item), call.write
+                capacity, write = call.item(item), call.write
             try:
-                given = yield item
+                value = yield item
                 step = send
             except GeneratorExit:
                 _close(call, source)
                 raise
             except BaseException as error:  # noqa: BLE001 - what the consumer throws in belongs to the source
-                step, given = source.throw, error
+                step, value = source.throw, error
     except BaseException as error:
         call.failed(error)
         raise
@@ -81,12 +87,12 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
     call = begin()
     step = send = source.asend
     write: Callable[[str], int] = len
-    room, given = 0, None
+    capacity, value = 0, None
     try:
         while True:
             token = enter(call.context)
             try:
-                item = await step(given)
+                item = await step(value)
             except StopAsyncIteration:
                 leave(token)
                 call.ended()
@@ -96,18 +102,18 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
                 raise
             call.context = current()
             leave(token)
-            if room > 0 and type(item) is str:
-                room -= write(item)
+            if capacity > 0 and type(item) is str:
+                capacity -= write(item)
             else:
-                room, write = call.item(item), call.write
+                capacity, write = call.item(item), call.write
             try:
-                given = yield item
+                value = yield item
                 step = send
             except GeneratorExit:
                 await _aclose(call, source)
                 raise
             except BaseException as error:  # noqa: BLE001 - what the consumer throws in belongs to the source
-                step, given = source.athrow, error
+                step, value = source.athrow, error
     except BaseException as error:
         call.failed(error)
         raise
@@ -121,11 +127,11 @@ async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
         leave(token)
 
 
-def record_so_far(call: Call, stream: Any, reply: Any = None) -> None:
+def record_snapshot(call: Call, stream: Any, reply: Any = None) -> None:
     """Records the reply that a client's stream has put together so far, and the one that its method gave."""
-    for found in (read(stream, "current_message_snapshot"), read(stream, "current_completion_snapshot"), reply):
-        if found is not None and found is not stream:
-            call.whole(found)
+    for snapshot in (read(stream, "current_message_snapshot"), read(stream, "current_completion_snapshot"), reply):
+        if snapshot is not None and snapshot is not stream:
+            call.whole(snapshot)
 
 
 class _Proxy:
@@ -147,18 +153,18 @@ class _Proxy:
         return type(self._ragpulse_source)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._ragpulse_source, name)
+        attribute = getattr(self._ragpulse_source, name)
         if name in self._STEPS:
-            return lambda *args: self._step(found, args)
+            return lambda *args: self._step(attribute, args)
         if name in self._ASYNC_STEPS:
-            return lambda *args: self._astep(found, args)
+            return lambda *args: self._astep(attribute, args)
         if name in self._CLOSERS:
             self._ragpulse_call.closed_early()
         if name == "text_stream":
-            return self._atexts(found) if hasattr(found, "__anext__") else self._texts(found)
-        if name.startswith(self._WHOLE) and callable(found):
-            return self._awhole(found) if inspect.iscoroutinefunction(found) else self._whole(found)
-        return found
+            return self._atexts(attribute) if hasattr(attribute, "__anext__") else self._texts(attribute)
+        if name.startswith(self._WHOLE) and callable(attribute):
+            return self._awhole(attribute) if inspect.iscoroutinefunction(attribute) else self._whole(attribute)
+        return attribute
 
     def _texts(self, texts: Iterator[str]) -> Iterator[str]:
         for text in texts:
@@ -192,7 +198,7 @@ class _Proxy:
 
     def _finish(self, reply: Any = None) -> None:
         """The stream was read to its end by a method of its own."""
-        record_so_far(self._ragpulse_call, self._ragpulse_source, reply)
+        record_snapshot(self._ragpulse_call, self._ragpulse_source, reply)
         self._ragpulse_call.ended()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -216,25 +222,25 @@ class _Proxy:
         return item
 
     def __enter__(self) -> Any:
-        return self._entered(self._ragpulse_source.__enter__())
+        return self._stream_of(self._ragpulse_source.__enter__())
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
-        self._left(error)
+        self._leave(error)
         return self._ragpulse_source.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Any:
-        return self._entered(await self._ragpulse_source.__aenter__())
+        return self._stream_of(await self._ragpulse_source.__aenter__())
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
-        self._left(error)
+        self._leave(error)
         return await self._ragpulse_source.__aexit__(kind, error, trace)
 
-    def _entered(self, entered: Any) -> Any:
+    def _stream_of(self, entered: Any) -> Any:
         if entered is self._ragpulse_source:
             return self
         return observed(self._ragpulse_call, entered) if is_stream(entered) else entered
 
-    def _left(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         self._ragpulse_call.closed_early()
 
     def __del__(self) -> None:
@@ -274,20 +280,41 @@ class _Manager(_Proxy):
         super().__init__(call, source)
         object.__setattr__(self, "_ragpulse_stream", None)
 
-    def _entered(self, entered: Any) -> Any:
+    def _stream_of(self, entered: Any) -> Any:
         object.__setattr__(self, "_ragpulse_stream", entered)
-        return super()._entered(entered)
+        return super()._stream_of(entered)
 
-    def _left(self, error: BaseException | None) -> None:
-        record_so_far(self._ragpulse_call, self._ragpulse_stream)
+    def _leave(self, error: BaseException | None) -> None:
+        record_snapshot(self._ragpulse_call, self._ragpulse_stream)
         if error is None:
             self._ragpulse_call.closed_early()
         else:
             self._ragpulse_call.failed(error)
 
 
+async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that runs under the call's span."""
+    token = enter(call.context)
+    try:
+        result = await source
+    except BaseException as error:
+        call.release(token, error)
+        call.failed(error)
+        raise
+    leave(token)
+    if is_stream(result):
+        return observed(call, result)
+    call.finished(result)
+    return result
+
+
 def observed(call: Call, source: Any) -> Any:
-    """The iterator that a plain function returned, with the call's span ending when it is read or closed."""
+    """The stream or coroutine that a plain function returned, with the call's span ending when it is read or closed."""
+    if isinstance(source, CoroutineType):
+        return awaited(call, source)
+    if _is_streaming_response(source):
+        source.body_iterator = observed(call, source.body_iterator)
+        return source
     if is_manager(type(source)):
         return _Manager(call, source)
     if not hasattr(type(source), "__anext__"):

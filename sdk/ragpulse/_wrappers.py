@@ -10,9 +10,14 @@ from ._record.call import STATE, begin
 from ._record.capture import Capture
 from ._record.recording import Plan
 from ._record.scope import current, enter, leave
-from ._streams import adrive, drive, is_stream, observed
+from ._streams import adrive, awaited, drive, is_stream, observed
 
 Function = Callable[..., Any]
+
+
+def is_generator(function: Function) -> bool:
+    """Whether each call of the function is a stream."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
@@ -56,18 +61,7 @@ def _async(function: Function, plan: Plan, capture: Capture) -> Function:
         if starter is None:
             return await function(*args, **kwargs)
         call = begin(starter, plan, capture, args, kwargs, current())
-        token = enter(call.context)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as error:
-            call.release(token, error)
-            call.failed(error)
-            raise
-        leave(token)
-        if is_stream(result):
-            return observed(call, result)
-        call.finished(result)
-        return result
+        return await awaited(call, function(*args, **kwargs))
 
     return wrapper
 

@@ -81,23 +81,23 @@ class RecordedSpan:
 
     @property
     def query(self) -> str | None:
-        """What was asked."""
+        """The query."""
         return self.attributes.get(names.INPUT_VALUE)
 
     @property
     def response(self) -> str | None:
-        """What was answered."""
+        """The response."""
         return self.attributes.get(names.OUTPUT_VALUE)
 
     @property
     def contexts(self) -> list[RecordedContext]:
-        """What was retrieved, in rank order."""
+        """The retrieved contexts, in rank order."""
         found = json.loads(self.attributes.get(names.RETRIEVAL_DOCUMENTS, "[]"))
         return [RecordedContext(context) for context in found]
 
     @property
     def model(self) -> str | None:
-        """The model that was asked, else the one that answered."""
+        """The requested model, else the responding one."""
         return self.attributes.get(names.REQUEST_MODEL) or self.attributes.get(names.RESPONSE_MODEL)
 
     @property
@@ -108,7 +108,7 @@ class RecordedSpan:
 
     @property
     def cost_usd(self) -> float | None:
-        """What the provider (or the application) said that the call cost."""
+        """The cost that the provider or the application stated."""
         return self.attributes.get(names.COST_TOTAL)
 
 
@@ -136,18 +136,18 @@ class RecordedSpans:
 
     def one(self, name: str | None = None, *, kind: str | None = None) -> RecordedSpan:
         """The only span of that name (its last part is enough) or kind; AssertionError when there is not just one."""
-        found = [
+        matches = [
             span
             for span in self
             if (name is None or span.name == name or span.name.rpartition(".")[2] == name)
             and (kind is None or span.kind == kind)
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
             have = ", ".join(f"{span.name} ({span.kind})" for span in self) or "none"
             raise AssertionError(
-                f"expected one span with name={name!r} kind={kind!r}, found {len(found)} among: {have}"
+                f"expected one span with name={name!r} kind={kind!r}, found {len(matches)} among: {have}"
             )
-        return found[0]
+        return matches[0]
 
     def assert_nested(self, child: str, parent: str) -> None:
         """AssertionError unless the span `child` was made directly below the span `parent`."""

@@ -76,6 +76,21 @@ def test_larger_results_are_searched_for_their_documents(ragpulse_spans: Recorde
     assert ragpulse_spans.one("chain").contexts == [{"score": None, "content": "A"}]
 
 
+@pytest.mark.parametrize(
+    ("result", "score"),
+    [
+        (("Doc: Paris.", [{"id": "d", "text": "Paris."}]), None),
+        (([{"id": "d", "text": "Paris."}], 1), None),
+        (([{"id": "d", "text": "Paris."}], [0.5]), 0.5),
+    ],
+    ids=["text", "total", "scores"],
+)
+def test_documents_beside_something_else(ragpulse_spans: RecordedSpans, result: Any, score: float | None) -> None:
+    """`(text, documents)` of a tool of LangChain, `(documents, total)`, `(documents, scores)`: the documents only."""
+    ragpulse.retriever(name="search")(lambda query: result)("q")
+    assert ragpulse_spans.one("search").contexts == [{"id": "d", "score": score, "content": "Paris."}]
+
+
 def test_declared_capture_wins(ragpulse_spans: RecordedSpans) -> None:
     """`query`, `contexts`, `response` and `usage` read what they are told to read."""
 

@@ -21,7 +21,7 @@ from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._record.attach import ForwardedSpan, Forwarder
 from ragpulse._record.content import ContentPolicy
 from ragpulse._record.recording import Plan, plan_for
-from ragpulse._record.redaction import marks
+from ragpulse._record.redaction import special_characters
 from ragpulse._record.scope import Scope
 from ragpulse._record.tracer import Sampler, Tracer
 
@@ -61,7 +61,7 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 def _ours(span: ReadableSpan) -> bytes:
     forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
-    forwarded = ForwardedSpan(span, None, forwarder)
+    forwarded = ForwardedSpan(span, forwarder, "")
     return encoder.request(*forwarded.origin()[1:], [forwarded.encode(ContentPolicy())])
 
 
@@ -154,6 +154,6 @@ def test_a_decorated_functions_constants_follow_the_conventions() -> None:
 @settings(max_examples=200, deadline=None)
 def test_documents_are_json_whatever_is_in_them(texts: list[str]) -> None:
     """However their texts are quoted: none that needs it, the usual five characters, or any."""
-    quote = quoting(marks(" ".join(texts).encode()))
+    quote = quoting(special_characters(" ".join(texts).encode()))
     rows = json.loads(to_documents_json([Document(None, 0.5, text, None) for text in texts], quote))
     assert [row["content"] for row in rows] == texts

@@ -52,6 +52,28 @@ def _application() -> FastAPI:
     return app
 
 
+def test_a_streaming_response_is_recorded_to_its_end(pulse: Collector) -> None:
+    """The decorated endpoint has returned long before its body is made."""
+    app = FastAPI()
+
+    async def words() -> AsyncIterator[str]:
+        ragpulse.llm(lambda question: "inner")("?")
+        for word in ("Paris ", "is."):
+            yield f"data: {word}\n\n"
+
+    @app.get("/ask/{question}")
+    @ragpulse.rag
+    async def stream(question: str) -> StreamingResponse:
+        return StreamingResponse(words())
+
+    assert TestClient(app).get("/ask/Where").text == "data: Paris \n\ndata: is.\n\n"
+    ragpulse.flush()
+    span = pulse.one("stream")
+    assert (span.attributes["input.value"], span.attributes["output.value"]) == ("Where", "Paris is.")
+    assert "ragpulse.ended_early" not in span.attributes
+    assert pulse.one("<lambda>").parent == span.id
+
+
 @pytest.fixture
 def seen(pulse: Collector) -> Iterator[InMemorySpanExporter]:
     """An exporter of the application on our provider."""

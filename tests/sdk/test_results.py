@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -24,7 +24,7 @@ from loopback import LoopbackModel
 from openai import AsyncOpenAI, OpenAI
 from pandas import DataFrame
 from pyarrow import Table
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 import ragpulse
 from ragpulse.testing import RecordedSpan, RecordedSpans, ragpulse_spans
@@ -183,6 +183,13 @@ def test_a_manager_left_early_keeps_its_part(
     assert (span.response, span.attributes["ragpulse.ended_early"]) == ("Paris", True)
 
 
+class Turn(NamedTuple):
+    """What an application returns."""
+
+    answer: str
+    sources: list[str]
+
+
 CONVERSATION = [HumanMessage("Where is Paris?"), ToolMessage("found", tool_call_id="t"), AIMessage(SAID)]
 ANSWERS: dict[str, tuple[Any, str]] = {
     "sentences": (["Sentence one.", "Sentence two."], "Sentence one.\nSentence two."),
@@ -195,6 +202,19 @@ ANSWERS: dict[str, tuple[Any, str]] = {
     "Haystack's pipeline": ({"search": {"documents": []}, "llm": {"replies": [SAID], "meta": [{}]}}, SAID),
     "an answer with its sources": ((SAID, [Document(page_content="Paris.")]), SAID),
     "a response of FastAPI": (JSONResponse({"answer": SAID, "took": 3}), SAID),
+    "a question beside its answer": ({"message": "Where is Paris?", "status": "ok", "answer": SAID}, SAID),
+    "a passage beside the answer": ({"content": "Paris.", "response": SAID}, SAID),
+    "an answer of lines": ({"answer": ["Sentence one.", "Sentence two."]}, "Sentence one.\nSentence two."),
+    "an answer below a name": ({"result": {"answer": SAID}}, SAID),
+    "a named tuple": (Turn(SAID, ["Paris."]), SAID),
+    "a score and an answer": ((0.9, SAID), SAID),
+    "an answer and a status": (({"answer": SAID}, 200), SAID),
+    "no answer and an error": ((None, "timed out"), '[null,"timed out"]'),
+    "a refusal of OpenAI": ({"choices": [{"message": {"content": None, "refusal": SAID}}]}, SAID),
+    "parts of a message": ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": SAID}], SAID),
+    "bytes": (SAID.encode(), SAID),
+    "bytes that are no text": (b"\xff\xfe", '"<2 bytes>"'),
+    "HTML": (HTMLResponse(SAID), SAID),
     "fields without an answer": ({"city": "Paris", "size": 2}, '{"city":"Paris","size":2}'),
 }  # fmt: skip
 
@@ -206,6 +226,34 @@ def test_answers_in_the_results_of_frameworks(ragpulse_spans: RecordedSpans, sha
     result, said = ANSWERS[shape]
     getattr(ragpulse, kind)(name="call")(lambda question: result)("Where is Paris?")
     assert ragpulse_spans.one("call").response == said
+
+
+@pytest.mark.anyio
+async def test_a_function_that_returns_a_coroutine_is_recorded_as_async(
+    ragpulse_spans: RecordedSpans, model: LoopbackModel
+) -> None:
+    """The methods of OpenAI's asynchronous client are no coroutine functions; neither are most wrappers of one."""
+    async with AsyncOpenAI(base_url=model.url, api_key="none") as client:
+        create = ragpulse.llm(name="call")(client.chat.completions.create)
+        reply = await create(model="m", messages=MESSAGES)
+        assert reply.choices[0].message.content == SAID
+        _assert_whole(ragpulse_spans.one("call"))
+        ragpulse_spans.clear()
+        async for _ in await create(model="m", messages=MESSAGES, stream=True, stream_options=USAGE):
+            pass
+    _assert_whole(ragpulse_spans.one("call"))
+
+
+@pytest.mark.anyio
+async def test_a_coroutine_that_fails_is_an_error(ragpulse_spans: RecordedSpans) -> None:
+    """The exception is the application's own, and the span has ended."""
+
+    async def failing(question: str) -> str:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await ragpulse.llm(name="call")(lambda question: failing(question))("Where is Paris?")
+    assert ragpulse_spans.one("call").error == "ValueError"
 
 
 @pytest.mark.parametrize("kind", ["rag", "llm", "agent", "tool"])
@@ -239,6 +287,11 @@ ITEMS: dict[str, tuple[list[Any], str]] = {
     "LlamaIndex's chat model": (list(_llama_index_chunks(chat=True)), SAID),
     "LlamaIndex's completion": (list(_llama_index_chunks(chat=False)), SAID),
     "chunks of LangGraph": ([(AIMessageChunk("Paris "), {"node": "a"}), (AIMessageChunk("is."), {})], "Paris is."),
+    "modes of LangGraph": (
+        [("updates", {"a": {"answer": "x"}}), ("messages", (AIMessageChunk("Paris "), {})),
+         ("messages", (AIMessageChunk("is."), {}))], "Paris is."),
+    "a refusal of OpenAI": (
+        [{"type": "response.refusal.delta", "delta": word} for word in ("I ", "cannot.")], "I cannot."),
     "words that look like SSE": (["data: ", "what", " is given"], "data: what is given"),
     "SSE, texts": (["data: Paris \n\n", "data: is.\n\n", "data: [DONE]\n\n"], "Paris is."),
     "SSE, bytes and JSON": (

@@ -129,6 +129,22 @@ def test_a_wrong_setting_does_not_stop_the_application_outside_strict_mode(caplo
     ragpulse.configure(redact="emial", strict=False)
     assert ragpulse.rag(lambda q: q)("x") == "x"
     assert "configure failed" in caplog.text
+    assert "unknown redaction 'emial'" in caplog.text
     with pytest.raises(ValueError, match="emial"):
         ragpulse.configure(redact="emial", strict=True)
     ragpulse.shutdown(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"capture_content": "no"}, "capture_content= is True, False or None, and not 'no'"),
+        ({"enabled": "false"}, "enabled= is True, False or None, and not 'false'"),
+        ({"endpoint": "htps://collector.example"}, "begins with http:// or https://"),
+        ({"max_text_bytes": "64k"}, "max_text_bytes= is a number"),
+    ],
+)
+def test_a_setting_that_would_mean_something_else_is_refused(given: dict[str, Any], message: str) -> None:
+    """A text for False would send content, and a misspelt https would send it in the clear."""
+    with pytest.raises(ValueError, match=message):
+        ragpulse.configure(**given, strict=True)

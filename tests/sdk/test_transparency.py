@@ -155,6 +155,24 @@ def test_strict_mode_and_pytest_raise_a_capture_functions_error(pulse: Collector
         ragpulse.rag(**{option: lambda given: 1 / 0})(lambda q: q)("x")  # type: ignore[call-overload]
 
 
+def test_attributes_of_a_wrong_type_are_logged_only(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    """The block runs."""
+    ragpulse.configure(endpoint=collector.url, strict=False)
+    with ragpulse.attributes(tags=5):  # type: ignore[arg-type]
+        ran = True
+    ragpulse.shutdown(timeout=0)
+    assert ran
+    assert "attributes failed" in caplog.text
+
+
+def test_a_misspelt_parameter_is_named_in_the_log(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    """Outside strict mode, too."""
+    ragpulse.configure(endpoint=collector.url, strict=False)
+    ragpulse.rag(query="qestion")(lambda question: question)
+    ragpulse.shutdown(timeout=0)
+    assert "did you mean query='question'?" in caplog.text
+
+
 def test_outside_strict_mode_a_capture_functions_error_is_logged_only(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,7 +38,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "query='questoin': question has no parameter of this name: did you mean query='question'?": (
         lambda: PULSE.rag(query="questoin")(question)
     ),
-    "ragpulse.rag decorates functions, and 5 is none": lambda: PULSE.rag(5),
+    "ragpulse.rag decorates functions, and 5 is not one": lambda: PULSE.rag(5),
     "ragpulse.llm decorates functions, and Path is a class: decorate its methods": lambda: PULSE.llm(Path),
     "ragpulse.span decorates functions, and Path is a class": lambda: PULSE.span(kind="guardrail")(Path),
     "put `@property` above `@ragpulse.tool`": lambda: PULSE.tool(property(lambda self: 1)),

@@ -61,6 +61,10 @@ SHAPES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"model": "llama", "message": {"content": "hi"}, "done_reason": "stop",
          "prompt_eval_count": 3, "eval_count": 5},
         "hi", {IN: 3, OUT: 5, MODEL: "llama", FINISH: ("stop",)}),
+    "figures on top": (
+        {"text": "hi", "prompt_tokens": 3, "completion_tokens": 5, "tokens": 8}, "hi", {IN: 3, OUT: 5}),
+    "usage beside the text": (
+        {"response": "hi", "raw": {"prompt_tokens": 3, "completion_tokens": 5}}, "hi", {IN: 3, OUT: 5}),
     "langchain": (
         {"content": "hi", "id": "lc", "response_metadata": {"model_name": "gpt", "finish_reason": "stop"},
          "usage_metadata": {"input_tokens": 10, "output_tokens": 5, "input_token_details": {"cache_read": 4}}},

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 RETRYABLE = frozenset({429, 502, 503, 504})
 Gzip = Literal["sent", "kept", "never"]
-"""What is compressed: each batch that is sent, only those that are kept while the collector is away, or none."""
+"""Which batches are compressed: each, only those that wait for an absent collector, or none."""
 
 
 def is_loopback(url: str) -> bool:
@@ -21,9 +21,9 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def as_host(place: str) -> str:
+def host_of(address: str) -> str:
     """The host of a URL or `host:port`, in lower case; `*.example.org` becomes `.example.org`, for all below it."""
-    return (urlsplit(place if "//" in place else f"//{place}").hostname or "").removeprefix("*")
+    return (urlsplit(address if "//" in address else f"//{address}").hostname or "").removeprefix("*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

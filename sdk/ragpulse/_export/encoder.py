@@ -204,9 +204,9 @@ def request(encoded_resource: bytes, encoded_scope: bytes, records: Sequence[byt
     for record in records:
         parts += (b"\x12", varint(len(record)), record)
     size = sum(map(len, parts))
-    head = b"\x12" + varint(size)
-    whole = varint(len(encoded_resource) + len(head) + size)
-    return b"".join((b"\x0a", whole, encoded_resource, head, *parts))
+    scope_head = b"\x12" + varint(size)
+    length = varint(len(encoded_resource) + len(scope_head) + size)
+    return b"".join((b"\x0a", length, encoded_resource, scope_head, *parts))
 
 
 def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attributes: Mapping[str, Any]) -> bytes:
@@ -247,7 +247,7 @@ def encode_requests(
         try:
             origin, data = encode(record)
         except Exception as error:  # noqa: BLE001 - one bad record must not spoil its batch
-            GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=True)
+            GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=error)
             continue
         groups.setdefault(origin, []).append(data)
     requests: dict[str, tuple[list[bytes], int]] = {}

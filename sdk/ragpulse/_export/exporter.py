@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
-_INTERVAL, _WARY_INTERVAL, _SHORT_INTERVAL = 1.0, 0.05, 0.005
+_INTERVAL, _FREQUENT_INTERVAL, _SHORT_INTERVAL = 1.0, 0.05, 0.005
 _MIN_RETRY_AFTER, _FIRST_BACKOFF, _MAX_BACKOFF, _MAX_RETRY_AFTER = 0.1, 0.25, 5.0, 30.0
 _AT_EXIT = "not delivered before exit"
 
@@ -79,8 +79,8 @@ class Exporter:
         self._rounds = 0
         self._closed = self._terminating = False
         self._interval = _INTERVAL
-        self._hurried_at: float | None = None
-        self._waited = 0.0
+        self._waiting_since: float | None = None
+        self._waited_seconds = 0.0
         self._backoff = 0.0
         self._not_before = 0.0
 
@@ -105,24 +105,24 @@ class Exporter:
                 self._wake.notify()
         if self._terminating:
             self.flush(0.25, give_up=True)
-        elif self._hurried_at is not None and record.ends_here():
-            self._wait_for_root()
+        elif self._waiting_since is not None and record.ends_here():
+            self._wait_for_delivery()
 
-    def be_wary(self) -> None:
+    def send_often(self) -> None:
         """Sends within a twentieth of a second: SIGTERM ends this process sooner than a second, and is not noticed."""
-        self._interval = _WARY_INTERVAL
+        self._interval = _FREQUENT_INTERVAL
 
-    def hurry(self) -> None:
+    def wait_for_roots(self) -> None:
         """Sends within milliseconds, and waits at the end of each local root: this process may end unannounced."""
         self._interval = _SHORT_INTERVAL
-        self._hurried_at = time.monotonic()
+        self._waiting_since = time.monotonic()
 
-    def _wait_for_root(self) -> None:
+    def _wait_for_delivery(self) -> None:
         """Waits for delivery, for one second and a twentieth of the time in all; not while the collector is away."""
         began = time.monotonic()
-        if not self._backoff and self._waited < 1.0 + (began - (self._hurried_at or began)) / 20:
+        if not self._backoff and self._waited_seconds < 1.0 + (began - (self._waiting_since or began)) / 20:
             self.flush(0.25, give_up=True)
-            self._waited += time.monotonic() - began
+            self._waited_seconds += time.monotonic() - began
 
     def terminate(self) -> None:
         """Wakes the thread, and delivers each further record as it ends: the process is about to end.
@@ -145,20 +145,20 @@ class Exporter:
         with self._wake:
             if self._closed or self._thread is None or not self._thread.is_alive():
                 return not self._pending()
-            first = self._rounds
+            first_round = self._rounds
             self._flush_until = time.monotonic() + timeout
             self._not_before = 0.0
             self._wake.notify_all()
 
             def done() -> bool:
-                failed = give_up and self._rounds > first + 1 and self._backoff > 0
+                failed = give_up and self._rounds > first_round + 1 and self._backoff > 0
                 return failed or not self._pending()
 
             self._wake.wait_for(done, max(timeout, 0.0))
             return not self._pending()
 
     def shutdown(self, timeout: float) -> bool:
-        """Flushes within `timeout` seconds and stops; what is left goes to the spool, or is counted as dropped."""
+        """Flushes within `timeout` seconds and stops; the rest goes to the spool, or is counted as dropped."""
         with self._wake:
             if self._closed:
                 return True
@@ -166,11 +166,11 @@ class Exporter:
         with self._wake:
             self._closed = True
             self._wake.notify_all()
-            left, unsent = list(self._outbox), len(self._queue)
+            batches, unsent = list(self._outbox), len(self._queue)
             self._outbox.clear()
         if self._thread is not None:
             self._thread.join(0.2)
-        unsent += sum(batch.count for batch in left if not self._put_in_spool(batch))
+        unsent += sum(batch.count for batch in batches if not self._put_in_spool(batch))
         if unsent:
             with self._lock:
                 self._drop(unsent, _AT_EXIT)
@@ -220,10 +220,10 @@ class Exporter:
             now = time.monotonic()
             if self._flush_until is not None and (now >= self._flush_until or not self._pending()):
                 self._flush_until = None
-            due = self._due(began)
-            if due is not None and due <= now:
+            start = self._due(began)
+            if start is not None and start <= now:
                 return
-            self._wake.wait(None if due is None else due - now)
+            self._wake.wait(None if start is None else start - now)
 
     def _due(self, began: float) -> float | None:
         """When the next round starts; None while nothing is queued."""
@@ -259,14 +259,14 @@ class Exporter:
             self._encoding = 0
 
     def _deliver(self, transport: Transport) -> None:
-        """Sends what is due: the spool's oldest first, then the outbox; stops at the first that must be sent again."""
+        """Sends the spool, oldest first, then the outbox; stops at the first batch that must be sent again."""
         if time.monotonic() < self._not_before:
-            self._put_aside()
+            self._set_aside()
             return
-        while self._spool is not None and (kept := self._spool.head()) is not None:
-            if not self._send(transport, kept[1]):
+        while self._spool is not None and (entry := self._spool.head()) is not None:
+            if not self._send(transport, entry[1]):
                 return
-            self._spool.remove(kept[0])
+            self._spool.remove(entry[0])
         while self._outbox and self._send(transport, self._outbox[0]):
             with self._lock:
                 if self._outbox:  # `shutdown` may have emptied it
@@ -279,7 +279,7 @@ class Exporter:
         answer = transport.send(batch, limit)
         if answer.retryable:
             self._back_off(answer)
-            self._put_aside()
+            self._set_aside()
             return False
         self._backoff = 0.0
         refused = batch.count if not answer.accepted else min(answer.rejected, batch.count)
@@ -306,13 +306,13 @@ class Exporter:
             "away", f"the collector does not answer ({self.last_error}); records are kept and sent again"
         )
 
-    def _put_aside(self) -> None:
+    def _set_aside(self) -> None:
         """Compresses what has to be kept, and moves it to the spool if there is one."""
-        for place, batch in enumerate(list(self._outbox) if self._gzip == "kept" else ()):
+        for index, batch in enumerate(list(self._outbox) if self._gzip == "kept" else ()):
             small = batch.compressed()
             with self._lock:
-                if place < len(self._outbox) and self._outbox[place] is batch:
-                    self._outbox[place] = small
+                if index < len(self._outbox) and self._outbox[index] is batch:
+                    self._outbox[index] = small
                     self._outbox_bytes -= len(batch.body) - len(small.body)
         while self._outbox and self._put_in_spool(self._outbox[0]):
             with self._lock:

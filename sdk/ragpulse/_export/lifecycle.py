@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Runtime(Protocol):
-    """What is notified."""
+    """The configuration that these hooks notify."""
 
     def exit(self) -> None:
         """Delivers and stops: the process ends."""
@@ -31,12 +31,12 @@ class Lifecycle:
 
     def __init__(self, current: Callable[[], Runtime | None]) -> None:
         self._current = current
-        self._hooked = self._is_fork = False
+        self._is_hooked = self._is_fork = False
 
     def hook(self) -> None:
         """Registers with the interpreter; the second time does nothing."""
-        if not self._hooked:
-            self._hooked = True
+        if not self._is_hooked:
+            self._is_hooked = True
             atexit.register(self._at_exit)
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=self._forked)
@@ -59,7 +59,7 @@ class Lifecycle:
         if util is not None:
             util.Finalize(None, self._at_exit, exitpriority=0)
 
-    def ends_unannounced(self) -> bool:
+    def ends_without_notice(self) -> bool:
         """Whether this is a worker that its parent ends by an unhandled SIGTERM, or that leaves by `os._exit`."""
         process = sys.modules.get("multiprocessing.process")
         is_child = self._is_fork or _was_forked() or (process is not None and process.parent_process() is not None)

@@ -29,7 +29,7 @@ class DiskSpool:
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int = _MAX_BYTES) -> None:
         self._root = Path(folder)
         self._max_bytes = max_bytes
-        self._own: Path | None = None
+        self._folder: Path | None = None
         self._pid = 0
         self._locks: list[int] = []
         self._files: list[Path] = []
@@ -42,11 +42,11 @@ class DiskSpool:
             return
         self._pid = os.getpid()
         self._locks, self._files, self._bytes = [], [], 0
-        self._own = self._root / f"{time.time_ns():020d}-{self._pid}"
-        self._own.mkdir(parents=True, exist_ok=True)
-        self._lock(self._own)
+        self._folder = self._root / f"{time.time_ns():020d}-{self._pid}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock(self._folder)
         for folder in sorted(path for path in self._root.iterdir() if path.is_dir()):
-            if folder != self._own and self._lock(folder):
+            if folder != self._folder and self._lock(folder):
                 self._adopt(folder)
 
     def _lock(self, folder: Path) -> bool:
@@ -71,17 +71,17 @@ class DiskSpool:
         try:
             self._open()
             header = f"{batch.path} {batch.count} {int(batch.gzipped)} {zlib.crc32(batch.body)}\n".encode()
-            if self._own is None or self._bytes + len(header) + len(batch.body) > self._max_bytes:
+            if self._folder is None or self._bytes + len(header) + len(batch.body) > self._max_bytes:
                 GUARD.limiter.warn("spool full", "the spool is full; records stay in memory")
                 return False
             self._sequence += 1
-            path = self._own / f"{self._sequence:012d}{_SUFFIX}"
-            part = path.with_suffix(".part")
-            with part.open("wb") as file:
+            path = self._folder / f"{self._sequence:012d}{_SUFFIX}"
+            unfinished = path.with_suffix(".part")
+            with unfinished.open("wb") as file:
                 file.write(header + batch.body)
                 file.flush()
                 os.fsync(file.fileno())
-            part.rename(path)
+            unfinished.rename(path)
         except OSError as error:
             GUARD.limiter.warn("spool", f"the spool cannot be written: {error}")
             return False

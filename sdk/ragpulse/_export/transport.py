@@ -67,14 +67,14 @@ class Poster:
             self._connection.close()
             self._connection = None
 
-    def _connect(self, left: float) -> HTTPConnection:
+    def _connect(self, timeout: float) -> HTTPConnection:
         if self._connection is None:
             url = urlsplit(self._url)
             host, port = url.hostname or "", url.port
             if url.scheme == "https":
-                connection: HTTPConnection = HTTPSConnection(host, port, timeout=left, context=self._tls())
+                connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout, context=self._tls())
             else:
-                connection = HTTPConnection(host, port, timeout=left)
+                connection = HTTPConnection(host, port, timeout=timeout)
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
@@ -95,8 +95,8 @@ class Poster:
         connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
         with connection.getresponse() as response:
             answer = _answer(response)
-            kept = response.isclosed() and not response.will_close
-        if not kept:
+            reusable = response.isclosed() and not response.will_close
+        if not reusable:
             self.close()
         return answer
 
@@ -119,12 +119,12 @@ class _BoundedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError("the answer took too long")
         if self._allowed <= 0:
             raise OSError("the answer is too long")
-        self._sock.settimeout(left)
+        self._sock.settimeout(seconds)
         count = self._stream.readinto(buffer) or 0
         self._allowed -= count
         return count
@@ -168,36 +168,36 @@ def _partial_success_json(body: bytes) -> tuple[int, str]:
 
 def _partial_success(body: bytes) -> tuple[int, str]:
     """ExportTraceServiceResponse and ExportLogsServiceResponse alike: field 1 holds a count (1) and a message (2)."""
-    inner = _fields(body).get(1, b"")
-    found = _fields(inner) if isinstance(inner, bytes) else {}
-    count, text = found.get(1, 0), found.get(2, b"")
+    message = _fields(body).get(1, b"")
+    fields = _fields(message) if isinstance(message, bytes) else {}
+    count, text = fields.get(1, 0), fields.get(2, b"")
     return count if isinstance(count, int) else 0, text.decode("utf-8", "replace") if isinstance(text, bytes) else ""
 
 
 def _fields(data: bytes) -> dict[int, int | bytes]:
     """The varint and length-delimited fields of a protobuf message; stops at the first other field."""
-    found: dict[int, int | bytes] = {}
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        value, at = _varint(data, at)
+    fields: dict[int, int | bytes] = {}
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
+        value, offset = _varint(data, offset)
         if tag & 7 == 2:
-            found[tag >> 3] = data[at : at + value]
-            at += value
+            fields[tag >> 3] = data[offset : offset + value]
+            offset += value
         elif tag & 7 == 0:
-            found[tag >> 3] = value
+            fields[tag >> 3] = value
         else:
             break
-    return found
+    return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     number = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
+    while offset < len(data):
+        byte = data[offset]
+        offset += 1
         number |= (byte & 127) << shift
         shift += 7
         if byte < 128 or shift > 63:
             break
-    return number, at
+    return number, offset

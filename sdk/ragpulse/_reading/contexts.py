@@ -14,7 +14,7 @@ from ragpulse.attributes import (
 )
 
 from .replies import opened
-from .values import KEPT, keep, plain, read, to_json, well_formed
+from .values import MAX_TEXT, bounded, plain, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
 _PLAIN_ESCAPES = b'0123456789"\\\n\r\t'
@@ -37,18 +37,18 @@ def _quote_ordinary(text: str) -> str:
     return f'"{text}"'
 
 
-def quoting(marks: bytes) -> Callable[[str], str]:
-    """Chooses the fastest function that makes JSON of texts with these marks (see `redaction.marks`)."""
-    if not marks or marks.isdigit():
+def quoting(special_characters: bytes) -> Callable[[str], str]:
+    """Chooses the fastest function that makes JSON of texts with these marks (see `redaction.special_characters`)."""
+    if not special_characters or special_characters.isdigit():
         return _quote_plain
-    return _quote if marks.strip(_PLAIN_ESCAPES) else _quote_ordinary
+    return _quote if special_characters.strip(_PLAIN_ESCAPES) else _quote_ordinary
 
 
 _ID_KEYS = (*DOCUMENT_ID_KEYS, "_id", "uuid")
 _FIELDS = ("_source", "properties", "entity")
 """Where a hit has its fields: Elasticsearch and OpenSearch, Weaviate, Milvus."""
-_PLACES = ("index", "corpus_id")
-"""Where a reranker names a document by its place in what it was given (Cohere, Voyage, sentence-transformers)."""
+_INDEX_KEYS = ("index", "corpus_id")
+"""Where a reranker names a document by its index in the input (Cohere, Voyage, sentence-transformers)."""
 
 
 class Document(NamedTuple):
@@ -66,14 +66,24 @@ NOTHING = Document(None, None, None, None)
 
 def documents_in(value: Any) -> tuple[Document, ...] | None:
     """The contexts in a retriever's result, in rank order; None when no documents are found in it."""
+    if type(value) is tuple:
+        value = _list_in(value)
     if not isinstance(value, (list, tuple)):
-        return _documents_within(opened(value))
-    found = tuple([document(item) for item in _of_each_query(value)])
-    unknown = found and found[0] == NOTHING and all([item == NOTHING for item in found])
-    return None if unknown else found
+        return _documents_of_object(opened(value))
+    documents = tuple([document(item) for item in _flat_hits(value)])
+    is_unread = documents and documents[0] == NOTHING and all([item == NOTHING for item in documents])
+    return None if is_unread else documents
 
 
-def _of_each_query(value: Sequence[Any]) -> Sequence[Any]:
+def _list_in(value: tuple[Any, ...]) -> Sequence[Any]:
+    """The list of documents in `(documents, total)`, `(text, documents)` or `(documents, scores)`."""
+    lists = [part for part in value if isinstance(part, list)]
+    if len(lists) == 2 and len(lists[0]) == len(lists[1]) and None not in map(_number, lists[1]):
+        return list(zip(*lists, strict=True))
+    return lists[0] if len(lists) == 1 else value
+
+
+def _flat_hits(value: Sequence[Any]) -> Sequence[Any]:
     """The hits of one or several queries in one list: Milvus returns a list for each query."""
     if not value or not isinstance(value[0], list):
         return value
@@ -81,7 +91,7 @@ def _of_each_query(value: Sequence[Any]) -> Sequence[Any]:
     return [hit for hits in value for hit in hits] if ranked else value
 
 
-def _documents_within(value: Any) -> tuple[Document, ...] | None:
+def _documents_of_object(value: Any) -> tuple[Document, ...] | None:
     """The contexts in a result that is no list: one text, a larger result, columns, a table, a mapping."""
     if isinstance(value, str):
         return (document(value),)
@@ -105,11 +115,11 @@ def _documents_within(value: Any) -> tuple[Document, ...] | None:
 def nested_documents(value: Any) -> Sequence[Any] | None:
     """The list of documents that a larger result (an answer with its sources, a search response) carries."""
     for key in DOCUMENT_LIST_KEYS:
-        found = read(value, key)
-        if isinstance(found, (list, tuple)):
-            return found
-        if key == "hits" and isinstance(found, Mapping) and isinstance(found.get("hits"), list):
-            return found["hits"]  # type: ignore[no-any-return]  # Elasticsearch, OpenSearch
+        documents = read(value, key)
+        if isinstance(documents, (list, tuple)):
+            return documents
+        if key == "hits" and isinstance(documents, Mapping) and isinstance(documents.get("hits"), list):
+            return documents["hits"]  # type: ignore[no-any-return]  # Elasticsearch, OpenSearch
     return None
 
 
@@ -119,16 +129,16 @@ def _rows(value: Any) -> list[dict[str, Any]] | None:
         return None
     by_row = read(value, "to_dicts") or read(value, "to_pylist")
     try:
-        found = by_row() if callable(by_row) else value.to_dict("records")
+        rows = by_row() if callable(by_row) else value.to_dict("records")
     except Exception:  # noqa: BLE001 - something else that has columns
         return None
-    return found if isinstance(found, list) else None
+    return rows if isinstance(rows, list) else None
 
 
 def _row_of_table(row: dict[str, Any]) -> Document:
     """A row by the names of its columns; where none is called a text, by what its values look like."""
-    found = document(row)
-    return found if found.text is not None else _row(tuple(row.values()))
+    by_name = document(row)
+    return by_name if by_name.text is not None else _row(tuple(row.values()))
 
 
 def _row(values: tuple[Any, ...]) -> Document:
@@ -139,38 +149,41 @@ def _row(values: tuple[Any, ...]) -> Document:
     text = max(texts, key=len)
     others = [value for value in values if value is not text]
     identity = next(
-        (each for each in others if isinstance(each, (str, int, UUID)) and not isinstance(each, bool)), None
+        (value for value in others if isinstance(value, (str, int, UUID)) and not isinstance(value, bool)), None
     )
-    scores = [score for each in others if each is not identity and (score := _number(each)) is not None]
-    metadata = next((each for each in others if isinstance(each, Mapping) and each), None)
+    scores = [score for value in others if value is not identity and (score := _number(value)) is not None]
+    metadata = next((value for value in others if isinstance(value, Mapping) and value), None)
     return Document(
         None if identity is None else _identity(identity),
         scores[-1] if scores else None,
-        keep(text),
+        bounded(text),
         None if metadata is None else to_json(metadata),
     )
 
 
-def reordered(result: Any, candidates: Sequence[Document]) -> Any:
+def with_candidate_texts(result: Any, candidates: Sequence[Document]) -> Any:
     """A reranker's result with the texts of the documents that it names by their place in its input."""
     items = result if isinstance(result, (list, tuple)) else nested_documents(opened(result))
     if not items or not candidates:
         return result
-    found = [_candidate(item, candidates) for item in items]
-    return result if None in found else found
+    documents = [_candidate(item, candidates) for item in items]
+    return result if None in documents else documents
 
 
 def _candidate(item: Any, candidates: Sequence[Document]) -> Document | None:
     """The candidate at the item's index with the item's score; the item itself where it has a text."""
-    own = document(item)
-    if own.text is not None:
-        return own
-    place, score = next((at for key in _PLACES if type(at := read(item, key)) is int), None), own.score
-    if place is None and isinstance(item, tuple) and len(item) == 2:
-        place, score = item[0], _number(item[1])
-    if type(place) is not int or not 0 <= place < len(candidates):
+    document_itself = document(item)
+    if document_itself.text is not None:
+        return document_itself
+    index, score = (
+        next((value for key in _INDEX_KEYS if type(value := read(item, key)) is int), None),
+        document_itself.score,
+    )
+    if index is None and isinstance(item, tuple) and len(item) == 2:
+        index, score = item[0], _number(item[1])
+    if type(index) is not int or not 0 <= index < len(candidates):
         return None
-    return candidates[place]._replace(score=score)
+    return candidates[index]._replace(score=score)
 
 
 def document(item: Any) -> Document:
@@ -179,10 +192,10 @@ def document(item: Any) -> Document:
         get = item.get
         text, identity, score = get("text"), get("id"), get("score")
         if type(text) is str and type(identity) is str and type(score) is float and len(item) == 3:
-            return _tuple(Document, (identity, score, text if len(text) <= KEPT else keep(text), None))
+            return _tuple(Document, (identity, score, text if len(text) <= MAX_TEXT else bounded(text), None))
         return _described(item, item)
     if type(item) is str:
-        return Document(None, None, keep(item), None)
+        return Document(None, None, bounded(item), None)
     if type(item) is Document:
         return item
     if isinstance(item, (tuple, list)) and not hasattr(type(item), "_asdict"):
@@ -213,17 +226,17 @@ def _described(outer: Any, inner: Any) -> Document:
         fields = read(inner, key)
         if isinstance(fields, Mapping) and fields:
             return _hit(inner, fields)
-    metadata = _first(inner, DOCUMENT_METADATA_KEYS)
+    metadata = _first_value(inner, DOCUMENT_METADATA_KEYS)
     has_metadata = isinstance(metadata, Mapping) and bool(metadata)
-    score = _number(_first(outer, DOCUMENT_SCORE_KEYS))
+    score = _number(_first_value(outer, DOCUMENT_SCORE_KEYS))
     if score is None and has_metadata:
-        score = _number(_first(metadata, DOCUMENT_SCORE_KEYS))
+        score = _number(_first_value(metadata, DOCUMENT_SCORE_KEYS))
     text = _text(inner)
     if text is None and has_metadata:
         text = _text(metadata)
-    identity = _first(inner, _ID_KEYS)
+    identity = _first_value(inner, _ID_KEYS)
     if identity is None and inner is not outer:
-        identity = _first(outer, _ID_KEYS)
+        identity = _first_value(outer, _ID_KEYS)
     return Document(
         None if identity is None else _identity(identity),
         score,
@@ -234,42 +247,50 @@ def _described(outer: Any, inner: Any) -> Document:
 
 def _identity(value: Any) -> str:
     """An id as text: a UUID or number as it is written, anything else as JSON."""
-    found = plain(value)
-    return found if isinstance(found, str) else str(found) if isinstance(found, int) else str(to_json(found))
+    identity = plain(value)
+    return (
+        identity
+        if isinstance(identity, str)
+        else str(identity)
+        if isinstance(identity, int)
+        else str(to_json(identity))
+    )
 
 
 def _hit(hit: Any, fields: Mapping[str, Any]) -> Document:
-    """A hit whose fields lie together; where none is called a text, the longest one is it."""
+    """A hit with its fields in one mapping; its text is the field of that name, else the longest text."""
     text = _text(fields)
     if text is None:
-        text = max([keep(value) for value in fields.values() if isinstance(value, str)], key=len, default=None)
-    rest = {key: value for key, value in fields.items() if value != text}
-    score = _first(hit, DOCUMENT_SCORE_KEYS)
+        text = max([bounded(value) for value in fields.values() if isinstance(value, str)], key=len, default=None)
+    metadata = {key: value for key, value in fields.items() if value != text}
+    score = _first_value(hit, DOCUMENT_SCORE_KEYS)
     if score is None:
-        score = _first(read(hit, "metadata"), DOCUMENT_SCORE_KEYS)
-    return Document(_identity(_first(hit, _ID_KEYS)), _number(score), text, to_json(rest) if rest else None)
+        score = _first_value(read(hit, "metadata"), DOCUMENT_SCORE_KEYS)
+    return Document(
+        _identity(_first_value(hit, _ID_KEYS)), _number(score), text, to_json(metadata) if metadata else None
+    )
 
 
 def _text(source: Any) -> str | None:
     for key in DOCUMENT_TEXT_KEYS:
-        found = read(source, key)
-        if isinstance(found, str):
-            return keep(found)
+        text = read(source, key)
+        if isinstance(text, str):
+            return bounded(text)
     get_content = None if isinstance(source, Mapping) else read(source, "get_content")
     if callable(get_content):
         try:
             content = get_content()
         except Exception:  # noqa: BLE001 - a foreign method; the context is then kept without text
             return None
-        return keep(content) if isinstance(content, str) else None
+        return bounded(content) if isinstance(content, str) else None
     return None
 
 
-def _first(source: Any, keys: tuple[str, ...]) -> Any:
+def _first_value(source: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
-        found = read(source, key)
-        if found is not None and not callable(found):
-            return found
+        value = read(source, key)
+        if value is not None and not callable(value):
+            return value
     return None
 
 

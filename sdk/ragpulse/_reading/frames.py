@@ -1,27 +1,27 @@
-"""Finds the text in what streams make of it: server-sent events, lines of JSON, items that repeat what was said."""
+"""Finds the text in the items of a stream: server-sent events, lines of JSON, cumulative texts."""
 
 from .replies import data_text
 from .values import parsed
 
-_SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
+_EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 
-def is_sse(text: str) -> bool:
+def is_event_stream(text: str) -> bool:
     """Whether a stream's text is made of server-sent events."""
-    return text.startswith(_SSE_STARTS) and ("\n\n" in text or "\r\n\r\n" in text)
+    return text.startswith(_EVENT_FIELDS) and ("\n\n" in text or "\r\n\r\n" in text)
 
 
-def sse_text(text: str) -> str:
+def event_stream_text(text: str) -> str:
     """The text in server-sent events: of each its data, or the reply in its data where that is JSON."""
-    said = []
+    texts = []
     for frame in text.replace("\r\n", "\n").split("\n\n"):
         lines = [line[5:].removeprefix(" ") for line in frame.split("\n") if line.startswith("data:")]
-        said.append(data_text("\n".join(lines)))
-    return "".join(said)
+        texts.append(data_text("\n".join(lines)))
+    return "".join(texts)
 
 
 def is_json_line(text: str) -> bool:
-    """Whether an item of a stream is a whole line of newline-delimited JSON, which no word of a model is."""
+    """Whether an item of a stream is a whole line of newline-delimited JSON; words of a model are not."""
     return text[:1] == "{" and text[-1:] == "\n" and isinstance(parsed(text), dict)
 
 
@@ -30,8 +30,8 @@ def json_lines_text(text: str) -> str:
     return "".join([data_text(line) for line in text.splitlines()])
 
 
-class SoFar:
-    """Notices a stream whose items each repeat all that was said before: `stream_text()` of pydantic-ai, Gradio."""
+class CumulativeText:
+    """Recognizes a stream whose items each repeat the whole text: `stream_text()` of pydantic-ai, Gradio."""
 
     __slots__ = ("_count", "_first", "_last")
 
@@ -40,7 +40,7 @@ class SoFar:
         self._count = 0
 
     def add(self, text: str) -> bool:
-        """Whether the stream may still be one."""
+        """Adds an item; returns whether the stream may still be cumulative."""
         if text:
             self._first = self._first or text
             self._count += 1
@@ -50,6 +50,6 @@ class SoFar:
         return True
 
     def whole(self) -> str | None:
-        """The last item, which is the whole; None for pieces, of which a second may begin as a short first one."""
+        """The last item of a cumulative stream, or None. Two short pieces may begin alike, so they are not enough."""
         grew = len(self._last) > len(self._first)
         return self._last if grew and (self._count > 2 or len(self._first) >= 8) else None

@@ -12,14 +12,14 @@ from typing import Any
 from .values import fields_of, parsed, read
 
 
-def tool_calls(found: Any) -> list[dict[str, Any]]:
+def tool_calls(result: Any) -> list[dict[str, Any]]:
     """The calls of tools that an opened result asks for: id, name, arguments."""
-    fields = fields_of(found)
+    fields = fields_of(result)
     message: Mapping[str, Any] | None = fields
     if isinstance(fields.get("choices"), list) and fields["choices"]:
         message = fields_of(fields_of(fields["choices"][0]).get("message"))
     elif isinstance(fields.get("messages"), list):
-        message = last_said(fields["messages"])
+        message = last_reply(fields["messages"])
     elif fields.get("message") is not None:
         message = fields_of(opened(fields["message"]))
     return [] if message is None else calls_of_message(message)
@@ -43,59 +43,56 @@ def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
     """One call; arguments that a provider sends as JSON text become the value."""
     inner = fields_of(fields.get("function")) or fields
     name = inner.get("name") or inner.get("tool_name")
-    given = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
-    return {"id": fields.get("call_id") or fields.get("id"), "name": name, "arguments": parsed(given)}
+    arguments = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
+    return {"id": fields.get("call_id") or fields.get("id"), "name": name, "arguments": parsed(arguments)}
 
 
-def add_tool_calls(known: dict[Any, dict[str, Any]], chunk: Any) -> None:
+def add_tool_calls(calls: dict[Any, dict[str, Any]], chunk: Any) -> None:
     """Adds the parts of calls in one chunk of a stream: OpenAI's deltas, Anthropic's blocks, items of responses."""
     fields = fields_of(opened(chunk))
     choices = fields.get("choices")
     if isinstance(choices, list) and choices:
         for part in fields_of(fields_of(choices[0]).get("delta")).get("tool_calls") or ():
-            part_of_call = fields_of(part)
-            function = fields_of(part_of_call.get("function"))
-            _grow(
-                known,
-                part_of_call.get("index"),
-                part_of_call.get("id"),
-                function.get("name"),
-                function.get("arguments"),
-            )
+            call = fields_of(part)
+            function = fields_of(call.get("function"))
+            _grow(calls, call.get("index"), call.get("id"), function.get("name"), function.get("arguments"))
     elif fields.get("type") == "response.output_item.done" and is_call(fields.get("item")):
         call = _call(fields_of(fields["item"]))
-        known[fields.get("output_index")] = {**call, "arguments": json.dumps(call["arguments"])}
+        calls[fields.get("output_index")] = {**call, "arguments": json.dumps(call["arguments"])}
     elif fields.get("type") == "content_block_start" and is_call(fields.get("content_block")):
         block = fields_of(fields["content_block"])
-        _grow(known, fields.get("index"), block.get("id"), block.get("name"), None)
-    elif fields.get("type") == "content_block_delta" and fields.get("index") in known:
-        _grow(known, fields["index"], None, None, read(fields["delta"], "partial_json"))
+        _grow(calls, fields.get("index"), block.get("id"), block.get("name"), None)
+    elif fields.get("type") == "content_block_delta" and fields.get("index") in calls:
+        _grow(calls, fields["index"], None, None, read(fields["delta"], "partial_json"))
 
 
-def _grow(known: dict[Any, dict[str, Any]], at: Any, identity: Any, name: Any, arguments: Any) -> None:
-    call = known.setdefault(at, {"id": None, "name": None, "arguments": ""})
+def _grow(calls: dict[Any, dict[str, Any]], index: Any, identity: Any, name: Any, arguments: Any) -> None:
+    call = calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
     call["id"], call["name"] = identity or call["id"], name or call["name"]
     call["arguments"] += arguments or ""
 
 
-_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
+_TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output", "result", "text", "completion")
+"""An answer stands before a message: beside it, that is often the question or a status."""
 _LIST_KEYS = ("replies", "answers", "messages")
 """Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
-_UNSEEN_DELTAS = ("reasoning", "thinking", "refusal", "tool", "argument", "audio", "input")
-"""In the type of an event whose `delta` is no text that the user sees."""
-_SAID_BY_MODEL = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+_UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
+"""Parts of the types of events whose `delta` is hidden from the user."""
+_MODEL_ROLES = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+_LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
+"""Before each item of a stream with several modes; only an item of `messages` is a piece of the answer."""
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 
 
 # --- results that hide their answer ----------------------------------------------------------------------------------
 def _dspy_prediction(result: Any) -> Any:
     fields = dict(result.toDict())
-    said = {key: value for key, value in fields.items() if key not in ("reasoning", "rationale", "passages")}
-    response = reply_text_of(said) if len(said) != 1 else next(iter(said.values()))
+    outputs = {key: value for key, value in fields.items() if key not in ("reasoning", "rationale", "passages")}
+    response = reply_text_of(outputs) if len(outputs) != 1 else next(iter(outputs.values()))
     per_model = result.get_lm_usage() or {}
     model = next(iter(per_model), None) if len(per_model) == 1 else None
     return {
-        "response": said if response is None else response,
+        "response": outputs if response is None else response,
         "documents": fields.get("passages"),
         "usage": _summed(list(per_model.values())),
         "model": model,
@@ -136,9 +133,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
     "StreamedRunResult": lambda result: None,  # pydantic-ai: not read yet
     "StreamedRunResultSync": lambda result: None,
-    "PartStartEvent": lambda event: {
-        "text": event.part.content if event.part.part_kind == "text" else ""
-    },  # pydantic-ai
+    "PartStartEvent": lambda event: {"text": event.part.content if event.part.part_kind == "text" else ""},
     "PartDeltaEvent": lambda event: {"text": read(event.delta, "content_delta") or ""},  # pydantic-ai
     "LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response` of openai and anthropic
     "BaseAPIResponse": lambda result: result.http_response.json(),
@@ -149,23 +144,25 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},  # Weaviate
     "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
     "PlainTextResponse": lambda result: result.body.decode(),
+    "HTMLResponse": lambda result: result.body.decode(),
+    "bytes": bytes.decode,
     "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
 }
 """Name of a class (or of one that it inherits from) → the mapping that its result is read from; None: it has none."""
-_FINAL = frozenset({"Prediction", "RunResultBase", "AgentRunResult", "AgentRunResultEvent"})
+_WHOLE_RESULTS = frozenset({"Prediction", "RunResultBase", "AgentRunResult", "AgentRunResultEvent"})
 
 
-def is_final(item: Any) -> bool:
-    """Whether an item at the end of a stream repeats the whole of it: dspy, pydantic-ai, openai-agents."""
-    return not _FINAL.isdisjoint([cls.__name__ for cls in type(item).__mro__])
+def is_whole_result(item: Any) -> bool:
+    """Whether an item of a stream is its whole result: dspy, pydantic-ai, openai-agents."""
+    return not _WHOLE_RESULTS.isdisjoint([cls.__name__ for cls in type(item).__mro__])
 
 
 def opened(result: Any) -> Any:
     """The mapping that a library's result is read from; the result itself where it is not in the table."""
     if type(result) is dict:
         return _component(result)
-    if type(result) is tuple:
-        return _answer_first(result)
+    if isinstance(result, tuple):
+        return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
     for cls in type(result).__mro__[:-1]:
         opener = OPENERS.get(cls.__name__)
         if opener is not None:
@@ -185,63 +182,68 @@ def _component(result: dict[str, Any]) -> dict[str, Any]:
     else:
         result = _last_replying(result) or result
     key = "replies" if "replies" in result else "answers"
-    found = result.get(key)
-    if not isinstance(found, list) or not found or isinstance(found[0], (str, dict)):
+    replies = result.get(key)
+    if not isinstance(replies, list) or not replies or isinstance(replies[0], (str, dict)):
         return result
-    inner = opened(found[0])
-    return (
-        {**result, **{name: part for name, part in inner.items() if part is not None}}
-        if type(inner) is dict
-        else result
-    )
+    reply = opened(replies[0])
+    if type(reply) is not dict:
+        return result
+    return {**result, **{name: part for name, part in reply.items() if part is not None}}
 
 
 def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
     replying = [part for part in outputs.values() if any(isinstance(part.get(key), list) for key in _LIST_KEYS)]
-    found = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
-    documents = {"documents": found[-1]} if found else {}
+    lists = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
+    documents = {"documents": lists[-1]} if lists else {}
     return {**documents, **replying[-1]} if replying else documents or None
 
 
 def _answer_first(result: tuple[Any, ...]) -> Any:
-    """`(answer, sources)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
-    if len(result) < 2 or all(isinstance(part, str) for part in result):
+    """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
+    if len(result) == 2 and isinstance(result[0], str) and result[0] in _LANGGRAPH_MODES:
+        return opened(result[1]) if result[0] == "messages" else ""
+    if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
         return list(result)
-    parts: dict[str, Any] = {"response": result[0]}
-    for part in result[1:]:
+    answer = result[0]
+    if isinstance(answer, (int, float)):
+        answer = next((part for part in result if isinstance(part, str)), answer)
+    parts: dict[str, Any] = {"response": answer}
+    for part in [part for part in result if part is not answer]:
         parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
     return parts
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
 def reply_text(result: Any) -> str | None:
-    """The text of a whole reply or of one chunk of a stream; None when there is none to be found."""
+    """The text of a whole reply or of one chunk of a stream; None when it has none."""
     return result if isinstance(result, str) else text_in(opened(result))
 
 
-def text_in(found: Any) -> str | None:
-    """As `reply_text`, of a result that is opened."""
-    if type(found) is dict:
-        return reply_text_of(found)
-    if isinstance(found, str):
-        return found
-    return _listed_text(found) if isinstance(found, (list, tuple)) else reply_text_of(fields_of(found))
+def text_in(result: Any) -> str | None:
+    """As `reply_text`, of a result that `opened` returned."""
+    if type(result) is dict:
+        return reply_text_of(result)
+    if isinstance(result, str):
+        return result
+    return _listed_text(result) if isinstance(result, (list, tuple)) else reply_text_of(fields_of(result))
 
 
 def _listed_text(items: Sequence[Any]) -> str | None:
-    """Texts line by line; of a conversation what the model said last."""
+    """Texts as lines; of a conversation the last message of the model."""
     if items and all([isinstance(item, str) for item in items]):
         return "\n".join(items)
-    last = last_said(items)
-    return None if last is None else reply_text_of(last)
+    reply = last_reply(items)
+    if reply is None:
+        return _content(items) if any([read(item, "type") == "text" for item in items]) else None
+    return reply_text_of(reply)
 
 
-def last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
+def last_reply(items: Sequence[Any]) -> Mapping[str, Any] | None:
     """The fields of the model's last message in a conversation."""
     for item in reversed(items):
         fields = fields_of(opened(item))
         role = fields.get("role") or fields.get("type")
-        if str(getattr(role, "value", role)) in _SAID_BY_MODEL:
+        if str(getattr(role, "value", role)) in _MODEL_ROLES:
             return fields
     return None
 
@@ -269,13 +271,15 @@ def reply_text_of(fields: Mapping[str, Any]) -> str | None:
 
 def _keyed_text(fields: Mapping[str, Any]) -> str | None:
     for key in _TEXT_KEYS:
-        found = fields.get(key)
-        if found is not None and (text := _content(found)) is not None:
+        value = fields.get(key)
+        if isinstance(value, list) and key != "content" and all([isinstance(line, str) for line in value]):
+            return "\n".join(value)
+        if value is not None and (text := _content(value)) is not None:
             return text
     for key in _LIST_KEYS:
-        found = fields.get(key)
-        if isinstance(found, list) and found:
-            return _listed_text(found) if key == "messages" else reply_text(found[0])
+        value = fields.get(key)
+        if isinstance(value, list) and value:
+            return _listed_text(value) if key == "messages" else reply_text(value[0])
     return None
 
 
@@ -289,11 +293,12 @@ def _is_event(fields: Mapping[str, Any]) -> bool:
 def _choice_text(choices: list[Any]) -> str | None:
     if not choices:
         return ""
-    first = fields_of(choices[0])
-    part = first.get("delta") or first.get("message")
-    if part is not None:
-        return _content(fields_of(part).get("content")) or ""
-    text = first.get("text")
+    choice = fields_of(choices[0])
+    message = choice.get("delta") or choice.get("message")
+    if message is not None:
+        fields = fields_of(message)
+        return _content(fields.get("content")) or _content(fields.get("refusal")) or ""
+    text = choice.get("text")
     return text if isinstance(text, str) else None
 
 
@@ -303,24 +308,24 @@ def _delta_text(fields: Mapping[str, Any]) -> str:
     if isinstance(delta, str):
         kind = str(fields.get("type"))
         if kind.startswith("response."):
-            return delta if "output_text" in kind else ""
+            return delta if "output_text" in kind or "refusal" in kind else ""
         return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
     text = fields_of(delta).get("text")
     return text if isinstance(text, str) else ""
 
 
-def _content(found: Any) -> str | None:
+def _content(content: Any) -> str | None:
     """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
-    if isinstance(found, str):
-        return found
-    if isinstance(found, (list, tuple)):
-        texts = [text for part in found if (text := _content(part)) is not None]
+    if isinstance(content, str):
+        return content
+    if isinstance(content, (list, tuple)):
+        texts = [text for part in content if (text := _content(part)) is not None]
         return "".join(texts) if texts else None
-    if isinstance(found, (int, float)):
+    if isinstance(content, (int, float)):
         return None
-    inside = fields_of(opened(found))
-    for key in ("text", "content", "parts", "message", "response"):
-        if inside.get(key) is not None and (text := _content(inside[key])) is not None:
+    fields = fields_of(opened(content))
+    for key in ("answer", "text", "refusal", "content", "parts", "message", "response"):
+        if fields.get(key) is not None and (text := _content(fields[key])) is not None:
             return text
     return None
 

@@ -93,9 +93,9 @@ def reply_facts(result: Any) -> Facts:
     return facts_in(opened(result), result)
 
 
-def facts_in(found: Any, result: Any) -> Facts:
-    """As `reply_facts`, of a result that is opened."""
-    fields = fields_of(found)
+def facts_in(reply: Any, result: Any) -> Facts:
+    """As `reply_facts`, of a result that `opened` returned."""
+    fields = fields_of(reply)
     facts: Facts = {}
     _read(fields, facts)
     if not _INNER_KEYS.isdisjoint(fields):
@@ -115,17 +115,17 @@ def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:
         if fields.get(key) is None or type(fields[key]) is str:
             continue
         inner = fields_of(opened(fields[key]))
-        found: Facts = {}
-        _read(inner, found)
-        _read_margins(inner, found)
-        facts.update({name: value for name, value in found.items() if name not in facts})
+        inner_facts: Facts = {}
+        _read(inner, inner_facts)
+        _read_margins(inner, inner_facts)
+        facts.update({name: value for name, value in inner_facts.items() if name not in facts})
 
 
-def add_facts(known: Facts, chunk: Any) -> None:
+def add_facts(facts: Facts, chunk: Any) -> None:
     """Adds the facts of a later chunk: cumulative counts are replaced, but not by a count that was left at zero."""
     for key, value in reply_facts(chunk).items():
-        if value or key not in known:
-            known[key] = value
+        if value or key not in facts:
+            facts[key] = value
 
 
 def _read(fields: Mapping[str, Any], facts: Facts) -> None:
@@ -151,14 +151,14 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
     for key in ("response_metadata", "metadata", "meta"):
         if fields.get(key):
             margin = fields[key]
-            found: Facts = {}
-            _read(fields_of(margin[0] if isinstance(margin, list) else margin), found)
+            margin_facts: Facts = {}
+            _read(fields_of(margin[0] if isinstance(margin, list) else margin), margin_facts)
             if key != "response_metadata":
-                found.pop(names.RESPONSE_ID, None)
-            elif names.RESPONSE_ID in found or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):
+                margin_facts.pop(names.RESPONSE_ID, None)
+            elif names.RESPONSE_ID in margin_facts or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):
                 facts.pop(names.RESPONSE_ID, None)  # LangChain's id of its run: the same call has another in its client
-            facts.update({key: value for key, value in found.items() if key not in facts})
-    if "eval_count" in fields and names.OUTPUT_TOKENS not in facts:
+            facts.update({key: value for key, value in margin_facts.items() if key not in facts})
+    if names.OUTPUT_TOKENS not in facts and not _FIGURES.keys().isdisjoint(fields):
         facts.update(usage_facts(fields))
 
 
@@ -178,9 +178,9 @@ def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _finish_reason(source: Mapping[str, Any]) -> str | None:
     for key in _FINISH_KEYS:
-        found = source.get(key)
-        if found is not None:
-            return found if type(found) is str else str(getattr(found, "name", found))
+        reason = source.get(key)
+        if reason is not None:
+            return reason if type(reason) is str else str(getattr(reason, "name", reason))
     return None
 
 
@@ -211,22 +211,22 @@ def _add_call(facts: Facts, attributes: Mapping[str, Any]) -> None:
         facts.setdefault(names.RESPONSE_MODEL, model)
 
 
-def usage_facts(found: Any) -> Facts:
+def usage_facts(usage: Any) -> Facts:
     """A provider's usage figures under any of their names, or a `Usage`; empty when there are none."""
-    if isinstance(found, Usage):
-        facts = {key: count for name, key in USAGE_NAMES.items() if (count := getattr(found, name)) is not None}
-        return {**facts, names.USAGE_ESTIMATED: True} if found.estimated else facts
-    fields = fields_of(found)
+    if isinstance(usage, Usage):
+        facts = {key: count for name, key in USAGE_NAMES.items() if (count := getattr(usage, name)) is not None}
+        return {**facts, names.USAGE_ESTIMATED: True} if usage.estimated else facts
+    fields = fields_of(usage)
     if "tokens" in fields:  # Cohere
-        fields = fields_of(fields["tokens"])
+        fields = fields_of(fields["tokens"]) or fields
     facts = {}
     for name, value in fields.items():
         if name in _FIGURES:
             _put_count(facts, _FIGURES[name], value)
         elif name in _DETAILS and value is not None:
-            inside = fields_of(value)
+            details = fields_of(value)
             for key, figure in _DETAILS[name].items():
-                _put_count(facts, figure, inside.get(key))
+                _put_count(facts, figure, details.get(key))
     _add_apart(fields, facts)
     if "cost" in fields:
         _put_number(facts, names.COST_TOTAL, fields["cost"])

@@ -18,10 +18,10 @@ from typing import Any
 from uuid import UUID
 
 _MAX_NODES = 5_000
-_MAX_TEXT = 1_048_576
+_MAX_JSON_TEXT = 1_048_576
 _MAX_HASHED = 16 * 1_048_576
 _MAX_DEPTH = 12
-KEPT = 262_144
+MAX_TEXT = 262_144
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+/=_-]*)")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
@@ -37,25 +37,25 @@ class JsonText(str):
 
 
 class CutText(str):
-    """The beginning of a text that was too long to keep, with what is known of the whole."""
+    """The beginning of a long text, with the size and hash of the whole."""
 
     __slots__ = ("bytes", "sha256")
     bytes: int
     sha256: str
 
 
-def keep(text: str) -> str:
+def bounded(text: str) -> str:
     """The text itself, or when it is longer than 256 KiB its beginning, the length and a hash of the whole.
 
     Done at once, so that long texts do not fill the queue. The hash covers the first 16 MiB.
     """
-    if len(text) <= KEPT:
+    if len(text) <= MAX_TEXT:
         return text
     text = without_files(text)
-    if len(text) <= KEPT:
+    if len(text) <= MAX_TEXT:
         return text
     data = text.encode("utf-8", "backslashreplace")
-    cut = CutText(text[:KEPT])
+    cut = CutText(text[:MAX_TEXT])
     cut.bytes = len(data)
     cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
     return cut
@@ -63,11 +63,11 @@ def keep(text: str) -> str:
 
 def without_files(text: str) -> str:
     """The text with a placeholder for each file that is in it as a `data:` URL: media type, size and hash."""
-    return _DATA_URL.sub(lambda found: placeholder(found[1], found[2]), text) if ";base64," in text else text
+    return _DATA_URL.sub(lambda match: placeholder(match[1], match[2]), text) if ";base64," in text else text
 
 
 def placeholder(media_type: str | None, data: str | bytes) -> str:
-    """What is recorded of a file's content (in base64 where it is a text): its media type, size and hash."""
+    """Stands for a file's content (bytes, or base64 text): its media type, size and hash."""
     try:
         content = (
             base64.b64decode(data, b"-_" if "-" in data or "_" in data else None) if isinstance(data, str) else data
@@ -122,16 +122,16 @@ def fields_of(source: Any) -> Mapping[str, Any]:
         if isinstance(source, tuple):
             as_dict = read(source, "_asdict")
             return as_dict() if as_dict else {}
-        found = dict(source) if isinstance(source, Mapping) else vars(source)
+        fields = dict(source) if isinstance(source, Mapping) else vars(source)
         extra = getattr(source, "__pydantic_extra__", None)
-        return {**found, **extra} if extra else found
+        return {**fields, **extra} if extra else fields
     except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
         return _slots_of(source)
 
 
 def _slots_of(source: Any) -> Mapping[str, Any]:
     names = [name for cls in type(source).__mro__ for name in _listed(cls.__dict__.get("__slots__", ()))]
-    return {name: found for name in names if not name.startswith("_") and (found := read(source, name)) is not None}
+    return {name: value for name in names if not name.startswith("_") and (value := read(source, name)) is not None}
 
 
 def _listed(slots: Any) -> list[str]:
@@ -150,16 +150,16 @@ def plain(value: Any) -> Any:
 
 class _Walk:
     def __init__(self) -> None:
-        self._left = _MAX_NODES
-        self._text_left = _MAX_TEXT
+        self._nodes_left = _MAX_NODES
+        self._characters_left = _MAX_JSON_TEXT
 
     def visit(self, value: Any, depth: int) -> Any:
         if type(value) is str:
             return self._text(value)
         if value is None or type(value) in (int, bool):
             return value
-        self._left -= 1
-        if self._left < 0 or depth > _MAX_DEPTH:
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or depth > _MAX_DEPTH:
             return "..."
         try:
             return self._compound(value, depth + 1)
@@ -168,8 +168,8 @@ class _Walk:
 
     def _text(self, text: str) -> str:
         text = well_formed(without_files(text))
-        self._text_left -= len(text)
-        if self._text_left >= 0:
+        self._characters_left -= len(text)
+        if self._characters_left >= 0:
             return text
         return f"{text[:1000]}... [{len(text)} characters]"
 
@@ -196,7 +196,7 @@ class _Walk:
                 value = {**value, "data": placeholder(media_type, data)}
         copy: dict[str, Any] = {}
         for key, item in value.items():
-            if self._left <= 0:
+            if self._nodes_left <= 0:
                 copy["..."] = "..."
                 break
             copy[well_formed(key) if type(key) is str else str(plain(key))] = self.visit(item, depth)
@@ -205,8 +205,8 @@ class _Walk:
     def _items(self, value: Any, depth: int) -> Any:
         copy: list[Any] = []
         for item in value:
-            self._left -= 1
-            if self._left <= 0:
+            self._nodes_left -= 1
+            if self._nodes_left <= 0:
                 copy.append("...")
                 break
             copy.append(self.visit(item, depth))

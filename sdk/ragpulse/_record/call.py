@@ -13,26 +13,28 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 from ragpulse._reading.contexts import Document, document
-from ragpulse._reading.frames import SoFar, is_json_line, is_sse, json_lines_text, sse_text
-from ragpulse._reading.replies import add_tool_calls, is_final, reply_text
+from ragpulse._reading.frames import CumulativeText, event_stream_text, is_event_stream, is_json_line, json_lines_text
+from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
-from ragpulse._reading.values import CutText, JsonText, keep, parsed
+from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
 from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
-from .recording import Plan, Recording
+from .recording import Plan
 from .scope import current, enter, leave
 
-_MAX_KEPT = 1024 * 1024
+_MAX_STREAM_TEXT = 1024 * 1024
 _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
 """By name: asyncio, trio and gevent are not imported for it."""
 
 
-class Unrecorded(Recording):
+class Unrecorded:
     """Stands for the recording of a call whose span could not be started."""
 
-    __slots__ = ()
     records = False
-    start_ns = 0
+    calls = None
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
 
     def get_span_context(self) -> SpanContext:
         """No identity."""
@@ -43,9 +45,6 @@ class Unrecorded(Recording):
 
     def end(self) -> None:
         """Does nothing."""
-
-
-_NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
 
 
 class Starter(Protocol):
@@ -60,8 +59,23 @@ class Call:
     """Between the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_calls", "_candidates", "_capture", "_documents", "_done", "_facts", "_items", "_lines", "_lost", "_others",
-        "_so_far", "_text", "_timed", "_unread", "context", "recording", "write",
+        "_calls",
+        "_candidates",
+        "_capture",
+        "_cumulative",
+        "_documents",
+        "_done",
+        "_facts",
+        "_has_first_text",
+        "_items",
+        "_lines",
+        "_lost_characters",
+        "_other_items",
+        "_text",
+        "_unread_item",
+        "context",
+        "recording",
+        "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
@@ -72,8 +86,8 @@ class Call:
         self._text: StringIO | None = None
         self._done = False
 
-    def keep_candidates(self, candidates: tuple[Document, ...]) -> None:
-        """Keeps what a reranker was given."""
+    def set_candidates(self, candidates: tuple[Document, ...]) -> None:
+        """Sets the documents that a reranker received."""
         self._candidates = candidates
 
     # --- a plain result --------------------------------------------------------------------------------------------
@@ -95,7 +109,7 @@ class Call:
         if self._done:
             return
         try:
-            self._keep_stream()
+            self._record_stream()
             self.recording.fail(error)
         except Exception as trouble:  # noqa: BLE001 - the boundary to the application
             self._end()
@@ -114,69 +128,69 @@ class Call:
             GUARD.contain("ending a span", error)
 
     # --- a stream --------------------------------------------------------------------------------------------------
-    def _first(self) -> StringIO:
+    def _begin_text(self) -> StringIO:
         self._text = StringIO()
         self.write = self._text.write
-        self._lost = 0
+        self._lost_characters = 0
         self._documents: list[Document] = []
-        self._others: list[str] = []
+        self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
         self._calls: dict[Any, dict[str, Any]] = {}
-        declared = self._capture.declared
-        wants_items = declared.response or declared.contexts or declared.usage
+        options = self._capture.options
+        wants_items = options.response or options.contexts or options.usage
         self._items: list[Any] | None = [] if wants_items else None
-        self._timed = self._lines = False
-        self._so_far: SoFar | None = SoFar()
-        self._unread: Any = None
-        if self.recording.records:
+        self._has_first_text = self._lines = False
+        self._cumulative: CumulativeText | None = CumulativeText()
+        self._unread_item: Any = None
+        if self.recording.records and names.REQUEST_STREAM not in self.recording.plan.constants:
             self.recording.put(names.REQUEST_STREAM, True)
         return self._text
 
     def item(self, item: Any) -> int:
-        """Records one item of the stream; returns how many characters of text the driver may `write` by itself next."""
-        text = self._text or self._first()
-        room = _MAX_KEPT - text.tell()
+        """Records one item of the stream; returns how many characters the driver may pass to `write` directly."""
+        text = self._text or self._begin_text()
+        capacity = _MAX_STREAM_TEXT - text.tell()
         try:
             if self._items is not None:
                 self._items.append(item)
                 text_of_item = reply_text(item) or ""
-                room = 0
+                capacity = 0
             else:
                 text_of_item = item if type(item) is str else self._text_of(item)
-            if room == _MAX_KEPT:
+            if capacity == _MAX_STREAM_TEXT:
                 self._lines = is_json_line(text_of_item)
-            if not self._timed:
+            if not self._has_first_text:
                 self._time(text_of_item)
-            if self._so_far is not None and not self._so_far.add(text_of_item):
-                self._so_far = None
-            if room > 0:
+            if self._cumulative is not None and not self._cumulative.add(text_of_item):
+                self._cumulative = None
+            if capacity > 0:
                 written = text.write(text_of_item)
-                return room - written if self._timed and self._so_far is None else 0
-            self._lost += len(text_of_item)
+                return capacity - written if self._has_first_text and self._cumulative is None else 0
+            self._lost_characters += len(text_of_item)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
         return 0
 
     def _time(self, text: str) -> None:
         """Records the time to the first text that the user sees (or to the first document)."""
-        if self._unframed(text) or self._documents:
-            self._timed = True
+        if self._without_frames(text) or self._documents:
+            self._has_first_text = True
             if self.recording.records:
-                taken = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
-                self.recording.put(names.TIME_TO_FIRST_CHUNK, taken)
+                seconds = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
+                self.recording.put(names.TIME_TO_FIRST_CHUNK, seconds)
 
-    def _unframed(self, text: str) -> str:
-        return sse_text(text) if is_sse(text) else json_lines_text(text) if self._lines else text
+    def _without_frames(self, text: str) -> str:
+        return event_stream_text(text) if is_event_stream(text) else json_lines_text(text) if self._lines else text
 
     def whole(self, reply: Any) -> None:
-        """Records the whole reply that a stream's own method gave: its figures, and its text where none was read."""
+        """Records the reply that a stream's own method returned: its figures, and its text unless it was streamed."""
         if self._done or not self.recording.records:
             return
-        text = self._text or self._first()
+        text = self._text or self._begin_text()
         if self._capture.kind in FACT_KINDS:
             add_facts(self._facts, reply)
         if not text.tell():
-            self._timed = True  # when its first text came is not known
+            self._has_first_text = True  # the time of its first text is unknown
             self.item(reply)
 
     def _text_of(self, item: Any) -> str:
@@ -186,26 +200,26 @@ class Call:
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
-        if is_final(item):
-            return self._final(item)
+        if is_whole_result(item):
+            return self._final_text(item)
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
             add_tool_calls(self._calls, item)
         text = reply_text(item)
         if text is None:
-            other = None if self._capture.kind == "llm" else json_or_none(item)
-            self._others += () if other is None else (other,)
-            self._unread = item
+            item_json = None if self._capture.kind == "llm" else json_or_none(item)
+            self._other_items += () if item_json is None else (item_json,)
+            self._unread_item = item
         return text or ""
 
-    def _final(self, reply: Any) -> str:
-        """The text of the whole reply at the end of its stream, where its parts were none."""
+    def _final_text(self, reply: Any) -> str:
+        """The text of the reply at the end of its stream, unless its parts were recorded."""
         facts = reply_facts(reply)
         if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
             self._facts.update(facts)
         return "" if self._text is not None and self._text.tell() else reply_text(reply) or ""
 
-    def _keep_stream(self) -> None:
+    def _record_stream(self) -> None:
         """Records what was read of the stream as the response."""
         if self._text is None or not self.recording.records:
             return
@@ -213,38 +227,38 @@ class Call:
             self.recording.put_facts(self._facts)
         if self._items is not None:
             self._capture.result(self.recording, self._items, self._candidates)
-        elif self._capture.declared.capture_outputs:
+        elif self._capture.options.capture_outputs:
             if self._documents:
                 self.recording.documents = tuple(self._documents)
             elif self.recording.response is None:
-                whole = None if self._so_far is None else self._so_far.whole()
-                self._put_response(self._text.getvalue() if whole is None else whole)
+                text = None if self._cumulative is None else self._cumulative.whole()
+                self._put_response(self._text.getvalue() if text is None else text)
 
     def _put_response(self, text: str) -> None:
         response = self._response(text)
-        if response or self._unread is None:
+        if response or self._unread_item is None:
             self.recording.response = response
         else:
-            self._capture.unread(self.recording, self._unread, "response")
+            self._capture.report_unread(self.recording, self._unread_item, "response")
 
     def _response(self, text: str) -> str:
         calls = [{**call, "arguments": parsed(call["arguments"])} for call in self._calls.values()]
         if calls:
             put_output_messages(self.recording, text, calls)
             text = text or calls_json(calls)
-        if self._others and not text:
-            return JsonText("[" + ",".join(self._others) + "]")
-        kept = keep(self._unframed(text) or text)
-        if self._lost and isinstance(kept, CutText):
-            kept.bytes, kept.sha256 = len(text) + self._lost, "unknown"
-        return kept
+        if self._other_items and not text:
+            return JsonText("[" + ",".join(self._other_items) + "]")
+        response = bounded(self._without_frames(text) or text)
+        if self._lost_characters and isinstance(response, CutText):
+            response.bytes, response.sha256 = len(text) + self._lost_characters, "unknown"
+        return response
 
     def ended(self) -> None:
         """The stream was read to its end."""
         if self._done:
             return
         try:
-            self._keep_stream()
+            self._record_stream()
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             self._end()
             GUARD.contain("recording a stream", error)
@@ -289,10 +303,10 @@ def begin(
         if recording.records:
             capture.arguments(recording, args, kwargs)
             if capture.takes_candidates:
-                call.keep_candidates(capture.candidates(args, kwargs))
+                call.set_candidates(capture.candidates(args, kwargs))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
-    return call or Call(Unrecorded(_NO_PLAN), capture, context)
+    return call or Call(Unrecorded(plan), capture, context)
 
 
 class State:

@@ -8,10 +8,10 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
-from ragpulse._reading.contexts import Document, documents_in, nested_documents, reordered
+from ragpulse._reading.contexts import Document, documents_in, nested_documents, with_candidate_texts
 from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in, tool_calls
 from ragpulse._reading.usage import facts_in, usage_facts
-from ragpulse._reading.values import JsonText, fields_of, keep, plain, read, to_json, type_name
+from ragpulse._reading.values import JsonText, bounded, fields_of, plain, read, to_json, type_name
 
 from .recording import Recording, snapshot_text
 from .redaction import is_secret_name
@@ -33,8 +33,8 @@ Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """The decorator's options about capture; None where an option was not given."""
+class CaptureOptions:
+    """The options of a decorator about capture; None is the default."""
 
     query: str | Callable[[Mapping[str, Any]], Any] | None = None
     contexts: Callable[[Any], Any] | None = None
@@ -71,63 +71,57 @@ def _getter(signature: inspect.Signature, name: str) -> Getter | None:
 
 
 def _own_parameters(signature: inspect.Signature) -> list[str]:
-    found = list(signature.parameters)
-    return found[1:] if found and found[0] in ("self", "cls") else found
+    parameters = list(signature.parameters)
+    return parameters[1:] if parameters and parameters[0] in ("self", "cls") else parameters
 
 
-def _unknown_parameter(function: str, declared: str, signature: inspect.Signature) -> str:
-    nearest = get_close_matches(declared, signature.parameters, 1, 0.0)
-    fix = f"did you mean query={nearest[0]!r}?" if nearest else "it has none: give query= a function"
-    return f"query={declared!r}: {function} has no parameter of this name: {fix}"
+def _unknown_parameter(function: str, name: str, signature: inspect.Signature) -> str:
+    suggestions = get_close_matches(name, signature.parameters, 1, 0.0)
+    fix = f"did you mean query={suggestions[0]!r}?" if suggestions else "it has none: give query= a function"
+    return f"query={name!r}: {function} has no parameter of this name: {fix}"
 
 
 class Capture:
     """Reads the calls of one decorated function. Made once, when it is decorated."""
 
-    def __init__(self, function: Callable[..., Any], kind: str, declared: Declared) -> None:
+    def __init__(self, function: Callable[..., Any], kind: str, options: CaptureOptions) -> None:
         self.kind = kind
-        self.declared = declared
+        self.options = options
         self._name = getattr(function, "__qualname__", type(function).__qualname__)
         self._signature = _signature(function)
-        self._query = self._query_getter() if declared.capture_inputs else None
-        self._top_k = self._top_k_getter() if kind in _DOCUMENT_KINDS else None
-        self._candidates = self._candidates_getter() if kind == "reranker" else None
+        self._query = self._query_getter() if options.capture_inputs else None
+        self._top_k = self._getter_of(_TOP_K_NAMES) if kind in _DOCUMENT_KINDS else None
+        self._candidates = self._getter_of(_CANDIDATE_NAMES) if kind == "reranker" else None
         self.takes_candidates = self._candidates is not None
         self._reads_facts = kind in FACT_KINDS
         self._warned = False
         self.takes_documents = kind in _DOCUMENT_KINDS
 
     def _query_getter(self) -> Getter | None:
-        declared, signature = self.declared.query, self._signature
-        if callable(declared):
-            return lambda args, kwargs: declared(self._bound(args, kwargs))
+        options, signature = self.options.query, self._signature
+        if callable(options):
+            return lambda args, kwargs: options(self._bound(args, kwargs))
         if signature is None:
             return lambda args, kwargs: args[0] if args else None
-        if declared is not None:
-            getter = _getter(signature, declared)
+        if options is not None:
+            getter = _getter(signature, options)
             if getter is None:
-                GUARD.contain("query=", ValueError(_unknown_parameter(self._name, declared, signature)))
+                GUARD.contain("query=", ValueError(_unknown_parameter(self._name, options, signature)))
             return getter
-        own = [name for name in _own_parameters(signature) if not is_secret_name(name)]
+        parameters = [name for name in _own_parameters(signature) if not is_secret_name(name)]
         if self.kind in _WHOLE_INPUT or self.kind not in names.OPERATIONS:
             return lambda args, kwargs: self._arguments(args, kwargs)
-        chosen = next((name for name in _QUERY_NAMES if name in own), own[0] if own else None)
-        return _getter(signature, chosen) if chosen else None
+        parameter = next((name for name in _QUERY_NAMES if name in parameters), parameters[0] if parameters else None)
+        return _getter(signature, parameter) if parameter else None
 
-    def _top_k_getter(self) -> Getter | None:
-        if self._signature is None:
-            return None
-        chosen = next((name for name in _TOP_K_NAMES if name in self._signature.parameters), None)
-        return _getter(self._signature, chosen) if chosen else None
-
-    def _candidates_getter(self) -> Getter | None:
-        if self._signature is None:
-            return None
-        chosen = next((name for name in _CANDIDATE_NAMES if name in self._signature.parameters), None)
-        return _getter(self._signature, chosen) if chosen else None
+    def _getter_of(self, parameters: tuple[str, ...]) -> Getter | None:
+        """A reader of the first of these parameters that the function has."""
+        signature = self._signature
+        name = next((name for name in parameters if name in signature.parameters), None) if signature else None
+        return _getter(signature, name) if signature and name else None
 
     def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Document, ...]:
-        """What a reranker is given, before it may sort it: its result may name documents by their place only."""
+        """The documents that a reranker receives, read before it sorts them: its result may name them by index only."""
         return () if self._candidates is None else documents_in(self._candidates(args, kwargs)) or ()
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,7 +147,7 @@ class Capture:
         if self._query is not None:
             value = self._query(args, kwargs)
             if type(value) is str:
-                recording.query = keep(value)
+                recording.query = bounded(value)
             elif value is not None:
                 self._structured_query(recording, value)
         if self._top_k is not None:
@@ -167,84 +161,84 @@ class Capture:
             recording.query = snapshot_text(value)
             return
         recording.put_text(names.INPUT_MESSAGES, to_json(messages))
-        asked = [message for message in messages if message["role"] == "user"]
-        recording.query = _message_text(asked[-1]) if asked else None
+        questions = [message for message in messages if message["role"] == "user"]
+        recording.query = _message_text(questions[-1]) if questions else None
 
     def result(self, recording: Recording, result: Any, candidates: Sequence[Document] = ()) -> None:
         """Records what the function returned, by the user's declarations and the kind of span."""
-        declared = self.declared
-        found = result
+        options = self.options
+        reply = result
         if self._reads_facts and type(result) is not str:
-            found = opened(result)
-            self._facts(recording, found, result)
-        if declared.usage is not None:
-            recording.put_facts(declared_usage(declared.usage(result)))
-        if declared.contexts is not None:
-            self._contexts(recording, declared.contexts(result))
-        if not declared.capture_outputs:
+            reply = opened(result)
+            self._facts(recording, reply, result)
+        if options.usage is not None:
+            recording.put_facts(declared_usage(options.usage(result)))
+        if options.contexts is not None:
+            self._contexts(recording, options.contexts(result))
+        if not options.capture_outputs:
             return
-        if declared.response is not None:
-            recording.response = snapshot_text(declared.response(result))
-        elif declared.contexts is None and self.takes_documents:
+        if options.response is not None:
+            recording.response = snapshot_text(options.response(result))
+        elif options.contexts is None and self.takes_documents:
             if recording.documents is None and result is not None:
-                self._contexts(recording, reordered(result, candidates) if candidates else result)
+                self._contexts(recording, with_candidate_texts(result, candidates) if candidates else result)
         elif recording.response is None:
-            self._response(recording, found, result)
+            self._response(recording, reply, result)
 
-    def _facts(self, recording: Recording, found: Any, result: Any) -> None:
-        """Figures of a model's reply; a whole application's result is one only when it has its own token counts."""
-        facts = facts_in(found, result)
+    def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
+        """Records figures of a model's reply, or of an application's result that has token counts."""
+        facts = facts_in(reply, result)
         if facts and (self.kind in _MODEL_KINDS or names.INPUT_TOKENS in facts or names.OUTPUT_TOKENS in facts):
             recording.put_facts(facts)
 
-    def _contexts(self, recording: Recording, found: Any) -> None:
-        if not recording.put_contexts(found):
-            self.unread(recording, found, "contexts")
+    def _contexts(self, recording: Recording, contexts: Any) -> None:
+        if not recording.put_contexts(contexts):
+            self.report_unread(recording, contexts, "contexts")
 
-    def unread(self, recording: Recording, result: Any, sought: str) -> None:
+    def report_unread(self, recording: Recording, result: Any, option: str) -> None:
         """Says on the span, and once in the log, that nothing was read from the result."""
-        reason = recording.put_unread(result, sought)
+        reason = recording.put_unread_reason(result, option)
         if not self._warned:
             self._warned = True
             logger.warning("ragpulse: %s", reason)
 
-    def _response(self, recording: Recording, found: Any, result: Any) -> None:
+    def _response(self, recording: Recording, reply: Any, result: Any) -> None:
         if type(result) is str:
-            recording.response = keep(result)
+            recording.response = bounded(result)
             return
         if result is None or self.kind == "embedding":
             return
         if self.kind in _TEXT_KINDS:
-            self._reply(recording, found)
+            self._reply(recording, reply)
         else:
             recording.response = json_or_none(result)
         if recording.response is None:
-            self.unread(recording, result, "response")
+            self.report_unread(recording, result, "response")
 
-    def _reply(self, recording: Recording, found: Any) -> None:
+    def _reply(self, recording: Recording, reply: Any) -> None:
         """The answer of a model or of an application: its text, else the calls of tools that it asks for, else JSON."""
-        if found is None:
+        if reply is None:
             return
-        text, asked = text_in(found), (recording.texts or {}).get(names.INPUT_MESSAGES)
-        calls = [] if text and not asked else tool_calls(found)
+        text, messages = text_in(reply), (recording.texts or {}).get(names.INPUT_MESSAGES)
+        calls = [] if text and not messages else tool_calls(reply)
         if text:
-            recording.response = keep(text)
+            recording.response = bounded(text)
         elif calls:
             recording.response = calls_json(calls)
         else:
-            recording.response = text if text is not None else json_or_none(read(found, "response") or found)
-        if self.kind == "llm" and (calls or asked):
+            recording.response = text if text is not None else json_or_none(read(reply, "response") or reply)
+        if self.kind == "llm" and (calls or messages):
             put_output_messages(recording, text, calls)
-        if self.kind == "rag" and recording.documents is None and self.declared.contexts is None:
-            documents = nested_documents(found)
+        if self.kind == "rag" and recording.documents is None and self.options.contexts is None:
+            documents = nested_documents(reply)
             if documents is not None:
                 recording.put_contexts(documents)
 
 
 def json_or_none(value: Any) -> JsonText | None:
     """JSON of a value; None for an object of which nothing is known but its type."""
-    found = plain(value)
-    return None if found == type_name(value) else to_json(value)
+    plain_value = plain(value)
+    return None if plain_value == type_name(value) else to_json(value)
 
 
 def calls_json(calls: list[dict[str, Any]]) -> JsonText:
@@ -267,15 +261,15 @@ def put_output_messages(recording: Recording, text: str | None, calls: list[dict
 
 def declared_usage(value: Any) -> dict[str, Any]:
     """The figures in what a user gives as usage: a `Usage`, or a provider's object or mapping."""
-    found = usage_facts(value)
-    if not found:
+    facts = usage_facts(value)
+    if not facts:
         raise ValueError(f"usage= was given {type_name(value)}, which has no token counts")
-    return found
+    return facts
 
 
 def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
     """Chat messages in any library's shape -> OpenTelemetry's `{"role", "parts"}`; None when these are no messages."""
-    found = []
+    messages = []
     for item in value:
         message = fields_of(opened(item))
         role = message.get("role") or message.get("type")
@@ -284,8 +278,8 @@ def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
             return None
         role = {"human": "user", "ai": "assistant"}.get(role, role)
         calls = [{"type": "tool_call", **call} for call in calls_of_message(message)]
-        found.append({"role": role, "parts": [*_parts(content), *calls]})
-    return found or None
+        messages.append({"role": role, "parts": [*_parts(content), *calls]})
+    return messages or None
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:

@@ -13,13 +13,13 @@ from typing import Any
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
-from ragpulse._reading.values import KEPT, CutText, JsonText, to_json, without_files
+from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .recording import Plan, Recording, error_status, exception_attributes
-from .redaction import Redaction, is_secret_name, marks
+from .redaction import Redaction, is_secret_name, special_characters
 from .scope import Scope
 
-_IDENTITIES = frozenset(
+IDENTITIES = frozenset(
     {
         names.REQUEST_MODEL, names.RESPONSE_MODEL, names.RESPONSE_ID, names.PROVIDER_NAME, names.ERROR_TYPE,
         names.SESSION_ID, names.USER_ID, names.CONVERSATION_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT,
@@ -43,9 +43,14 @@ _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
 
+def is_content(key: str) -> bool:
+    """Whether an attribute of this name holds text that may be withheld."""
+    return key.startswith(_CONTENT)
+
+
 def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that hold figures and identities only."""
-    kept = {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
+    kept = {key: value for key, value in attributes.items() if not is_content(key)}
     if names.EXCEPTION_STACKTRACE in kept:
         kept[names.EXCEPTION_STACKTRACE] = "\n".join(_FRAME.findall(str(kept[names.EXCEPTION_STACKTRACE])))
     return kept
@@ -97,34 +102,43 @@ class ContentPolicy:
         return self if capture is self.capture else replace(self, capture=capture)
 
     def description(self, text: str | None) -> str | None:
-        """A status description as it may be sent: it often holds the message of an exception."""
+        """A status description under this policy: it often repeats the message of an exception."""
         return self.redact(text, []) if text and self.capture else None
 
 
 class _Rendering:
     """One span's content under one policy, with what was redacted and cut."""
 
-    __slots__ = ("_as_it_is", "_has_files", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
+    __slots__ = (
+        "_contains_files",
+        "_is_clean",
+        "_limit",
+        "_policy",
+        "_redacts",
+        "_special_characters",
+        "redacted",
+        "truncated",
+    )
 
     def __init__(self, policy: ContentPolicy, recording: Recording) -> None:
         data = " ".join(_texts(recording)).encode("utf-8", "surrogatepass")
-        self._marks = marked = marks(data)
-        self._has_files = b";base64," in data
+        self._special_characters = special = special_characters(data)
+        self._contains_files = b";base64," in data
         self._policy = policy
         self._limit = policy.max_text_bytes
-        self._redacts = policy.redact.suspects(data, marked)
+        self._redacts = policy.redact.suspects(data, special)
         # A lone surrogate, which no JSON parser accepts, begins with this byte; so do the letters of Korean.
-        usual = not (self._redacts or self._has_files or b"\xed" in data)
-        self._as_it_is = usual and len(data) * 2 <= self._limit and len(data) < KEPT
+        is_ordinary = not (self._redacts or self._contains_files or b"\xed" in data)
+        self._is_clean = is_ordinary and len(data) * 2 <= self._limit and len(data) < MAX_TEXT
         """Nothing to redact and nothing to cut, as with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
 
     def text(self, key: str, text: str) -> str:
         kind = type(text)
-        if self._as_it_is:
+        if self._is_clean:
             return text if kind is str else str(text)
-        if self._has_files:
+        if self._contains_files:
             text = _without_files(text)
         clean = text
         if self._redacts:
@@ -157,8 +171,8 @@ class _Rendering:
         key = names.RETRIEVAL_DOCUMENTS
         if not self._policy.capture:
             return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
-        if self._as_it_is:
-            return to_documents_json(documents, quoting(self._marks))
+        if self._is_clean:
+            return to_documents_json(documents, quoting(self._special_characters))
         return to_documents_json(
             [
                 Document(
@@ -179,21 +193,21 @@ class _Rendering:
 
 
 def _without_files(text: str) -> str:
-    """The text with a placeholder for each file; what is known of it beside its characters stays."""
-    found = without_files(text)
-    return type(text)(found) if type(text) is JsonText else text if type(text) is CutText else found
+    """The text, of the same type, with a placeholder for each file."""
+    clean = without_files(text)
+    return type(text)(clean) if type(text) is JsonText else text if type(text) is CutText else clean
 
 
 def _texts(recording: Recording) -> list[str]:
     """Every text of a recording, so that one examination decides whether any of them needs redaction."""
-    found = [recording.query or "", recording.response or ""]
+    texts = [recording.query or "", recording.response or ""]
     for _, _, text, metadata in recording.documents or ():
-        found += (text or "", metadata or "")
+        texts += (text or "", metadata or "")
     if recording.texts:
-        found += recording.texts.values()
+        texts += recording.texts.values()
     if recording.facts:
-        found += [value for value in recording.facts.values() if isinstance(value, str)]
-    return found
+        texts += [value for value in recording.facts.values() if isinstance(value, str)]
+    return texts
 
 
 def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
@@ -208,7 +222,7 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
         out[names.CONTENT_CAPTURED] = False
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
-        out[key] = value if key in _IDENTITIES else rendering.fact(key, value)
+        out[key] = value if key in IDENTITIES else rendering.fact(key, value)
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted
     if rendering.truncated:
@@ -221,32 +235,25 @@ def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) ->
     return {**recording.plan.constants, **scope.shown(policy.redact).attributes, **render(recording, policy)}
 
 
-def figures(facts: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
-    """Token counts, times and identities among recorded facts: what may be sent where content may not."""
-    return {
-        key: policy.redact(value, []) if type(value) is str and key not in _IDENTITIES else value
-        for key, value in facts.items()
-        if type(value) is not str or not key.startswith(_CONTENT)
-    }
-
-
-def encode_attributes(recording: Recording, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:
+def encode_attributes(
+    recording: Recording, scope: Scope, policy: ContentPolicy, others: Mapping[str, Any]
+) -> list[bytes]:
     """Encodes `all_attributes` and `own` (set on the span by others) as parts of an OTLP protobuf message.
 
     Constants were encoded before; their bytes are used unless a value overrides them.
     """
     plan, dynamic, scope = recording.plan, render(recording, policy), scope.shown(policy.redact)
-    if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
+    if not others and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
         return [plan.encoded, scope.encoded, *key_value_parts(SPAN_ATTRIBUTES, dynamic.items())]
-    return key_value_parts(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
+    return key_value_parts(SPAN_ATTRIBUTES, {**others, **plan.constants, **scope.attributes, **dynamic}.items())
 
 
 def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, Any]) -> None:
     query, response = recording.query, recording.response
     if query is not None:
-        shown = rendering.text(names.INPUT_VALUE, query)
+        clean = rendering.text(names.INPUT_VALUE, query)
         for key in recording.plan.query_keys:
-            out[key] = shown
+            out[key] = clean
         if isinstance(query, JsonText):
             out[names.INPUT_MIME_TYPE] = names.JSON
     if response is not None:

@@ -40,29 +40,29 @@ class _CallbackSpans:
         """Remembers a span until it ends."""
         if "langchain" in span.plan.library.name:
             with self._lock:
-                self._open.append((_place(), span))
+                self._open.append((_task_key(), span))
 
     def context_for(self, library: Any, context: Context) -> Context:
         """The context for another library's span: the innermost of these spans below the current one is its parent."""
         if not self._open:
             return context
         with self._lock:
-            self._open = found = [(place, span) for place, span in self._open if not span.end_ns][-_MAX_OPEN:]
-        above = {span.span_number: span.parent_id for _, span in found}
-        top, here = trace.get_current_span(context).get_span_context().span_id or _calling_run(above), _place()
-        below = [(place, span) for place, span in reversed(found) if _leads_to(span.span_number, top, above)]
+            self._open = open_spans = [(key, span) for key, span in self._open if not span.end_ns][-_MAX_OPEN:]
+        parents = {span.span_number: span.parent_id for _, span in open_spans}
+        top, task = trace.get_current_span(context).get_span_context().span_id or _current_run(parents), _task_key()
+        candidates = [(key, span) for key, span in reversed(open_spans) if _is_below(span.span_number, top, parents)]
         # Callbacks of async calls run in other threads. Without a span above nothing tells two requests apart.
-        near = [span for place, span in below if place == here] or [span for _, span in below if top]
-        return Context({**context, SPAN_KEY: near[0]}) if near and near[0].plan.library != library else context
+        nearest = [span for key, span in candidates if key == task] or [span for _, span in candidates if top]
+        return Context({**context, SPAN_KEY: nearest[0]}) if nearest and nearest[0].plan.library != library else context
 
 
-def _leads_to(at: int, top: int, above: dict[int, int]) -> bool:
-    while at in above and at != top:
-        at = above[at]
-    return at == top
+def _is_below(number: int, top: int, parents: dict[int, int]) -> bool:
+    while number in parents and number != top:
+        number = parents[number]
+    return number == top
 
 
-def _calling_run(open_spans: Container[int]) -> int:
+def _current_run(open_spans: Container[int]) -> int:
     """The open span of the run that LangChain's own context names, which follows async calls; 0 where there is none."""
     module: Any = sys.modules.get("openinference.instrumentation.langchain")
     try:
@@ -73,7 +73,7 @@ def _calling_run(open_spans: Container[int]) -> int:
     return number if number in open_spans else 0
 
 
-def _place() -> tuple[int, int]:
+def _task_key() -> tuple[int, int]:
     """This thread and the running asyncio task, if there is one."""
     asyncio = sys.modules.get("asyncio")
     try:
@@ -125,8 +125,8 @@ class Provider(trace.TracerProvider):
         deadline = time.monotonic() + timeout_millis / 1000
         done = self.flush(timeout_millis / 1000)
         for processor in self.processors:
-            left = max(int((deadline - time.monotonic()) * 1000), 0)
-            done = processor.force_flush(left) is not False and done
+            milliseconds = max(int((deadline - time.monotonic()) * 1000), 0)
+            done = processor.force_flush(milliseconds) is not False and done
         return done
 
     def shutdown(self) -> None:

@@ -1,4 +1,4 @@
-"""What one decorated call records, on whichever provider its span is made.
+"""The content and figures of one decorated call, on our provider and on the application's.
 
 A recording holds snapshots only: strings (immutable), numbers, and JSON made on the spot for what could change.
 `Span` on our own provider and `AttachedSpan` on the application's add how it is started, ended and sent.
@@ -16,7 +16,7 @@ from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
 from ragpulse._reading.contexts import Document, documents_in
 from ragpulse._reading.usage import instrumented_facts
-from ragpulse._reading.values import keep, to_json, type_name
+from ragpulse._reading.values import bounded, to_json, type_name
 
 INTERNAL, CLIENT = 1, 3
 _OUTER, _INNER = 16, 48
@@ -76,6 +76,7 @@ def plan_for(
     data_source: str | None,
     scope: dict[str, Any],
     withholds: bool = False,
+    streams: bool = False,
 ) -> Plan:
     """The plan of a decorated function of `kind`."""
     constants: dict[str, Any] = {
@@ -92,6 +93,8 @@ def plan_for(
         constants[names.PROVIDER_NAME] = provider
     if data_source:
         constants[names.DATA_SOURCE_ID] = data_source
+    if streams:
+        constants[names.REQUEST_STREAM] = True
     return Plan(
         name=name,
         kind=kind,
@@ -105,7 +108,7 @@ def plan_for(
 
 def snapshot_text(value: Any) -> str:
     """Text as it is; anything else as JSON."""
-    return keep(value) if type(value) is str else to_json(value)
+    return bounded(value) if type(value) is str else to_json(value)
 
 
 def error_name(error: BaseException) -> str:
@@ -136,30 +139,32 @@ def _stack(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     lines: list[str] = []
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        shown = "".join([*_frames(found.__traceback__), *traceback.format_exception_only(found)])
-        lines += ("Traceback (most recent call last):\n" + shown,)
-        if found.__cause__ is not None:
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        text = "".join([*_frames(current.__traceback__), *traceback.format_exception_only(current)])
+        lines += ("Traceback (most recent call last):\n" + text,)
+        if current.__cause__ is not None:
             lines += ("\nThe above exception was the direct cause of the following exception:\n\n",)
-            found = found.__cause__
-        elif found.__context__ is not None and not found.__suppress_context__:
+            current = current.__cause__
+        elif current.__context__ is not None and not current.__suppress_context__:
             lines += ("\nDuring handling of the above exception, another exception occurred:\n\n",)
-            found = found.__context__
+            current = current.__context__
         else:
             break
     return "".join(reversed(lines))
 
 
 def _frames(trace: TracebackType | None) -> list[str]:
-    frames = [(frame, line) for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename not in _OUR_FILES]
-    left_out = len(frames) - _OUTER - _INNER
-    if left_out <= 0:
+    frames = [
+        (frame, number) for frame, number in traceback.walk_tb(trace) if frame.f_code.co_filename not in _OUR_FILES
+    ]
+    omitted = len(frames) - _OUTER - _INNER
+    if omitted <= 0:
         return traceback.StackSummary.extract(iter(frames)).format()
-    outer = traceback.StackSummary.extract(iter(frames[:_OUTER])).format()
-    inner = traceback.StackSummary.extract(iter(frames[-_INNER:])).format()
-    return [*outer, f"  ... {left_out} frames left out ...\n", *inner]
+    first = traceback.StackSummary.extract(iter(frames[:_OUTER])).format()
+    last = traceback.StackSummary.extract(iter(frames[-_INNER:])).format()
+    return [*first, f"  ... {omitted} frames left out ...\n", *last]
 
 
 def exception_attributes(error: BaseException) -> dict[str, str]:
@@ -180,20 +185,16 @@ class Recording:
 
     __slots__ = ("calls", "documents", "facts", "plan", "query", "response", "texts")
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.query: str | None = None
-        self.response: str | None = None
-        self.documents: tuple[Document, ...] | None = None
-        self.facts: dict[str, Any] | None = None
-        self.texts: dict[str, str] | None = None
-        self.calls: dict[int, tuple[int, Mapping[str, Any]]] | None = None
-        """Spans of other instrumentations below this model call: id → parent's id, attributes."""
-
-    @property
-    def records(self) -> bool:
-        """Whether anything that is put here will be sent."""
-        raise TypeError("a recording is carried by a span")
+    plan: Plan
+    query: str | None
+    response: str | None
+    documents: tuple[Document, ...] | None
+    facts: dict[str, Any] | None
+    texts: dict[str, str] | None
+    calls: dict[int, tuple[int, Mapping[str, Any]]] | None
+    """Spans of other instrumentations below this model call: id → parent's id, attributes."""
+    records: bool
+    """Whether the span is sampled and open: only then are its contents sent."""
 
     def put(self, key: str, value: Any) -> None:
         """Records a figure or an identity."""
@@ -228,38 +229,33 @@ class Recording:
 
     def put_contexts(self, contexts: Any) -> bool:
         """Records retrieved contexts; returns False when there are none in the value."""
-        found = documents_in(contexts)
-        if found is not None:
-            self.documents = found
-        return found is not None
+        documents = documents_in(contexts)
+        if documents is not None:
+            self.documents = documents
+        return documents is not None
 
-    def put_unread(self, result: Any, sought: str) -> str:
+    def put_unread_reason(self, result: Any, option: str) -> str:
         """Records why there are no contexts (or no response): the type of the result, and the line to write."""
         decorator = self.plan.kind if self.plan.kind in names.OPERATIONS else "span"
         reason = (
-            f"{self.plan.name} returned {type_name(result)[1:-1]}, in which ragpulse finds no {sought}; "
-            f"write @ragpulse.{decorator}({sought}=lambda result: ...)"
+            f"{self.plan.name} returned {type_name(result)[1:-1]}, in which ragpulse finds no {option}; "
+            f"write @ragpulse.{decorator}({option}=lambda result: ...)"
         )
         self.put(names.RESULT_UNREAD, reason)
         return reason
 
     def put_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Records the application's metadata as a JSON object, added to what is already there."""
-        known = (self.texts or {}).get(names.METADATA)
-        self.put_text(names.METADATA, to_json({**(json.loads(known) if known else {}), **metadata}))
+        earlier = (self.texts or {}).get(names.METADATA)
+        self.put_text(names.METADATA, to_json({**(json.loads(earlier) if earlier else {}), **metadata}))
 
     def size(self) -> int:
         """A cheap estimate, from above, of the bytes this recording holds."""
-        total = 600
-        if self.query is not None:
-            total += len(self.query)
-        if self.response is not None:
-            total += len(self.response)
-        if self.documents is not None:
-            for _, _, text, metadata in self.documents:
-                total += 200 + len(text or "") + len(metadata or "")
-        if self.facts is not None:
-            total += sum([len(value) if isinstance(value, str) else 32 for value in self.facts.values()])
-        if self.texts is not None:
-            total += sum(map(len, self.texts.values()))
+        total = 600 + len(self.query or "") + len(self.response or "")
+        for _, _, text, metadata in self.documents or ():
+            total += 200 + len(text or "") + len(metadata or "")
+        for value in self.facts.values() if self.facts else ():
+            total += len(value) if isinstance(value, str) else 32
+        for text in self.texts.values() if self.texts else ():
+            total += len(text)
         return total

@@ -36,28 +36,29 @@ _KEYS = re.compile(
     | (?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}""",
     re.VERBOSE | re.ASCII,
 )
+_KEY_KINDS = ("api", "account", "access", "private", "secret", "signing", "encryption", "subscription")
 _WORDS = (
     "password", "passwd", "passphrase", "pwd", "authorization", "cookie", "cookies", "secret", "token", "credential",
-    "credentials", "apikey", "api_key", "api-key", "accountkey", "account_key", "account-key", "accesskey",
-    "access_key", "access-key", "privatekey", "private_key", "private-key", "secretkey", "secret_key", "secret-key",
-    "connectionstring", "connection_string", "connection-string",
+    "credentials", "connectionstring", "connection_string", "connection-string",
+    *[f"{kind}{joint}key" for kind in _KEY_KINDS for joint in ("", "_", "-", " ")],
 )  # fmt: skip
 _NAMES = "|".join(map(re.escape, _WORDS))
 _SECRET_NAME = re.compile(rf"(?:{_NAMES})\Z", re.IGNORECASE)
 """The end of a name whose value is a secret: `db_password`, `X-Api-Key`, `accessToken`; not `max_tokens`."""
 _MEMBER = re.compile(rf'(?:{_NAMES})"\s*:', re.IGNORECASE)
+_SCHEMES = "Basic|Bearer|Digest|Token|Api-?Key|OAuth|Negotiate|SSWS"
 _NAMED_VALUE = re.compile(
     rf"""(?P<name>{_NAMES})(?P<close>\\{{0,3}}["'])?\s?(?P<sign>[:=])\s{{0,3}}
     (?: (?P<quote>\\*["'])(?P<quoted>(?:(?!(?P=quote))(?:[^\\]|\\[\s\S]?))+)
       | (?<=cookie:\ )(?P<header>[^\s=]+=[^\r\n"']++)
-      | (?P<bare>(?:(?:Basic|Bearer|Digest|Token)\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
+      | (?P<bare>(?:(?:{_SCHEMES})\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 """A name of a secret and its value, as in JSON (also within JSON), Python, a header, a URL or a connection string."""
 _NOTHING = frozenset({"null", "none", "true", "false"})
 _PROSE = ("secret", "token", "cookie", "credential")
 """Names that ordinary sentences put before a colon: there a value with a digit is meant."""
-_STARTS = {
+_KEY_BEGINNINGS = {
     ord("-"): re.compile(rb"-(?:(?<=\b[sr]k-)|(?<=\bglpat-)|(?<=\bxox[abeoprs]-))[\w-]{11}"),
     ord("_"): re.compile(rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_))[\w-]{11}"),
     ord("A"): re.compile(rb"A(?:KIA|SIA|Iza)[\w-]{16}"),
@@ -76,15 +77,15 @@ _CLOSING = rb"[\\\"'\s]"
 
 def _ending(sign: bytes, closing: bytes = b"") -> bytes:
     """The end of a name in `_WORDS` before its sign, with up to five characters between the two."""
-    found = b"|".join([b"(?<=" + end + closing + sign + b")" for end in _ENDS])
+    pattern = b"|".join([b"(?<=" + end + closing + sign + b")" for end in _ENDS])
     if len(closing) == 5 * len(_CLOSING):
-        return found
+        return pattern
     closing += _CLOSING
-    return found + b"|(?<=" + closing + sign + b")(?:" + _ending(sign, closing) + b")"
+    return pattern + b"|(?<=" + closing + sign + b")(?:" + _ending(sign, closing) + b")"
 
 
-_OTHERS = {ord("-"): re.compile(rb"-----BEGIN"), ord("B"): re.compile(rb"Basic ")}
-_SIGNS = {ord(sign): re.compile(sign + b"(?:" + _ending(sign) + b")") for sign in (b":", b"=")}
+_OTHER_BEGINNINGS = {ord("-"): re.compile(rb"-----BEGIN"), ord("B"): re.compile(rb"Basic ")}
+_NAME_ENDINGS = {ord(sign): re.compile(sign + b"(?:" + _ending(sign) + b")") for sign in (b":", b"=")}
 _WORD_BYTES = tuple(word.encode() for word in _WORDS)
 
 
@@ -98,7 +99,7 @@ _LONG_RUN, _CARD_RUN = b"w" * 16, b"0" * 13
 _AT, _COLON, _EQUALS = ord("@"), ord(":"), ord("=")
 
 
-def marks(data: bytes) -> bytes:
+def special_characters(data: bytes) -> bytes:
     """The digits of a text and the characters that JSON escapes: enough to decide about cards and quoting."""
     return data.translate(None, _ORDINARY)
 
@@ -109,15 +110,15 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def _may_hold_key(data: bytes, marked: bytes) -> bool:
-    if data.translate(_SHAPES).find(_LONG_RUN) >= 0 and (data.find(b"earer ") >= 0 or _holds(data, _STARTS)):
+def _may_hold_key(data: bytes, special: bytes) -> bool:
+    if data.translate(_SHAPES).find(_LONG_RUN) >= 0 and (data.find(b"earer ") >= 0 or _holds(data, _KEY_BEGINNINGS)):
         return True
     if _COLON in data or _EQUALS in data:
         if _AT in data and data.find(b"://") >= 0:
             return True
         if _holds_name(data):
             return True
-    return _holds(data, _OTHERS)
+    return _holds(data, _OTHER_BEGINNINGS)
 
 
 def _holds(data: bytes, patterns: dict[int, re.Pattern[bytes]]) -> bool:
@@ -130,24 +131,24 @@ def _holds(data: bytes, patterns: dict[int, re.Pattern[bytes]]) -> bool:
 
 def _holds_name(data: bytes) -> bool:
     """Whether a name of `_WORDS` and its sign are in a text, as at the beginning of `_NAMED_VALUE`."""
-    for sign, pattern in _SIGNS.items():
+    for sign, pattern in _NAME_ENDINGS.items():
         if sign in data:
-            for found in pattern.finditer(data):
-                before = data[max(found.start() - 32, 0) : found.start()]
+            for match in pattern.finditer(data):
+                before = data[max(match.start() - 32, 0) : match.start()]
                 if before.rstrip(b"\\\"' \t\n\r\f\v").lower().endswith(_WORD_BYTES):
                     return True
     return False
 
 
-def _may_hold_card(data: bytes, marked: bytes) -> bool:
+def _may_hold_card(data: bytes, special: bytes) -> bool:
     return (
-        len(marked) >= 13
-        and marked.translate(_AS_ZERO).find(_CARD_RUN) >= 0
+        len(special) >= 13
+        and special.translate(_AS_ZERO).find(_CARD_RUN) >= 0
         and data.translate(_AS_ZERO, b" -").find(_CARD_RUN) >= 0
     )
 
 
-def _may_hold_email(data: bytes, marked: bytes) -> bool:
+def _may_hold_email(data: bytes, special: bytes) -> bool:
     return _AT in data
 
 
@@ -155,9 +156,9 @@ def _redact_keys(text: str) -> str:
     return _KEYS.sub(_without_key, _NAMED_VALUE.sub(_without_value, text))
 
 
-def _without_key(found: re.Match[str]) -> str:
-    text = found.group()
-    before = found.string[max(found.start() - 4, 0) : found.start()]
+def _without_key(match: re.Match[str]) -> str:
+    text = match.group()
+    before = match.string[max(match.start() - 4, 0) : match.start()]
     if before.endswith("://"):
         return f"{text.partition(':')[0]}:{_KEY}"
     if before.endswith("sic ") and not _is_user_and_password(text):
@@ -173,28 +174,28 @@ def _is_user_and_password(text: str) -> bool:
         return False
 
 
-def _without_value(found: re.Match[str]) -> str:
-    bare = found["bare"]
-    if bare is not None and not _is_secret(found, bare):
-        return found.group()
-    value = found["quoted"] or found["header"] or bare
-    return found.group()[: -len(value)] + _KEY
+def _without_value(match: re.Match[str]) -> str:
+    bare = match["bare"]
+    if bare is not None and not _is_secret(match, bare):
+        return match.group()
+    value = match["quoted"] or match["header"] or bare
+    return match.group()[: -len(value)] + _KEY
 
 
-def _is_secret(found: re.Match[str], value: str) -> bool:
+def _is_secret(match: re.Match[str], value: str) -> bool:
     """Whether a value without quotes is one, and no word of a sentence."""
     if value.lower() in _NOTHING:
         return False
-    if found["sign"] == "=":
+    if match["sign"] == "=":
         return len(value) >= 3
-    if found["close"]:
+    if match["close"]:
         return True
-    sentence = found["name"].lower().startswith(_PROSE)
+    sentence = match["name"].lower().startswith(_PROSE) or " " in match["name"]
     return len(value) >= 6 and (not sentence or any(map(str.isdigit, value)))
 
 
 def _redact_cards(text: str) -> str:
-    return _CARD.sub(lambda found: "[redacted:card]" if _luhn(found.group()) else found.group(), text)
+    return _CARD.sub(lambda match: "[redacted:card]" if _luhn(match.group()) else match.group(), text)
 
 
 def _redact_emails(text: str) -> str:
@@ -207,11 +208,11 @@ def _luhn(number: str) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and any(digits)
 
 
-def _unguarded(data: bytes, marked: bytes) -> bool:
+def _unguarded(data: bytes, special: bytes) -> bool:
     return True
 
 
-_NAMED: dict[str, tuple[Redactor, Guard]] = {
+_RULES: dict[str, tuple[Redactor, Guard]] = {
     "key": (_redact_keys, _may_hold_key),
     "card": (_redact_cards, _may_hold_card),
     "email": (_redact_emails, _may_hold_email),
@@ -225,10 +226,10 @@ class Redaction:
 
     rules: tuple[tuple[str, Redactor, Guard], ...] = ()
 
-    def suspects(self, data: bytes, marked: bytes) -> bool:
-        """Whether any rule could change a text with these bytes and `marks`; False is exact."""
+    def suspects(self, data: bytes, special: bytes) -> bool:
+        """Whether any rule could change a text with these bytes and special characters; False is exact."""
         for _, _, guard in self.rules:  # noqa: SIM110 - a generator for `any` would cost as much as the guards
-            if guard(data, marked):
+            if guard(data, special):
                 return True
         return False
 
@@ -236,14 +237,14 @@ class Redaction:
         """The text without its secrets; the names of the rules that changed it are added to `applied`."""
         data = text.encode("utf-8", "replace")
         for name, rule, guard in self.rules:
-            if guard(data, marks(data)) and (clean := rule(text)) != text:
+            if guard(data, special_characters(data)) and (clean := rule(text)) != text:
                 text, data = clean, clean.encode("utf-8", "replace")
                 _note(name, applied)
         return text
 
     def json(self, text: str, applied: list[str]) -> str:
         """A JSON text without the secrets in its strings and under their names; JSON stays JSON."""
-        if self(text, []) == text and not (self.by_name and _MEMBER.search(text)):
+        if self(text, []) == text and not (self.has_key_rule and _MEMBER.search(text)):
             return text
         return to_json(self.value("", json.loads(text), applied))
 
@@ -257,13 +258,13 @@ class Redaction:
             return type(value)([self.value(name, item, applied) for item in value])
         if value in ("", None) or isinstance(value, bool):
             return value
-        if self.by_name and is_secret_name(name):
+        if self.has_key_rule and is_secret_name(name):
             _note("key", applied)
             return _KEY
         return self(value, applied) if isinstance(value, str) else value
 
     @property
-    def by_name(self) -> bool:
+    def has_key_rule(self) -> bool:
         """Whether values are removed because of their names."""
         return any(rule[1] is _redact_keys for rule in self.rules)
 
@@ -302,10 +303,10 @@ def redaction(setting: Any) -> Redaction:
 def _rules(part: Any) -> list[tuple[str, Redactor, Guard]]:
     if isinstance(part, str):
         names = [name.strip() for word in part.split(",") for name in _SETS.get(word.strip(), (word.strip(),))]
-        unknown = [name for name in names if name not in _NAMED]
+        unknown = [name for name in names if name not in _RULES]
         if unknown:
-            raise ValueError(f"unknown redaction {unknown[0]!r}: use one of {', '.join([*_SETS, *_NAMED])}")
-        return [(name, *_NAMED[name]) for name in names]
+            raise ValueError(f"unknown redaction {unknown[0]!r}: use one of {', '.join([*_SETS, *_RULES])}")
+        return [(name, *_RULES[name]) for name in names]
     if isinstance(part, re.Pattern):
         return [("custom", lambda text: part.sub("[redacted]", text), _unguarded)]
     if callable(part):

@@ -44,9 +44,9 @@ def leave(token: Token[Context]) -> None:
 
 SCOPE_KEY = create_key("ragpulse-scope")
 BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))
-_TRAVELS = "ragpulse.travels"
-"""The baggage of another process that has this entry holds identities which `travelling` put there."""
-_TRAVELLING = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)
+_BAGGAGE_MARKER = "ragpulse.travels"
+"""The baggage of another process that has this entry holds identities from `with_baggage`."""
+_IDENTITY_NAMES = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)
 
 
 class Scope:
@@ -71,14 +71,14 @@ class Scope:
 
     def joined(self, more: dict[str, Any]) -> "Scope":
         """As `with_attributes`, remembering the answer for the same `more` object (a plan's, which lives on)."""
-        known = self._merged.get(id(more))
-        if known is None or known[0] is not more:
-            known = (more, self.with_attributes(more))
-            self._merged[id(more)] = known
-        return known[1]
+        entry = self._merged.get(id(more))
+        if entry is None or entry[0] is not more:
+            entry = (more, self.with_attributes(more))
+            self._merged[id(more)] = entry
+        return entry[1]
 
     def shown(self, redact: Redaction) -> "Scope":
-        """This scope as it may be sent, remembering the answer for the same rules."""
+        """This scope after redaction, cached for the same rules."""
         if self._shown is None or self._shown[0] is not redact:
             clean = redact.value("", self.attributes, [])
             self._shown = redact, self if clean == self.attributes else Scope(clean, self.metadata)
@@ -92,41 +92,43 @@ class Scope:
 EMPTY = Scope({})
 
 
-def scope_in(context: Context) -> Scope:
+def current_scope(context: Context) -> Scope:
     """The scope that holds in `context`: set in this process, else from the baggage that came with the request."""
-    found = context.get(SCOPE_KEY)
-    if found is not None:
-        return found  # type: ignore[return-value]
+    scope = context.get(SCOPE_KEY)
+    if scope is not None:
+        return scope  # type: ignore[return-value]
     if BAGGAGE_KEY not in context:
         return EMPTY
-    carried = baggage.get_all(context)
-    return Scope({key: str(carried[key]) for key in _TRAVELLING if key in carried})
+    entries = baggage.get_all(context)
+    return Scope({key: str(entries[key]) for key in _IDENTITY_NAMES if key in entries})
 
 
 def scope_of(context: Context, more: dict[str, Any]) -> Scope:
     """The scope of a span in `context` whose function adds `more` to it."""
-    scope = scope_in(context)
+    scope = current_scope(context)
     return scope.joined(more) if more else scope
 
 
 def with_scope(context: Context, scope: Scope) -> Context:
     """`context` with `scope` in it."""
-    return Context({**kept_here(context), SCOPE_KEY: scope})
+    return Context({**without_identities(context), SCOPE_KEY: scope})
 
 
-def kept_here(context: Context) -> Context:
+def without_identities(context: Context) -> Context:
     """`context` without the identities that came in baggage: an HTTP client would send them to every host."""
-    if BAGGAGE_KEY not in context or _TRAVELS not in baggage.get_all(context):
+    if BAGGAGE_KEY not in context or _BAGGAGE_MARKER not in baggage.get_all(context):
         return context
-    kept = {key: value for key, value in baggage.get_all(context).items() if key not in (*_TRAVELLING, _TRAVELS)}
-    return Context({**context, SCOPE_KEY: scope_in(context), BAGGAGE_KEY: kept})
+    entries = {
+        key: value for key, value in baggage.get_all(context).items() if key not in (*_IDENTITY_NAMES, _BAGGAGE_MARKER)
+    }
+    return Context({**context, SCOPE_KEY: current_scope(context), BAGGAGE_KEY: entries})
 
 
-def travelling(context: Context) -> Context:
+def with_baggage(context: Context) -> Context:
     """`context` with the identities of its scope in the baggage, for one request to another service."""
-    scope = scope_in(context).attributes
-    carried = {key: scope[key] for key in _TRAVELLING if key in scope}
-    for key, value in {**carried, _TRAVELS: "1"}.items() if carried else ():
+    scope = current_scope(context).attributes
+    identities = {key: scope[key] for key in _IDENTITY_NAMES if key in scope}
+    for key, value in {**identities, _BAGGAGE_MARKER: "1"}.items() if identities else ():
         context = baggage.set_baggage(key, value, context)
     return context
 
@@ -140,8 +142,8 @@ def scope_attributes(
     prompt_version: str | None = None,
     variant: str | None = None,
 ) -> dict[str, Any]:
-    """Users' words -> attribute names, leaving out what is not given."""
-    given = {
+    """The arguments of `attributes()` as attributes, without those that are None."""
+    attributes = {
         names.SESSION_ID: session_id,
         names.CONVERSATION_ID: session_id,
         names.USER_ID: user_id,
@@ -149,7 +151,7 @@ def scope_attributes(
         names.PROMPT_VERSION: prompt_version,
         names.VARIANT: variant,
     }
-    found: dict[str, Any] = {key: str(value) for key, value in given.items() if value is not None}
+    present: dict[str, Any] = {key: str(value) for key, value in attributes.items() if value is not None}
     if tags:
-        found[names.TAGS] = (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
-    return found
+        present[names.TAGS] = (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
+    return present

@@ -52,8 +52,8 @@ class Span(Recording, trace.Span):
     """A span on our own provider. Attributes, redaction and protobuf are left to the exporting thread."""
 
     __slots__ = (
-        "_context", "_events", "_links", "_name", "_status", "end_ns", "parent_id", "parent_is_remote", "sampled",
-        "scope", "span_number", "start_ns", "trace_number", "trace_state", "tracer",
+        "_context", "_events", "_links", "_name", "_status", "end_ns", "parent_id", "parent_is_remote", "records",
+        "sampled", "scope", "span_number", "start_ns", "trace_number", "trace_state", "tracer",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +64,7 @@ class Span(Recording, trace.Span):
         span_number: int,
         parent_id: int,
         scope: Scope,
-        start_ns: int,
+        sampled: bool,
     ) -> None:
         self.plan = plan
         self.query = self.response = self.documents = self.facts = self.texts = self.calls = None
@@ -73,21 +73,16 @@ class Span(Recording, trace.Span):
         self.span_number = span_number
         self.parent_id = parent_id
         self.parent_is_remote = False
-        self.sampled = True
+        self.sampled = self.records = sampled
         self.trace_state = ""
         self.scope = scope
-        self.start_ns = start_ns
+        self.start_ns = tracer.clock()
         self.end_ns = 0
         self._name: str | None = None
         self._events: list[tuple[int, str, Mapping[str, Any]]] | None = None
         self._links: list[Link] | None = None
         self._status: tuple[int, str | None] | None = None
         self._context: SpanContext | None = None
-
-    @property
-    def records(self) -> bool:
-        """True until the span has ended, when its trace is sampled."""
-        return self.sampled and not self.end_ns
 
     def ends_here(self) -> bool:
         """Whether its parent, if any, is in another process."""
@@ -111,8 +106,8 @@ class Span(Recording, trace.Span):
             encoder.span_times(self.start_ns, self.end_ns),
             encoder.flags(self.parent_is_remote),
         )
-        for at, name, attributes in self._events or ():
-            parts.append(encoder.event(at, name, cleaned(attributes, policy)))
+        for time_ns, name, attributes in self._events or ():
+            parts.append(encoder.event(time_ns, name, cleaned(attributes, policy)))
         for link in self._links or ():
             target = link.context
             parts.append(encoder.link(target.trace_id, target.span_id, target.is_remote, link.attributes or {}))
@@ -127,6 +122,7 @@ class Span(Recording, trace.Span):
             return
         ended = end_time or self.tracer.clock()
         self.end_ns = ended if ended > self.start_ns else self.start_ns or 1
+        self.records = False
         if self.sampled:
             self.tracer.finished(self)
 
@@ -251,8 +247,10 @@ class Span(Recording, trace.Span):
         """The events as the SDK's own objects, under the content policy."""
         from opentelemetry.sdk.trace import Event
 
-        found = self._events or ()
-        return tuple([Event(name, cleaned(attributes, self.tracer.policy), at) for at, name, attributes in found])
+        events = self._events or ()
+        return tuple(
+            [Event(name, cleaned(attributes, self.tracer.policy), time_ns) for time_ns, name, attributes in events]
+        )
 
     @property
     def links(self) -> Sequence[Link]:

@@ -15,7 +15,7 @@ from ragpulse._guard import GUARD
 
 from .content import ContentPolicy
 from .recording import Plan
-from .scope import BAGGAGE_KEY, EMPTY, SCOPE_KEY, Scope, kept_here, scope_of
+from .scope import BAGGAGE_KEY, EMPTY, SCOPE_KEY, Scope, scope_of, without_identities
 from .span import Span
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ RECORDING_KEY = "ragpulse-recording"
 """The key of the innermost recording in a context; a span of another instrumentation may be current below it."""
 
 
-def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
+def context_within(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
     """`context` as it is within a recorded call."""
     if BAGGAGE_KEY in context:
-        context = kept_here(context)
+        context = without_identities(context)
     return Context({**context, SPAN_KEY: span, RECORDING_KEY: recording, SCOPE_KEY: scope})
 
 
@@ -99,14 +99,14 @@ class Tracer:
         self._processors = [] if processors is None else processors
         self._resource = resource
         self._offer = offer
-        self._born_ns = 0
+        self._forked_ns = 0
         self._sampler = sampler
         self._isolated = isolated
 
     def forked(self) -> None:
         """In a forked child: new identities; the parent sends the spans that were open."""
         self.ids.reseed()
-        self._born_ns = self.clock()
+        self._forked_ns = self.clock()
 
     @cached_property
     def resource(self) -> "Resource":
@@ -127,7 +127,7 @@ class Tracer:
         span = self.start_span(plan, context)
         if self._processors and span.sampled:
             self.started(span, context)
-        return span, inside(context, span, span, span.scope)
+        return span, context_within(context, span, span, span.scope)
 
     def start_span(self, plan: Plan, context: Context) -> Span:
         """A span below the context's current one, before the processors know of it."""
@@ -136,10 +136,9 @@ class Tracer:
             scope: Any = context.get(SCOPE_KEY, EMPTY)
             if plan.scope:
                 scope = scope.joined(plan.scope)
-            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
-            span.sampled = parent.sampled
+            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, parent.sampled)
             span.trace_state = parent.trace_state
-            if parent.start_ns < self._born_ns:  # the parent stays in the process that this one was forked from
+            if parent.start_ns < self._forked_ns:  # the parent stays in the process that this one was forked from
                 span.parent_is_remote = True
         else:
             scope = scope_of(context, plan.scope)
@@ -157,20 +156,20 @@ class Tracer:
             span = self._begun_trace(plan, scope)
             span.add_link(foreign)
             return span
-        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, self.clock())
-        span.sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, sampled)
         span.parent_is_remote = foreign.is_remote
         if self._sampler.follow_parent:
             span.trace_state = foreign.trace_state.to_header()
         else:
-            others = [f"{key}={value}" for key, value in foreign.trace_state.items() if key != "ot"]
-            span.trace_state = ",".join(filter(None, [self._sampler.state, *others]))
+            entries = [f"{key}={value}" for key, value in foreign.trace_state.items() if key != "ot"]
+            span.trace_state = ",".join(filter(None, [self._sampler.state, *entries]))
         return span
 
     def _begun_trace(self, plan: Plan, scope: Any) -> Span:
         trace_number = self.ids.trace_id()
-        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, self.clock())
-        span.sampled = self._sampler.samples(trace_number, None)
+        sampled = self._sampler.samples(trace_number, None)
+        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, sampled)
         span.trace_state = self._sampler.state
         return span
 
@@ -184,7 +183,7 @@ class Tracer:
 
     def finished(self, span: Span) -> None:
         """Queues a finished span and calls `on_end` of the processors."""
-        if span.start_ns < self._born_ns:
+        if span.start_ns < self._forked_ns:
             return
         above = span.plan.recording
         if above is not None and span.facts:
