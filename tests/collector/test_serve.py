@@ -381,7 +381,7 @@ def test_a_grpc_port_that_is_taken_meanwhile(tmp_path: Path, asked: bool) -> Non
             with pytest.raises(OSError, match="--grpc-port"):
                 collector.start()
             return
-        collector = Collector(settings, usual_grpc_port=port)
+        collector = Collector(settings, default_grpc_port=port)
         collector.start()
         try:
             assert collector.grpc_port is None
