@@ -18,9 +18,11 @@ from waiting import until
 
 from ragpulse_collector.cli import cli, run
 from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.settings import SettingsError
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
+    from ragpulse_collector.settings import Settings
 
 Start = Callable[..., "Collector"]
 
@@ -186,6 +188,22 @@ def test_a_judge_that_is_missing_is_named_before_a_replay(collector: Start, caps
     """No bill of an unnamed model, no run of skipped results: the line says what to add."""
     assert run(["replay", "-e", "faithfulness", "--dry-run", "--url", scored(collector, 1).url]) == 1
     assert "faithfulness needs a judge: name one with --judge" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_gone_at_a_reload_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    """Without the file there would be no keys; a file that appears later is read."""
+    monkeypatch.chdir(tmp_path)
+    loads: list[Callable[[], Settings]] = []
+    monkeypatch.setattr("ragpulse_collector.app.serve.serve", lambda load, **_: loads.append(load))
+    assert run(["serve"]) == 0
+    config = tmp_path / "ragpulse.toml"
+    config.write_text("[collector]\nport = 5000\n")
+    assert run(["serve"]) == 0
+    assert [load().collector.port for load in loads] == [5000, 5000]
+    config.unlink()
+    assert loads[0]().collector.port == 4318
+    with pytest.raises(SettingsError, match="No such file"):
+        loads[1]()
 
 
 def test_a_locked_file_names_the_running_collector(collector: Start, tmp_path: Path) -> None:

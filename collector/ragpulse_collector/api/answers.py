@@ -190,7 +190,7 @@ class Context(Answer):
     text: str | None
     hash: str | None
     superseded: bool = False
-    """Whether the answer is from other contexts: a reranker replaced this one, or it is in another part of the trace."""
+    """Whether the answer is not from it: a reranker replaced it, or it belongs to another part of the trace."""
 
 
 class SpanScore(Judged):
