@@ -20,7 +20,7 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.store import Store
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
@@ -112,7 +112,7 @@ class SessionList(Filters):
     sort: Literal["time", "cost", "worst"] = "time"
     evaluator: str | None = Field(None, description="`worst` is by the scores of this evaluator; default: of all.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
-    offset: int = Field(0, ge=0, description="`next` of an earlier answer.")
+    offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
 
 
 class TraceFile(TraceChoice):

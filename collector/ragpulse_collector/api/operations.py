@@ -9,7 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import anyio.to_thread
@@ -87,37 +87,26 @@ class Operations:
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._operations)
 
-    def from_outside(self) -> Operations:
-        """Return the table for HTTP and the pages, with the checks of requests from outside."""
-        return Operations(map(_checked, self._operations))
-
-    async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
+    async def call(self, operation: str, params: Mapping[str, Any], caller: Caller | None = None) -> Any:
         """Run `"GET traces/abc"` and return the content of its JSON; raises ApiError."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
-                answer = await perform(candidate, {**params, **match.groupdict()})
+                answer = await perform(candidate, {**params, **match.groupdict()}, caller)
                 return answer if isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
 
 
-def _checked(operation: Operation) -> Operation:
-    check = operation.outside
-    if check is None:
-        return operation
-
-    def run(params: Params) -> Any:
-        check(params)
-        return operation.run(params)
-
-    return replace(operation, run=run)
-
-
 async def perform(operation: Operation, values: Mapping[str, Any], caller: Caller | None = None) -> Any:
-    """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError."""
+    """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
+
+    `caller` is None within this process; the pages and HTTP have one.
+    """
     if caller is not None and caller.binding is not None and not operation.bound:
         raise ApiError(403, f"the key {caller.actor!r} is bound to services or environments: not for {operation.path}")
     params = operation.params.parse(values, caller)
     try:
+        if caller is not None and operation.outside is not None:
+            operation.outside(params)
         if inspect.iscoroutinefunction(operation.run):
             return await operation.run(params)
         return await anyio.to_thread.run_sync(operation.run, params)
@@ -132,6 +121,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Busy, 503),
     (StoreError, 400),
     (ValueError, 400),
+    (OverflowError, 400),  # a time far out of the calendar
     (LookupError, 404),
     (TimeoutError, 504),
     (PermissionError, 409),

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -33,6 +33,7 @@ from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.handlers.prometheus import render
 from ragpulse_collector.api.handlers.status import VERSION
 from ragpulse_collector.api.operations import Operations, routes
+from ragpulse_collector.api.params import Caller
 from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
@@ -59,7 +60,6 @@ def web(
     counters: Counters,
 ) -> Starlette:
     """Join all routes."""
-    operations = operations.from_outside()
     served: list[BaseRoute] = [
         *receiver.routes(store, flight=flight, counters=counters),
         *routes(operations),
@@ -93,22 +93,19 @@ class Pages:
     """The pages. They load with their first request: many collectors are never looked at."""
 
     def __init__(self, operations: Operations, settings: CollectorSettings) -> None:
-        self._api, self._settings, self._lock = operations.call, settings, threading.Lock()
-        self._router: Router | None = None
+        self._api, self._settings = partial(operations.call, caller=Caller()), settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if self._router is None:
-            await anyio.to_thread.run_sync(self.router)
-        await self.router()(scope, receive, send)
+        if "router" not in self.__dict__:
+            await anyio.to_thread.run_sync(getattr, self, "router")
+        await self.router(scope, receive, send)
 
+    @cached_property
     def router(self) -> Router:
-        """Return the routes of the pages, made at the first call."""
-        with self._lock:
-            if self._router is None:
-                root, needs_key = self._settings.root, self._settings.needs_key
-                self._router = Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
-            return self._router
+        """The routes of the pages."""
+        root, needs_key = self._settings.root, self._settings.needs_key
+        return Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
@@ -117,17 +114,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     return http.refusal(request, ApiError(500, "the collector failed to answer; its log has the reason"))
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return http.refusal(request, error)
-
-
-async def _not_routed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return http.http_refusal(request, error)
-
-
-_HANDLERS: dict[Any, Any] = {Exception: _unexpected, ApiError: _refused, HTTPException: _not_routed}
+_HANDLERS: dict[Any, Any] = {Exception: _unexpected, ApiError: http.refusal, HTTPException: http.http_refusal}
 
 
 class Probe:

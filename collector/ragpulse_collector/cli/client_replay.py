@@ -24,7 +24,7 @@ _TIMEOUT_S = 120.0
 _LONGEST_WAIT_S = 30.0
 
 
-class Caller:
+class LocalReplay:
     """The evaluators of one command, with the prices of their judges."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:

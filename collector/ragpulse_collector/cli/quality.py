@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ragpulse_collector.cli.client_replay import Caller
+from ragpulse_collector.cli.client_replay import LocalReplay
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
@@ -55,8 +55,8 @@ def replay(
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
     if source.file:
         return _replay_offline(source.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
-    caller = Caller(request) if request["loads"] or request["prompts"] else None
-    return _replay(source.asker(), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
+    local = LocalReplay(request) if request["loads"] or request["prompts"] else None
+    return _replay(source.asker(), request, local, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
@@ -70,13 +70,13 @@ def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
 
 
 def _replay(
-    ask: Ask, request: dict[str, Any], caller: Caller | None = None, *, dry_run: bool, yes: bool, as_json: bool
+    ask: Ask, request: dict[str, Any], local: LocalReplay | None = None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Print the bill, ask, and run; with a `caller` the evaluators run in this process."""
-    params = request if caller is None else caller.request(request)
+    """Print the bill, ask, and run; with `local` the evaluators run in this process."""
+    params = request if local is None else local.request(request)
     bill = ask("POST replays", params | {"dry_run": True})
-    if caller is not None:
-        bill = caller.bill(bill, request["max_usd"])
+    if local is not None:
+        bill = local.bill(bill, request["max_usd"])
     if not as_json:
         click.echo(f"{bill['count']} units, {bill['already']} already scored; {cost(bill)}")
     if dry_run:
@@ -85,7 +85,7 @@ def _replay(
         return 0
     agree_to(bill, "replay", yes=yes)
     runs = ask("POST replays", params)["replays"]
-    follow = watch if caller is None else caller.follow
+    follow = watch if local is None else local.follow
     finished = [follow(ask, run, quiet=as_json) for run in runs]
     if as_json:
         print_json({"replays": finished})

@@ -117,6 +117,6 @@ class DriftSettings(Section):
     @field_validator("every")
     @classmethod
     def _interval(cls, every: str) -> str:
-        if not re.fullmatch(r"never|\d+(\.\d+)?\s*[smhdw]", every):
+        if not re.fullmatch(r"never|(?=.*[1-9])\d+(\.\d+)?\s*[smhdw]", every):
             raise ValueError('write how often, as in "12h" or "7d", or "never"')
         return every

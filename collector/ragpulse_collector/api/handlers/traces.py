@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.selection import filter_of, instant
-from ragpulse_collector.api.models import ById, Range, SessionList, TraceChoice, TraceList
+from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.trace_answers import (
     COLUMNS,
@@ -46,7 +46,7 @@ def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
     limit, sort, store = params.limit, params.sort, params.limited(store)
     conditions, parameters = _conditions(params, utc_now())
     page = _page(params, parameters)
-    offset = 0 if sort == "time" else _offset(params)
+    offset = _decoded(params.cursor)[2] if params.cursor and sort != "time" else 0
 
     in_order = sort == "time" and not _needs_score(params)
     unfiltered = in_order and conditions[0] == "true" and parameters.keys() <= {"from_time"}
@@ -159,10 +159,6 @@ def _edges(params: TraceList, parameters: Mapping[str, Any]) -> tuple[datetime |
     return max(filter(None, firsts), default=None), min(filter(None, lasts), default=None)
 
 
-def _offset(params: TraceList) -> int:
-    return _decoded(params.cursor)[2] if params.cursor else 0
-
-
 def _key(cursor: str) -> dict[str, Any]:
     time, trace_id, _ = _decoded(cursor)
     return {"cursor_time": datetime.fromisoformat(time), "cursor_id": trace_id}
@@ -177,6 +173,8 @@ def _decoded(cursor: str) -> tuple[str, str, int]:
     try:
         time, trace_id, offset = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         datetime.fromisoformat(time)
+        if offset not in range(MAX_OFFSET):
+            raise ValueError(offset)
         return time, str(trace_id), int(offset)
     except (ValueError, TypeError) as error:
         raise ValueError("this cursor is invalid: start again without it") from error
