@@ -214,6 +214,8 @@ class Client:
                 raise ClientError(_message(error), error.code) from error
         except (urllib.error.URLError, OSError) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise ClientError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
             raise ClientError(
                 f"nothing answers at {self.url} ({reason}); `ragpulse serve` starts a collector"
             ) from error

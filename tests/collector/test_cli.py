@@ -296,7 +296,7 @@ def test_prune_of_a_service_asks_with_what_would_go(
     assert connect(running.url).sql("select 1 from spans").rows() == []
     assert run(["prune", "--yes", "--url", running.url]) == 2
     assert run(["prune", "--service", held, "--older-than", "1d", "--yes", "--url", running.url]) == 2
-    with pytest.raises(ClientError, match="say one of older_than"):
+    with pytest.raises(ClientError, match="name one of older_than"):
         connect(running.url).call("POST prune", {})
 
 

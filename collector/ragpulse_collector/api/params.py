@@ -104,7 +104,7 @@ def _refuse_unknown(model: type[Params], values: Mapping[str, Any]) -> None:
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
-    possible = f"; possible: {', '.join(names)}" if names else "; the operation takes none"
+    possible = f"; possible: {', '.join(names)}" if names else "; this takes none"
     return f"unknown parameter {name[:80]!r}{nearest(name, names) or possible}"
 
 

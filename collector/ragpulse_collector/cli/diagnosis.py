@@ -46,7 +46,7 @@ def diagnose(source: Source) -> list[Finding]:
         return [*findings, _port(address, failure)]
     return [
         *findings,
-        Finding(True, f"collector {status['version']} answers"),
+        Finding(True, f"{source.db} can be read" if source.db else f"collector {status['version']} answers"),
         *_data(status),
         *_roundtrip(ask, source.db),
     ]
