@@ -173,10 +173,10 @@ def _decoded(cursor: str) -> tuple[str, str, int]:
     try:
         time, trace_id, offset = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         datetime.fromisoformat(time)
-        if offset not in range(MAX_OFFSET):
+        if not 0 <= int(offset) < MAX_OFFSET:
             raise ValueError(offset)
         return time, str(trace_id), int(offset)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError("this cursor is invalid: start again without it") from error
 
 
