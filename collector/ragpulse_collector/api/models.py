@@ -167,7 +167,7 @@ class Overview(Cached):
     only: Literal["traffic"] | None = None
 
 
-class OfMetric(Buckets):
+class OfMetric(Filters):
     """A metric, by one of two names."""
 
     name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
@@ -190,7 +190,7 @@ class Exemplars(OfMetric):
     step: Duration | None = Field(None, description="Length of the bucket.")
 
 
-class Explain(OfMetric):
+class Explain(OfMetric, Buckets):
     """`GET explain`."""
 
     sel_from: Time | None = None
