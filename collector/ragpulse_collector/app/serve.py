@@ -81,7 +81,7 @@ def _greeting(collector: Collector) -> list[str]:
         "    # then @ragpulse.rag, @ragpulse.retriever, @ragpulse.llm on your functions",
         f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
         "",
-        f"  stored in {options.db}, for {options.retention_days:g} days or up to {options.retention_gb:g} GB",
+        f"  stored in {options.db}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules(collector)}",
         f"  leaves this computer: {_leaving(settings)}",
