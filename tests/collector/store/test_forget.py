@@ -172,7 +172,7 @@ def test_prune_over_http_and_from_the_terminal(
     for wrong, says in (
         ({"trace": "abc"}, "no trace id"),
         ({"user": "a", "session": "b"}, "name one of"),
-        ({}, "say one"),
+        ({}, "name one"),
     ):
         with pytest.raises(ClientError, match=says):
             client.call("POST prune", wrong)
