@@ -29,7 +29,7 @@ def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
     yield "GET", "/healthz"
     (mount,) = [route for route in app.routes if isinstance(route, Mount)]
     own = [route for route in app.routes if route is not mount]
-    for route in (*own, *cast(Pages, mount.app).router().routes):
+    for route in (*own, *cast(Pages, mount.app).router.routes):
         assert isinstance(route, Route), route
         path = re.sub(r"\{[^}]+\}", "0" * 32, route.path)
         for method in sorted((route.methods or {"GET", "POST"}) - {"HEAD"}):

@@ -62,7 +62,7 @@ def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
         client = connect(running.url)
         send(running.url, rag_trace(1, query="Mine?"))
         loaded = client.call("POST demo")
-        with pytest.raises(ClientError, match="here already"):
+        with pytest.raises(ClientError, match="stored already"):
             client.call("POST demo")
         until(client, f"select 1 from decisions having count(*) >= {4 * (loaded['traces'] + 1)}")
         held = "select service, count(*) n, date_diff('minute', min(start_time), max(start_time)) m from traces"

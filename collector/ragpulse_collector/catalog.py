@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.configuration import place
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Wrap = Callable[["Judge"], "Judge"]
 
 
 class Catalog:
-    """Names to ready evaluators. The evaluator package is imported when the first name is asked for, not before."""
+    """Evaluators by name. The evaluator package is imported at the first look-up."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Catalog:
         wrap: Wrap | None = None,
         isolate: bool = False,
     ) -> None:
-        """`priced` and then `wrap` go around each judge; `unrecorded` keeps `priced` alone.
+        """`priced` and then `wrap` wrap each judge; in `unrecorded` only `priced` does.
 
         `isolate` runs evaluators of loaded files and modules in processes of their own.
         """
@@ -46,53 +46,53 @@ class Catalog:
         self._loads = tuple(loads)
         self._priced, self._wrap = priced, wrap
         self._isolate = isolate
-        self._judge_given = judge
+        self._judge_option = judge
         self._own_judges = {spec.name: spec.judge for spec in self._settings.evaluator if spec.judge}
-        self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
+        self._resolved: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
 
     @cached_property
     def registry(self) -> Registry:
-        """Every name this installation knows; raises SettingsError naming line, file or entry that is wrong."""
+        """All evaluators of this installation; raises SettingsError naming line, file or entry of a mistake."""
         from ragpulse_evaluators.loading import configure_evaluators, load_module
         from ragpulse_evaluators.registry import default_registry
 
         self._warn_of_code()
         settings = self._settings
-        with self._placed("evaluators", "files"):
+        with self._named_line("evaluators", "files"):
             registry = self._loaded(default_registry(), self._files)
-        with self._placed():
+        with self._named_line():
             registry = self._loaded(registry, self._loads)
-        with self._placed("evaluators", "modules"):
+        with self._named_line("evaluators", "modules"):
             for module in settings.evaluators.modules:
                 registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
         for number, spec in enumerate(settings.evaluator):
-            with self._placed("evaluator", number):
-                made = {"name": spec.name, "use": spec.use, **spec.params}
+            with self._named_line("evaluator", number):
+                fields = {"name": spec.name, "use": spec.use, **spec.params}
                 judge = self.judge if spec.judge is None else self._judge(spec.judge)
-                registry = configure_evaluators([made], registry=registry, judge=judge)
+                registry = configure_evaluators([fields], registry=registry, judge=judge)
                 if spec.judge and "judge" not in registry.accepts(spec.use):
                     raise ValueError(f"evaluator {spec.name!r}: {spec.use} asks no judge")
         return registry
 
     def check(self) -> None:
-        """Make every configured and loaded evaluator; raises SettingsError for the first that is wrong."""
+        """Make every configured and loaded evaluator; raises SettingsError for the first mistake."""
         evaluators = self._settings.evaluators
         if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
             _ = self.registry
 
     @contextmanager
-    def _placed(self, *location: str | int) -> Iterator[None]:
-        """Name the line of the configuration in front of what is wrong."""
+    def _named_line(self, *location: str | int) -> Iterator[None]:
+        """Put the line of the configuration in front of an error."""
         try:
             yield
         except (ValueError, LookupError) as error:
-            where = place(self._settings, *location) if location else ""
-            raise SettingsError(f"{where}{': ' if where else ''}{error.args[0]}") from error
+            line = source_line(self._settings, *location) if location else ""
+            raise SettingsError(f"{line}{': ' if line else ''}{error.args[0]}") from error
 
     @cached_property
     def judge(self) -> Judge | None:
-        """The configured judge, recorded where a wrapper was given; None where no model is configured."""
+        """The configured judge with its wrappers; None where no model is configured."""
         return None if self.judge_model is None else self._judge(self.judge_model)
 
     @property
@@ -103,28 +103,28 @@ class Catalog:
 
     @cached_property
     def unrecorded(self) -> Catalog:
-        """The same evaluators with judges that are really asked each time, whatever is recorded."""
-        own: dict[str, Any] = {"judge": self._judge_given, "loads": self._loads, "isolate": self._isolate}
-        return Catalog(self._settings, priced=self._priced, **own)
+        """The same evaluators with judges that answer anew each time, without the recorded calls."""
+        options: dict[str, Any] = {"judge": self._judge_option, "loads": self._loads, "isolate": self._isolate}
+        return Catalog(self._settings, priced=self._priced, **options)
 
     def resolve(
         self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
     ) -> Evaluator:
-        """Return the evaluator called so, made once per judge model, prompt folder and loaded files.
+        """Return the evaluator of a name, made once for each judge model, prompt folder and set of loaded files.
 
         `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises ValueError or LookupError with
         the nearest name.
         """
         judge = judge or self._own_judges.get(name.partition("@")[0])
-        wanted = (name, judge, prompts, tuple(loads))
+        key = (name, judge, prompts, tuple(loads))
         with self._lock:
-            if wanted not in self._made:
-                chosen = self.judge if judge is None else self._judge(judge)
-                self._made[wanted] = self._loaded(self.registry, loads).get(name, judge=chosen, prompts=prompts)
-            return self._made[wanted]
+            if key not in self._resolved:
+                ready = self.judge if judge is None else self._judge(judge)
+                self._resolved[key] = self._loaded(self.registry, loads).get(name, judge=ready, prompts=prompts)
+            return self._resolved[key]
 
     def _warn_of_code(self) -> None:
-        """Log which Python code the configuration file runs in this process: the folder may be somebody else's."""
+        """Log the Python code that the configuration file runs in this process: the folder may be somebody else's."""
         code = self._settings.code()
         if code:
             _log.warning("%s runs Python code in this process: %s", self._settings.path(), ", ".join(code))
@@ -136,16 +136,16 @@ class Catalog:
             registry = registry.with_(*self._guarded(load(path), ("file", str(Path(path).resolve()))))
         return registry
 
-    def _guarded(self, found: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
+    def _guarded(self, items: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
         if not self._isolate:
-            return found
+            return items
         from ragpulse_evaluators.isolated import Limits, isolated
 
         configured = self._settings.evaluators
         limits = Limits(
             time_s=configured.time_limit_s, memory_mb=configured.memory_limit_mb, processes=configured.processes
         )
-        return [isolated(item, source, limits) for item in found]
+        return [isolated(item, source, limits) for item in items]
 
     def _judge(self, model: str) -> Judge:
         from ragpulse_evaluators.judges.litellm import as_judge
@@ -158,32 +158,32 @@ class Catalog:
             judge = wrap(judge)
         return judge
 
-    def online(self, name: str) -> Evaluator:
-        """Return an evaluator that can run in the background here; raises ValueError where it lacks its judge."""
-        evaluator = self.resolve(name)
+    def online(self, name: str, **options: Any) -> Evaluator:
+        """Return an evaluator that can run without a person here; raises ValueError where it lacks its judge."""
+        evaluator = self.resolve(name, **options)
         if evaluator.wants_judge and evaluator.judge is None:
-            raise ValueError(f"{name} needs a judge: name one with --judge or [judge] model")
+            raise ValueError(f"{name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
         return evaluator
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return what a person should know of each evaluator, by name; version null where it needs parameters."""
-        return [self._described(name) for name in self.registry.names]
+        """Return a description of each evaluator, by name; the version is null where it needs parameters."""
+        return [self._description(name) for name in self.registry.names]
 
-    def _described(self, name: str) -> dict[str, Any]:
+    def _description(self, name: str) -> dict[str, Any]:
         entry = next((entry for entry in self.registry.entries if entry.name == name), None)
-        made = None
-        with suppress(ValueError, LookupError):  # needs parameters (guideline, regex) or a judge: listed all the same
-            made = self.resolve(name)
-        known = entry or made
-        scale = known.scale if known else None
-        doc = (made.__doc__ or "").partition("\n")[0] if made else ""
+        evaluator = None
+        with suppress(ValueError, LookupError):  # it needs parameters (guideline, regex) or a judge
+            evaluator = self.resolve(name)
+        facts = entry or evaluator
+        scale = facts.scale if facts else None
+        doc = (evaluator.__doc__ or "").partition("\n")[0] if evaluator else ""
         return {
             "name": name,
-            "version": made.version if made else None,
-            "source_digest": made.source_digest if made else None,
-            "needs": list(entry.needs) if entry else sorted(made.needs) if made else [],
-            "scale": asdict(scale) | {"threshold": getattr(made, "threshold", None)} if scale else None,
-            "cost_class": known.cost_class if known else None,
+            "version": evaluator.version if evaluator else None,
+            "source_digest": evaluator.source_digest if evaluator else None,
+            "needs": list(entry.needs) if entry else sorted(evaluator.needs) if evaluator else [],
+            "scale": asdict(scale) | {"threshold": getattr(evaluator, "threshold", None)} if scale else None,
+            "cost_class": facts.cost_class if facts else None,
             "source": entry.source if entry else "this installation",
             "description": entry.description if entry else doc,
         }

@@ -1,11 +1,11 @@
-"""Ask a running collector from a notebook, a script or the command line; needs neither duckdb nor a server.
+"""The client of a running collector, for notebooks, scripts and the command line; it needs neither duckdb nor a server.
 
-It uses `urllib`, the only place that does: with httpx every command would start 66 ms later.
+It uses `urllib`: with httpx every command would start 66 ms later.
 
 >>> from ragpulse_collector.client import connect
 >>> connect().sql("select * from traces where error").to_pandas()
 
-In a notebook, queries, metrics and traces show themselves as tables.
+A notebook shows queries, metrics and traces as tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ClientError(Exception):
 
 
 class Query:
-    """A query that runs when its result is asked for, in the form it is asked for."""
+    """A query that runs when its result is read."""
 
     def __init__(self, client: Client, query: str, params: Sequence[Any]) -> None:
         self._client, self._query, self._params = client, query, list(params)
@@ -87,7 +87,7 @@ class Query:
 
 
 class Metrics(dict[str, Any]):
-    """What `GET metrics` answers: a mapping that a notebook shows as a table."""
+    """The answer of `GET metrics`: a mapping that a notebook shows as a table."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping per point, with its group, version and judge."""
@@ -114,7 +114,7 @@ class Metrics(dict[str, Any]):
 
 
 class Trace(dict[str, Any]):
-    """What `GET traces/{trace_id}` answers: a mapping that a notebook shows as question, answer and tables."""
+    """The answer of `GET traces/{trace_id}`: a mapping that a notebook shows as question, answer and tables."""
 
     def _repr_html_(self) -> str:
         trace = self["trace"]
@@ -130,16 +130,16 @@ TRACE_TABLES = {
     "spans": ("kind", "name", "latency_ms", "model", "status"),
     "scores": ("evaluator", "version", "status", "normalized", "explanation"),
 }
-"""The columns that are shown of the parts of a trace."""
+"""The visible columns of the parts of a trace."""
 
 
 class Client:
-    """A connection's address and key; holds no socket open."""
+    """The address and key of a collector; it holds no socket open."""
 
     def __init__(
         self, url: str, *, api_key: str | None = None, timeout_s: float = 60.0, context: SSLContext | None = None
     ) -> None:
-        """`context` says which certificates are accepted; None: those of this machine's authorities."""
+        """`context` sets the accepted certificates; None: those of this machine's authorities."""
         self.url = url.rstrip("/")
         self._api_key, self._timeout_s = api_key, timeout_s
         # A proxy from the environment must not see loopback traffic.
@@ -165,8 +165,7 @@ class Client:
 
     def metrics(self, name: str, **params: Any) -> Metrics:
         """Return a metric over time, as `GET /api/v1/metrics` answers it (`from_` stands for `from`)."""
-        given = {"name": name} | {key.rstrip("_"): value for key, value in params.items()}
-        return Metrics(self.call("GET metrics", given))
+        return Metrics(self.call("GET metrics", {"name": name} | {key.rstrip("_"): params[key] for key in params}))
 
     def trace(self, trace_id: str) -> Trace:
         """Return one trace with its spans, contexts and scores."""
@@ -176,14 +175,14 @@ class Client:
         return f"Client({self.url!r})"
 
     def call(self, operation: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Run an operation such as `"GET traces"`; raises ClientError with the collector's own words."""
+        """Run an operation such as `"GET traces"`; raises ClientError with the message of the collector."""
         method, _, path = operation.partition(" ")
-        given = {key: value for key, value in (params or {}).items() if value is not None}
+        values = {key: value for key, value in (params or {}).items() if value is not None}
         if method in ("GET", "DELETE"):
-            query = urlencode(given, doseq=True)
+            query = urlencode(values, doseq=True)
             answer = self.request(method, f"/api/v1/{path}" + (f"?{query}" if query else ""))
         else:
-            answer = self.request(method, f"/api/v1/{path}", body=given)
+            answer = self.request(method, f"/api/v1/{path}", body=values)
         return json.loads(answer)
 
     def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
@@ -195,7 +194,7 @@ class Client:
     def request(
         self, method: str, path: str, *, body: Any = None, accept: str = JSON, content_type: str = JSON
     ) -> bytes:
-        """Send one request, its body as JSON or as the bytes that it is; return the raw answer; raises ClientError."""
+        """Send one request, with bytes or JSON as its body, and return the raw answer; raises ClientError."""
         with self._open(method, path, body, accept, content_type) as response:
             return bytes(response.read())
 
@@ -215,13 +214,15 @@ class Client:
                 raise ClientError(_message(error), error.code) from error
         except (urllib.error.URLError, OSError) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise ClientError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
             raise ClientError(
-                f"no collector answers at {self.url} ({reason}); start one with `ragpulse serve`"
+                f"nothing answers at {self.url} ({reason}); `ragpulse serve` starts a collector"
             ) from error
 
 
 def connect(url: str | None = None, *, api_key: str | None = None, timeout_s: float = 60.0) -> Client:
-    """Return a client of a running collector; nothing is sent before the first question.
+    """Return a client of a running collector; nothing is sent before its first call.
 
     `url` and `api_key` default to RAGPULSE_URL and RAGPULSE_API_KEY, then to the local collector without a key.
     """

@@ -12,12 +12,14 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.settings import Settings, SettingsError, message
 
 _log = logging.getLogger(__name__)
 _PREFIX = "RAGPULSE_"
@@ -26,8 +28,8 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 _KEY = re.compile(r"(?P<name>[^:,\s]+):(?P<scopes>[a-z+]+):(?P<sha256>[0-9a-f]{64})")
 
 
-def place(settings: Settings, *location: str | int) -> str:
-    """Return `file:line` of a key or entry; only the file where it is not in there, "" for defaults."""
+def source_line(settings: Settings, *location: str | int) -> str:
+    """Return `file:line` of a key or entry; only the file where the key is not in it, "" for defaults."""
     path = settings.path()
     return f"{path}:{_line_of(_read(path)[0], location)}" if path else ""
 
@@ -39,18 +41,18 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
     """
     text, data = ("", {}) if path is None else _read(path)
     try:
-        given = read_environment(os.environ if environ is None else environ)
+        values = read_environment(os.environ if environ is None else environ)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    for variable, value in given.items():
-        *tables, key = variable.place
+    for variable, value in values.items():
+        *tables, key = variable.location
         target = data.setdefault(tables[0], {}) if tables else data
         target[key] = value
     try:
         return Settings.model_validate(data if path is None else data | {"source": str(path)})
     except ValidationError as error:
-        said = [_explain_all(path, text, given, dict(item)) for item in error.errors()]
-        raise SettingsError("\n".join(said)) from error
+        messages = [_explain(path, text, values, item) for item in error.errors()]
+        raise SettingsError("\n".join(messages)) from error
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
@@ -59,71 +61,67 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         return text, tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or not UTF-8
         raise SettingsError(f"{path}: {error}") from error
 
 
-def _explain_all(path: Path | None, text: str, given: Mapping[Variable, Any], error: Mapping[str, Any]) -> str:
-    """Name the variable where the value came from one, else the line of the file."""
-    location = tuple(str(part) for part in error["loc"])
-    variable = next((each for each in given if location[: len(each.place)] == each.place), None)
+def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error: ErrorDetails) -> str:
+    """Describe a mistake: the variable where the value is from the environment, else the line of the file."""
+    location, dotted = error["loc"], ".".join(map(str, error["loc"]))
+    variable = next((variable for variable in values if location[: len(variable.location)] == variable.location), None)
     if variable is not None:
-        return f"{variable.name}={given[variable]!r}: {error['msg']}"
-    return _explain(path, text, error) if path else f"{'.'.join(location)}: {error['msg']}"
+        return f"{variable.name}={values[variable]!r}: {message(error)}"
+    prefix = f"{path}:{_line_of(text, location)}: " if path else ""
+    if error["type"] == "extra_forbidden":
+        from ragpulse_evaluators.errors import nearest
 
-
-def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:
-    location: Sequence[str | int] = error["loc"]
-    where = f"{path}:{_line_of(text, location)}"
-    dotted = ".".join(str(part) for part in location)
-    if error["type"] != "extra_forbidden":
-        return f"{where}: {dotted}: {error['msg']} (got {error['input']!r})"
-    from ragpulse_evaluators.errors import nearest
-
-    known = sorted(_valid_names(location[:-1]))
-    hint = nearest(str(location[-1]), known) or f"; valid: {', '.join(known)}"
-    return f"{where}: unknown key {dotted!r}{hint}"
+        names = sorted(_valid_names(location[:-1]))
+        hint = nearest(str(location[-1]), names) or f"; valid: {', '.join(names)}"
+        return f"{prefix}unknown key {dotted!r}{hint}"
+    value = "" if isinstance(error["input"], dict) else f" (got {error['input']!r})"
+    return f"{prefix}{dotted}: {message(error)}{value}"
 
 
 def _valid_names(location: Sequence[str | int]) -> list[str]:
-    model: Any = Settings
+    annotation: Any = Settings
     for part in location:
-        if isinstance(part, int):
-            continue
-        model = _model_in(model.model_fields[part].annotation)
-    return [name for name in model.model_fields if name != "source"]
-
-
-def _model_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(found for found in map(_model_in, annotation.__args__) if found is not None)
+        if isinstance(part, int):  # an entry of a list
+            annotation = get_args(annotation)[0]
+        elif _is_table(annotation):
+            annotation = annotation.model_fields[part].annotation
+        else:  # a table whose keys are the user's own names
+            annotation = get_args(annotation)[1]
+    return [name for name in annotation.model_fields if name != "source"]
 
 
 def _line_of(text: str, location: Sequence[str | int]) -> int:
-    """Find the line of a key: the table header first, then the key inside it (best effort, never raises)."""
-    table = str(location[0])
-    index = location[1] if len(location) > 1 and isinstance(location[1], int) else 0
-    header = re.compile(rf"^\s*\[\[?\s*{re.escape(table)}\b")
-    keys = [str(part) for part in location if isinstance(part, str)]
+    """Find the line of a key: the most specific header of its table, then the innermost key below it; 1 at worst."""
+    keys = [f"[\"']?{re.escape(part)}[\"']?" for part in location if isinstance(part, str)]
+    index = next((part for part in location if isinstance(part, int)), 0)
     lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines, 1) if header.match(line)]
-    if not starts:
-        return next((n for n, line in enumerate(lines, 1) if re.match(rf"^\s*{re.escape(table)}\b", line)), 1)
-    start = starts[min(index, len(starts) - 1)]
-    for number, line in enumerate(lines[start:], start + 1):
-        if re.match(r"^\s*\[", line):
-            break
-        if re.match(rf'^\s*"?{re.escape(keys[-1])}"?\s*[=.]', line):
-            return number
-    return start
+    for depth in range(len(keys), 0, -1):
+        header = re.compile(rf"\s*\[\[?\s*{'[.]'.join(keys[:depth])}\s*\]")
+        if starts := [number for number, line in enumerate(lines, 1) if header.match(line)]:
+            start = starts[min(index, len(starts) - 1)]
+            table = list(takewhile(lambda line: not re.match(r"\s*\[", line), lines[start:]))
+            return _line_of_key(table, keys[depth:], start) or start
+    return _line_of_key(lines, keys, 0) or 1
+
+
+def _line_of_key(lines: Sequence[str], keys: Sequence[str], start: int) -> int | None:
+    """Return the number of the line that sets the innermost of the keys, counted from `start`."""
+    for key in reversed(keys):
+        for number, line in enumerate(lines, start + 1):
+            if re.match(rf"\s*{key}\s*[=.]", line):
+                return number
+    return None
 
 
 class Variable(NamedTuple):
     """One environment variable and the setting that it gives."""
 
     name: str
-    place: tuple[str, ...]
+    location: tuple[str, ...]
     """Table and key; a table alone for `[prices]` and lists of tables."""
     annotation: Any
 
@@ -131,8 +129,8 @@ class Variable(NamedTuple):
 def variables() -> Iterator[Variable]:
     """Yield every variable that gives a setting."""
     for table, field in Settings.model_fields.items():
-        model = field.annotation
-        if isinstance(model, type) and issubclass(model, BaseModel):
+        model: Any = field.annotation
+        if _is_table(model):
             prefix = _PREFIX if table == "collector" else f"{_PREFIX}{table.upper()}_"
             for key, inner in model.model_fields.items():
                 yield Variable(prefix + key.upper(), (table, key), inner.annotation)
@@ -142,18 +140,18 @@ def variables() -> Iterator[Variable]:
 
 def read_environment(environ: Mapping[str, str]) -> dict[Variable, Any]:
     """Return the settings that the environment gives; raises ValueError that names the variable and the form."""
-    found: dict[Variable, Any] = {}
+    values: dict[Variable, Any] = {}
     for variable in variables():
         text = environ.get(variable.name, "")
         if _SERVICE_LINK.match(text):
             _log.warning("%s=%s is ignored: Kubernetes sets it for a Service named ragpulse", variable.name, text)
         elif text:
-            found[variable] = _value(variable, text)
-    return found
+            values[variable] = _value(variable, text)
+    return values
 
 
 def _value(variable: Variable, text: str) -> Any:
-    if variable.place == ("collector", "api_keys") and not text.startswith("["):
+    if variable.location == ("collector", "api_keys") and not text.startswith("["):
         return _api_keys(variable.name, text)
     if get_origin(variable.annotation) not in (tuple, dict):
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.error
 import urllib.parse
@@ -201,6 +202,11 @@ def test_spans_are_told_in_brief_or_one_by_one(collector: Start) -> None:
         assert raised.value.status == status
 
 
+def cursor(offset: float) -> str:
+    """A cursor that this collector has not made."""
+    return base64.urlsafe_b64encode(json.dumps(["2026-01-01T00:00:00", "aa", offset]).encode()).decode().rstrip("=")
+
+
 @pytest.mark.parametrize(
     ("operation", "params", "status"),
     [
@@ -218,6 +224,17 @@ def test_spans_are_told_in_brief_or_one_by_one(collector: Start) -> None:
         ("POST rules", {"name": "x", "evaluators": ["no_such"], "rate": 1}, 400),
         ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 2}, 400),
         ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 0.1, "where": "1; drop table x"}, 400),
+        ("GET traces", {"sort": "slow", "cursor": cursor(-5)}, 400),
+        ("GET traces", {"sort": "slow", "cursor": cursor(10**30)}, 400),
+        ("GET traces", {"sort": "slow", "cursor": cursor(float("inf"))}, 400),
+        ("GET sessions", {"offset": 10**30}, 400),
+        ("GET metrics", {"name": "requests", "from": "0001-01-01", "to": "9999-12-31"}, 400),
+        ("GET exemplars", {"metric": "requests", "t": "9999-12-31T23:59:59", "step": "7d"}, 400),
+        ("GET monitors/preview", {"metric": "requests", "condition": "< 3", "window": "0s"}, 400),
+        ("GET export/evaluations", {"limit": 0}, 400),
+        ("POST replays", {"evaluators": "refusal", "limit": -1, "dry_run": True}, 400),
+        ("POST replays", {"evaluators": "refusal", "max_usd": -1, "dry_run": True}, 400),
+        ("POST replays", {"evaluators": "faithfulness", "dry_run": True}, 400),
     ],
 )
 def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, Any], status: int) -> None:

@@ -18,9 +18,11 @@ from waiting import until
 
 from ragpulse_collector.cli import cli, run
 from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.settings import SettingsError
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
+    from ragpulse_collector.settings import Settings
 
 Start = Callable[..., "Collector"]
 
@@ -134,6 +136,14 @@ def test_a_closed_file_is_vacuumed(collector: Start, tmp_path: Path, capsys: pyt
         (["traces", "--db", "absent.duckdb"], 1, "absent.duckdb"),
         (["serve", "--roles", "cook"], 1, "roles"),
         (["serve", "--host", "0.0.0.0"], 1, "ragpulse key"),
+        (["serve", "--roles", "cook"], 1, "--roles: "),
+        (["freeze", "--since", "1q"], 2, "'1q': write an age such as 30m"),
+        (["traces", "--since", "yesterday"], 2, "'yesterday': write an age"),
+        (["freeze", "--limit", "-3"], 2, "--limit"),
+        (["replay", "-e", "rouge", "--max-usd", "-1"], 2, "--max-usd"),
+        (["tail", "--interval", "-1"], 2, "--interval"),
+        (["key", "--scope", "admin", "--service", "a"], 1, "ragpulse: the key 'key' has the scope admin"),
+        (["import", "phoenix", "http://127.0.0.1:9"], 1, "nothing answers at http://127.0.0.1:9"),
     ],
 )
 def test_errors_are_one_line_with_the_mend(
@@ -145,6 +155,55 @@ def test_errors_are_one_line_with_the_mend(
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
     assert told in errors[0]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(
+    collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Export, snapshot and page name the path and the reason."""
+    running = scored(collector, 1)
+    (row,) = connect(running.url).sql("select trace_id from traces").rows()
+    taken = tmp_path / "taken"
+    taken.write_text("a file where a folder is needed")
+    capsys.readouterr()
+    for arguments in (
+        ["export", f"{taken}/out"],
+        ["snapshot", f"{taken}/copy.duckdb"],
+        ["show", row["trace_id"], "--html", f"{taken}/page.html"],
+    ):
+        assert run([*arguments, "--url", running.url]) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert str(taken) in line
+
+
+def test_since_takes_a_time_as_well(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """An age or a time: both choose the same traces."""
+    url = scored(collector, 1).url
+    for since in ("1d", "-1d", "2020-01-01", "2020-01-01T10:00Z"):
+        assert run(["traces", "--since", since, "--json", "--url", url]) == 0
+        assert len(json.loads(capsys.readouterr().out)["traces"]) == 1
+
+
+def test_a_judge_that_is_missing_is_named_before_a_replay(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """No bill of an unnamed model, no run of skipped results: the line says what to add."""
+    assert run(["replay", "-e", "faithfulness", "--dry-run", "--url", scored(collector, 1).url]) == 1
+    assert "faithfulness needs a judge: name one with --judge" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_gone_at_a_reload_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    """Without the file there would be no keys; a file that appears later is read."""
+    monkeypatch.chdir(tmp_path)
+    loads: list[Callable[[], Settings]] = []
+    monkeypatch.setattr("ragpulse_collector.app.serve.serve", lambda load, **_: loads.append(load))
+    assert run(["serve"]) == 0
+    config = tmp_path / "ragpulse.toml"
+    config.write_text("[collector]\nport = 5000\n")
+    assert run(["serve"]) == 0
+    assert [load().collector.port for load in loads] == [5000, 5000]
+    config.unlink()
+    assert loads[0]().collector.port == 4318
+    with pytest.raises(SettingsError, match="No such file"):
+        loads[1]()
 
 
 def test_a_locked_file_names_the_running_collector(collector: Start, tmp_path: Path) -> None:
@@ -237,7 +296,7 @@ def test_prune_of_a_service_asks_with_what_would_go(
     assert connect(running.url).sql("select 1 from spans").rows() == []
     assert run(["prune", "--yes", "--url", running.url]) == 2
     assert run(["prune", "--service", held, "--older-than", "1d", "--yes", "--url", running.url]) == 2
-    with pytest.raises(ClientError, match="say one of older_than"):
+    with pytest.raises(ClientError, match="name one of older_than"):
         connect(running.url).call("POST prune", {})
 
 

@@ -17,6 +17,7 @@ from traffic import rag_trace, send
 from ragpulse_collector.cli.diagnosis import Finding, diagnose
 from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.settings import ApiKey
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -86,14 +87,22 @@ class _Silent(http.server.BaseHTTPRequestHandler):
 def test_somebody_else_on_the_port_is_recognised(stranger: str) -> None:
     """An answer that is not ours names the likely owner."""
     (finding,) = wrong(stranger)
-    assert "not a ragpulse collector" in finding.what
+    assert "not a ragpulse collector" in finding.text
     assert "OpenTelemetry Collector" in (finding.fix or "")
+
+
+def test_a_collector_that_needs_a_key_is_recognised(collector: Callable[..., Collector]) -> None:
+    """It is the right program; the fix names the option."""
+    running = collector(api_keys=[ApiKey.generated("ops", ("read",))[1].model_dump()])
+    (finding,) = wrong(running.url)
+    assert "refuses to answer: an API key is needed" in finding.text
+    assert "--api-key" in (finding.fix or "")
 
 
 def test_a_mistake_in_the_configuration_is_told(tmp_path: Path) -> None:
     """The line and the nearest name are repeated."""
     (tmp_path / "ragpulse.toml").write_text("[collector]\nprot = 4318\n")
-    assert any("ragpulse.toml:2" in finding.what and "port" in finding.what for finding in wrong())
+    assert any("ragpulse.toml:2" in finding.text and "port" in finding.text for finding in wrong())
 
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +117,7 @@ def test_the_data_is_looked_at(collector: Callable[..., Collector]) -> None:
     send(running.url, rag_trace(0, model="in-house-7b", start_ns=time.time_ns() + 3600 * 10**9))
     with pytest.raises(ClientError):
         connect(running.url).request("POST", "/v1/traces", body=[])
-    told = " ".join(f"{finding.what} {finding.fix}" for finding in wrong(running.url))
+    told = " ".join(f"{finding.text} {finding.fix}" for finding in wrong(running.url))
     for part in ("refused with 400", "in the future", '[prices."in-house-7b"]'):
         assert part in told
 
@@ -122,7 +131,7 @@ def test_traces_that_nothing_decides_are_told(
     assert wrong(running.url) == []
     monkeypatch.setattr("ragpulse_collector.cli.diagnosis.OLD_UNDECIDED_S", -1.0)
     (finding,) = wrong(running.url)
-    assert "2 traces are undecided" in finding.what
+    assert "2 traces are undecided" in finding.text
     assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()
 
 

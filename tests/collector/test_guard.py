@@ -184,9 +184,9 @@ def test_no_page_asks_an_operation_beyond_the_scope_of_its_key(
     """Every page with a key that reads: what it calls needs no other scope; the bill of a replay is for admins."""
     call, asked = Operations.call, set[str]()
 
-    async def noting(operations: Operations, operation: str, params: Any) -> Any:
+    async def noting(operations: Operations, operation: str, params: Any, **options: Any) -> Any:
         asked.add(operation)
-        return await call(operations, operation, params)
+        return await call(operations, operation, params, **options)
 
     monkeypatch.setattr(Operations, "call", noting)
     running = collector(api_keys=KEYS)

@@ -107,7 +107,6 @@ def test_an_export_of_langfuse(collector: Start, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["phoenix", "--since", "lately"], "--since 'lately': write how far back"),
         (["jsonl"], "name the file"),
         (["langfuse", "."], "choose enriched observations"),
         (["jsonl", "absent.jsonl"], "absent.jsonl"),

@@ -34,7 +34,7 @@ def test_messages_alike_are_counted_instead_of_written() -> None:
     now[0] = WINDOW_S
     later = record("failed %d")
     assert limit.filter(later)
-    assert later.getMessage() == "failed 7 (100 more like this were left out)"
+    assert later.getMessage() == "failed 7 (100 more like this were dropped)"
     plain = record("failed %d")
     assert limit.filter(plain)
     assert plain.getMessage() == "failed 7"

@@ -64,7 +64,7 @@ def test_questions_are_written_from_stored_contexts(
     assert run([*arguments, "--yes"]) == 0
     told = capsys.readouterr().out
     assert "6 questions in questions.jsonl; 0.0700 USD" in told
-    assert "1 without: nothing to ask" in told
+    assert "1 skipped: nothing to ask" in told
     cases = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
     asked = {case["reference"]: case["contexts"][0]["text"] for case in cases}
     assert asked["3"] == "This is passage number 3 of six."

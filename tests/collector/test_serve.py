@@ -381,7 +381,7 @@ def test_a_grpc_port_that_is_taken_meanwhile(tmp_path: Path, asked: bool) -> Non
             with pytest.raises(OSError, match="--grpc-port"):
                 collector.start()
             return
-        collector = Collector(settings, usual_grpc_port=port)
+        collector = Collector(settings, default_grpc_port=port)
         collector.start()
         try:
             assert collector.grpc_port is None
@@ -401,10 +401,14 @@ def test_a_second_collector_on_one_file_is_refused(tmp_path: Path) -> None:
         send(process.url, request(0))
 
 
-@pytest.mark.parametrize("place", ["absent/ragpulse.duckdb", "text.duckdb", "/proc/x.duckdb"])
+@pytest.mark.parametrize("place", ["absent/ragpulse.duckdb", "text.duckdb", "cases.jsonl", "/proc/x.duckdb"])
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, place: str) -> None:
-    """An absent folder, one that takes no files, a file that is no database: the start ends with one line."""
+    """An absent folder, one that takes no files, a file that is no database: the start ends with one line.
+
+    DuckDB would open a file of JSON lines, and store nothing in it.
+    """
     (tmp_path / "text.duckdb").write_text("this is no database" * 1000)
+    (tmp_path / "cases.jsonl").write_text('{"query": "q"}\n')
     done = run("serve", "--db", str(tmp_path / place), "--port", "0", "--grpc-port", "0")
     assert done.returncode == 1
     assert place in done.stderr

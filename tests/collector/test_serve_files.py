@@ -164,7 +164,13 @@ def test_a_hangup_reloads_rules_monitors_prices_and_keys(tmp_path: Path) -> None
             reload(prices + wrong, reason)
             assert "the settings stay as they are" in served.errors
             assert [one["rate"] for one in client.call("GET rules")["rules"]] == [0.5]
-        reload(keys + prices + rule.format("refusal", 0.25) + monitor, "and need a restart: [collector] settle_s")
+        config.write_bytes(b"# \xe9")
+        served.process.send_signal(signal.SIGHUP)
+        eventually(lambda: served.errors, lambda errors: "can't decode byte 0xe9" in errors)
+        config.unlink()
+        served.process.send_signal(signal.SIGHUP)
+        eventually(lambda: served.errors, lambda errors: "No such file" in errors)
+        reload(keys + prices + rule.format("refusal", 0.25) + monitor, "settings need a restart: [collector] settle_s")
         with pytest.raises(ClientError, match="an API key is needed"):
             client.call("GET rules")
         client = connect(served.url, api_key=secret)

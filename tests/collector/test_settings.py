@@ -53,6 +53,14 @@ def test_every_section_of_a_good_file_is_read(tmp_path: Path) -> None:
         ("[[rule]]\nname='a'\nevaluators=['x']\nrate=0.1\n[[rule]]\nname='b'\nevaluators=['x']\nrate=7\n", 8, "rate"),
         ("[[rule]]\nname='a'\nevaluators=['x']\nrat=0.1\n", 4, "did you mean 'rate'"),
         ("\n[[rule]]\nname='a'\nevaluators=['x']\nrate=0.1\njudge='m'\n", 2, "add an [[evaluator]] with"),
+        ("[[rule]]\nname='a'\nevaluators='x'\nrate=0.1\n", 3, "should be a list (got 'x')"),
+        ("[[rule]]\nname='a'\nevaluators=['x']\nrate=1\nstrata=[{where='error', rat=1}]\n", 5, "mean 'rate'"),
+        ("[prices.a]\ninput=1\noutput=1\n[prices.'b.c']\ninput=1\noutptu=1\n", 6, "did you mean 'output'"),
+        ("[prices]\n'a' = {input=1, output=-1}\n", 2, "prices.a.output"),
+        ("[collector]\napi_keys=[{name='a', scopes=['reed'], sha256='x'}]\n", 2, "'ingest', 'read' or 'admin'"),
+        ("[collector]\npublic_url='x'\n", 2, "public_url: write the whole address"),
+        ("[collector]\nredact=['a', '(']\n", 2, "'(' is no regular expression"),
+        ("[drift]\nevery='x'\n", 2, "write how often"),
     ],
 )
 def test_mistakes_are_named_with_line_and_nearest_name(tmp_path: Path, text: str, line: int, message: str) -> None:
@@ -70,6 +78,23 @@ def test_broken_toml_and_missing_file_are_settings_errors(tmp_path: Path) -> Non
         load_settings(write(tmp_path, "[collector\n"))
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(tmp_path / "absent.toml")
+
+
+def test_a_file_of_another_encoding_is_a_settings_error(tmp_path: Path) -> None:
+    """It is named, like every other file that cannot be read."""
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"# \xe9\n")
+    with pytest.raises(SettingsError, match=r"latin\.toml"):
+        load_settings(path)
+
+
+def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """The start names the file, which OpenSSL would not."""
+    key = tmp_path / "key.pem"
+    key.touch()
+    options = {"tls_certificate": str(tmp_path / "absent.pem"), "tls_key": str(key)}
+    with pytest.raises(SettingsError, match=r"absent\.pem"):
+        Settings().with_options("collector", options).check()
 
 
 def test_equal_rule_names_are_refused(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
     return built
 
 
-def _nodes(units: Sequence[Unit], families: _Families, contexts: Mapping[str, _Found]) -> dict[Unit, list[Node]]:
+def _nodes(units: Sequence[Unit], families: _Families, contexts: Mapping[str, _Contexts]) -> dict[Unit, list[Node]]:
     """Return the spans at and below each unit; a trace with thousands of units is walked once."""
     span_ids: dict[str, set[str]] = {}
     for unit in units:

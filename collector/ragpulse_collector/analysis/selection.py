@@ -16,11 +16,11 @@ from ragpulse_evaluators.errors import nearest
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""
 MAX_POINTS = 2_000
+MAX_DURATION_S = 1e10
+"""About 317 years: longer durations lead to times that Python does not have."""
 _ORIGIN = datetime(2000, 1, 3)
 """A Monday: buckets of any width are counted from here, so that weeks begin on Mondays."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_MAX_S = 1e10
-"""About 317 years: longer durations lead to times that Python does not have."""
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
@@ -102,9 +102,9 @@ def duration_s(value: Any) -> float:
     try:
         seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
-    if not 0 <= seconds < _MAX_S or (seconds == 0 and not match):
-        raise ValueError(f"{text!r} is no duration: it must be positive, and below 317 years")
+        raise ValueError(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise ValueError(f"{text[:80]!r} is no duration: it must be positive, and less than 300 years")
     return seconds
 
 

@@ -1,9 +1,7 @@
-"""What each operation answers, for the OpenAPI document: traces, sessions, datasets and data; the form of errors.
+"""The answers of the operations, for the OpenAPI document: traces, sessions, datasets and data; the form of errors.
 
-`reports` has the answers about quality and traffic, `states` those about what runs. Answers may hold more than is
-declared.
-
-Nothing is checked against these models while the collector runs: a test does.
+`reports` has the answers about quality and traffic, `states` those about running components. An answer may hold more
+fields than its model. A test compares answers with these models; the running collector does not.
 """
 
 from __future__ import annotations
@@ -15,25 +13,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Answer(BaseModel):
-    """A JSON object; built when the document is first asked for."""
+    """A JSON object; its schema is built with the first document."""
 
     model_config = ConfigDict(defer_build=True, extra="allow")
 
 
 class Done(Answer):
-    """A change that was made."""
+    """A finished change."""
 
     ok: bool
 
 
 class Queued(Done):
-    """Evaluations that were asked for."""
+    """Queued evaluations."""
 
     queued: int
 
 
 class TextFile(Answer):
-    """A file as text, with the name to store it under."""
+    """A file as text, with its name."""
 
     filename: str
     text: str
@@ -48,7 +46,7 @@ class Table(Answer):
 
 
 class Judged(Answer):
-    """What belongs to one evaluator, in one version with one judge."""
+    """The key of an evaluator: name, version and judge."""
 
     evaluator: str
     version: str | None
@@ -102,7 +100,7 @@ class ScoredTrace(TraceRow):
 
 
 class FacetValue(Answer):
-    """A value of a column, and how many traces have it."""
+    """A value of a column, and the number of its traces."""
 
     value: Any
     n: int
@@ -138,13 +136,13 @@ class ScoredSession(Session):
     """A session with its worst turn and its first question."""
 
     failing: bool | None
-    """Whether a turn fails a check; null where none is checked."""
+    """Whether a turn fails a check; null without checks."""
     worst_score: float | None
     query: str | None
 
 
 class Sessions(Answer):
-    """A page of sessions; `next` is the `offset` of what follows."""
+    """A page of sessions; `next` is the `offset` of the next page."""
 
     sessions: list[ScoredSession]
     next: int | None
@@ -158,14 +156,14 @@ class SessionTurns(Answer):
 
 
 class Neighbour(Answer):
-    """A trace that began just before or after."""
+    """The trace that started just before or after."""
 
     trace_id: str
     start_time: datetime
 
 
 class Span(Answer):
-    """A row of the view `spans`, or what a waterfall shows of it."""
+    """A row of the view `spans`, or its columns for a waterfall."""
 
     span_id: str
     parent_span_id: str | None
@@ -192,7 +190,7 @@ class Context(Answer):
     text: str | None
     hash: str | None
     superseded: bool = False
-    """Whether the answer was not made from it: a reranker replaced it, or it belongs to another part of the trace."""
+    """Whether the answer is not from it: a reranker replaced it, or it belongs to another part of the trace."""
 
 
 class SpanScore(Judged):
@@ -221,7 +219,7 @@ class Decision(Answer):
 
 
 class StoredLabel(Answer):
-    """A person's verdict."""
+    """A person's label."""
 
     evaluator: str
     score: float | None
@@ -232,7 +230,7 @@ class StoredLabel(Answer):
 
 
 class Trace(Answer):
-    """One trace; `only` leaves a part of it out."""
+    """One trace; with `only` a part of it."""
 
     trace: TraceRow | None = None
     previous: Neighbour | None = None
@@ -258,7 +256,7 @@ class Datasets(Answer):
 
 
 class DatasetFilled(Answer):
-    """How many questions were added; `more`: the filters match traces beyond the first 1,000."""
+    """The number of added questions; `more`: the filters match further traces."""
 
     name: str
     added: int
@@ -278,22 +276,22 @@ class Deleted(Answer):
 
 
 class Pruned(Deleted):
-    """What was deleted, and up to which time."""
+    """The deleted rows, and the time up to which traces were deleted."""
 
     cutoff: datetime | None
     out_of_reach: list[str] = []
-    """Where copies may be that a prune of a person does not delete."""
+    """Places of copies that a prune of a person does not delete."""
 
 
 class Remapped(Answer):
-    """How many spans were read, and how many changed."""
+    """The numbers of read and of changed spans."""
 
     spans: int
     changed: int
 
 
 class DemoTraffic(Answer):
-    """Generated traffic that was stored."""
+    """The stored generated traffic."""
 
     service: str
     traces: int

@@ -1,4 +1,4 @@
-"""The parameters of operations that change something: rules, monitors, labels, replays, frozen answers, deletion."""
+"""The parameters of the operations that change something: rules, monitors, labels, replays, anchors, deletion."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.json_schema import SkipJsonSchema
 
 from ragpulse_collector.analysis.traffic import FEEDBACK
-from ragpulse_collector.api.models import ById, Filters, OfEvaluator, TraceList
+from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
 from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
 from ragpulse_collector.settings import MonitorSettings
 
 MAX_TEXT = 10_000
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
-"""A text that a person typed; what is beyond its limit is cut off."""
+"""A text that a person typed, cut at its limit."""
 
 
 class StratumDraft(BaseModel):
@@ -26,7 +26,7 @@ class StratumDraft(BaseModel):
 
 
 class RuleDraft(Params):
-    """A rule that is made or looked at."""
+    """A rule to store or to preview."""
 
     name: str
     evaluators: Names
@@ -34,11 +34,13 @@ class RuleDraft(Params):
     where: str | None = None
     strata: Annotated[list[StratumDraft], JsonList] = []
     unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
-    budget_usd_per_day: float | None = Field(None, ge=0, description="What this rule may spend on judges in a day.")
+    budget_usd_per_day: float | None = Field(
+        None, ge=0, description="The most that this rule may spend on judges in a day."
+    )
 
 
 class MonitorDraft(Params):
-    """A monitor that is made, changed or looked at."""
+    """A monitor to store or to preview."""
 
     name: str = Field("preview", min_length=1)
     metric: str
@@ -52,12 +54,12 @@ class MonitorDraft(Params):
     notify: Names = []
 
     def settings(self) -> MonitorSettings:
-        """Return the monitor as one of the file would be."""
+        """Return the monitor in the form of the file."""
         return MonitorSettings.model_validate(self.model_dump())
 
 
 class Mute(Params):
-    """`POST monitors/{name}/mute`; without `for` messages are sent again."""
+    """`POST monitors/{name}/mute`; without `for` it sends messages again."""
 
     name: str
     for_: Duration | None = Field(None, alias="for")
@@ -112,12 +114,12 @@ class Replay(Filters):
     """`POST replays`."""
 
     evaluators: Names = []
-    external: list[dict[str, Any]] = Field([], description="Evaluators that only the caller has.")
+    external: list[dict[str, Any]] = Field([], description="Evaluators of the caller's process.")
     since: Since | None = None
-    limit: int | None = None
-    max_usd: float | None = None
+    limit: int | None = Field(None, ge=1)
+    max_usd: float | None = Field(None, ge=0)
     judge: str | None = None
-    dry_run: bool = Field(False, description="Only report what it would take.")
+    dry_run: bool = Field(False, description="Only report count, tokens and cost.")
     loads: SkipJsonSchema[Any] = None
     """Only in the same process, like `prompts`."""
     prompts: SkipJsonSchema[Any] = None
@@ -126,20 +128,20 @@ class Replay(Filters):
 class Resume(ById):
     """`POST replays/{id}/resume`."""
 
-    max_usd: float | None = None
+    max_usd: float | None = Field(None, ge=0)
 
 
 class Results(ById):
     """`POST replays/{id}/results`."""
 
     results: list[Any] = []
-    capped: str | None = Field(None, description="Why the caller stops before the end.")
+    capped: str | None = Field(None, description="The reason why the caller stops before the end.")
 
 
 class Anchors(OfEvaluator):
     """`POST drift/anchors`."""
 
-    n: int | None = None
+    n: int | None = Field(None, ge=1)
 
 
 class Evaluator(Params):
@@ -160,9 +162,9 @@ class Prune(Params):
 
     @model_validator(mode="after")
     def _one_choice(self) -> Prune:
-        given = (self.older_than, self.service, self.user, self.session, self.trace)
-        if sum(one is not None for one in given) != 1:
-            raise ValueError("say one of older_than (30d, 12h), service, user, session and trace")
+        choices = (self.older_than, self.service, self.user, self.session, self.trace)
+        if sum(choice is not None for choice in choices) != 1:
+            raise ValueError("name one of older_than (30d, 12h), service, user, session and trace")
         return self
 
 
@@ -185,5 +187,6 @@ class DatasetDraft(TraceList):
     """`POST datasets/{id}`."""
 
     id: str = Field(min_length=1, max_length=80)
-    trace_ids: TraceIds = Field([], description="These traces; else those that the filters match.")
+    limit: int = Field(MAX_LIMIT, ge=1, le=MAX_LIMIT)
+    trace_ids: TraceIds = Field([], description="These traces; without them those that the filters match.")
     items: list[Item] = []

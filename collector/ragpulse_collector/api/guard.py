@@ -1,4 +1,4 @@
-"""Who may ask: Host against DNS rebinding, the one origin check, keys with scopes, on every route."""
+"""The guard of every route: Host against DNS rebinding, the origin of pages, keys with scopes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_collector.api.http import MEDIA_TYPE, encoded
+from ragpulse_collector.api.http import MEDIA_TYPE, problem
 from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
 from ragpulse_evaluators.judges.protocol import is_loopback
@@ -34,13 +34,13 @@ _NO_PAGES = (
     "/readyz",
 )
 _COPIES = ("/api/v1/snapshot", "/api/v1/export")
-"""A browser asks for a copy of the data only where it proves that the page is ours: each costs disk and time."""
+"""Copies of the data cost disk and time: a browser has to prove that the page is ours."""
 
 
 def refused_page(
     method: str, path: str, headers: Mapping[str, str], *, senders: Collection[str] = (), own: str | None = None
 ) -> str | None:
-    """Return why a request may not pass because of the page that caused it, or None.
+    """Return the reason to refuse a request because of the page that caused it, or None.
 
     `senders` are the origins whose pages may send OTLP; `own` is the public origin of the pages, where one is
     configured. A request that no browser sent always passes.
@@ -50,18 +50,18 @@ def refused_page(
         return None
     if site is not None:
         ours = site in _OWN_SITES or _opens_page(method, path, headers)
-        return None if ours else _words(origin or site)
+        return None if ours else _other_page(origin or site)
     if origin is not None:
-        return None if origin.lower() == own or _same_host(origin, headers.get("host", "")) else _words(origin)
+        return None if origin.lower() == own or _same_host(origin, headers.get("host", "")) else _other_page(origin)
     if method == "GET" and path.startswith(_COPIES) and headers.get("user-agent", "").startswith("Mozilla/"):
         return "this browser does not say which page asks for the copy: ask with POST"
     return None
 
 
 def by_tls(scheme: str, headers: Mapping[str, str]) -> bool:
-    """Return whether the person's browser speaks TLS, to this process or to a proxy in front of it.
+    """Return whether the browser uses TLS, to this process or to a proxy in front of it.
 
-    What the headers add can only make the session cookie `Secure`, so that a forged one gains nothing.
+    The headers can only make the session cookie `Secure`: a forged one gains nothing.
     """
     origin, forwarded = headers.get("origin", ""), headers.get("x-forwarded-proto", "")
     return "https" in (scheme, urlsplit(origin).scheme, forwarded.rpartition(",")[2].strip().lower())
@@ -83,35 +83,35 @@ def _same_host(origin: str, host: str) -> bool:
     return urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _words(sender: str) -> str:
+def _other_page(sender: str) -> str:
     return f"requests from other pages ({sender[:200]!r}) are not accepted: open the page of this collector"
 
 
 COOKIE = "ragpulse_session"
 ACTOR = "ragpulse.actor"
-"""Where the ASGI scope holds the name of the key a request came with; the audit names it."""
+"""Key in the ASGI scope: the name of the request's API key, for the audit."""
 GRANTED = "ragpulse.granted"
-"""Where the ASGI scope holds the set of scopes a request has; without keys it has all of them."""
+"""Key in the ASGI scope: the scopes of the request; all where no keys are needed."""
 BINDING = "ragpulse.binding"
-"""Where the ASGI scope holds what the key is bound to; None for a key of everything. The receiver reads it, too."""
+"""Key in the ASGI scope: the binding of the API key, None for an unbound one. The receiver reads it as well."""
 API = "/api/v1/"
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
 BODY_SILENCE_S = 20.0
-"""A client that sends nothing of its body for so long is cut off ..."""
+"""A client that sends nothing of its body for this long is disconnected ..."""
 BODY_WITHIN_S = 120.0
-"""... and so is one whose body takes longer than this in all (the receiver's own limit is shorter)."""
+"""... and so is a client whose body takes longer than this in total (the receiver has a shorter limit)."""
 MAX_SESSIONS = 1024
 MAX_RETURN_BYTES = 1000
-"""A longer address is not gone back to after the login."""
+"""The login does not return to a longer address."""
 _ADMIN_PAGES = frozenset({"/replays/bill"})
-"""Pages that only read, by an operation that needs more: the bill is `POST replays` as a dry run."""
+"""Pages that read through an operation with the scope admin: the bill is `POST replays` as a dry run."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Refusal(Exception):
-    """A request that may not pass; a person is led to `page`, where there is one."""
+    """A request that may not pass; a browser is redirected to `page`, if there is one."""
 
     def __init__(self, status: int, message: str, *, page: str = "") -> None:
         super().__init__(message)
@@ -126,7 +126,7 @@ class Keys:
         self.replace(settings)
 
     def replace(self, settings: CollectorSettings) -> None:
-        """Accept the keys of these settings from now on; sessions of other keys end."""
+        """Put the keys of these settings in force; sessions of other keys end."""
         self._accepted, self.needed = settings.api_keys, settings.needs_key
 
     def find(self, secret: str) -> ApiKey | None:
@@ -135,7 +135,7 @@ class Keys:
         return next((key for key in self._accepted if hmac.compare_digest(key.sha256, digest)), None)
 
     def sender(self, authorization: str | None) -> Binding | None:
-        """Return what a sender over gRPC is bound to, by its `authorization` metadata; raises PermissionError."""
+        """Return the binding of a gRPC sender by its `authorization` metadata; raises PermissionError."""
         if not self.needed:
             return None
         key = self.find((authorization or "").partition(" ")[2].strip())
@@ -168,7 +168,7 @@ class Guard:
         self._public_origin = f"{public.scheme}://{public.netloc}".lower() if public.netloc else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer why not."""
+        """Pass the request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -179,13 +179,13 @@ class Guard:
             await _refuse(refusal, scope, headers, send)
             return
         binding = key.binding if key else None
-        known = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
-        await self.app({**scope, **known}, _patient(receive), send)
+        facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
+        await self.app({**scope, **facts}, _with_deadline(receive), send)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:
-        """Return the key a request came with; raises Refusal unless it may pass.
+        """Return the key of a request; raises Refusal where the request may not pass.
 
-        An operation of the API asks for its own scope afterwards.
+        The operations of the API check their scopes afterwards.
         """
         reason = refused_page(method, path, headers, senders=self.settings.allowed_origins, own=self._public_origin)
         if reason is not None:
@@ -197,11 +197,12 @@ class Guard:
         if not self.keys.needed or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
             return key
         if key is None:
-            raise Refusal(401, "an API key is needed: Authorization: Bearer <key>", page="/login")
+            reason = "this API key is not valid here" if "authorization" in headers else "an API key is needed"
+            raise Refusal(401, f"{reason}: Authorization: Bearer <key>", page="/login")
         if not path.startswith(API):
-            wanted = scope_of(method, path)
-            require(wanted, self._granted(key), name=key.name)
-            if key.binding and wanted != "ingest":
+            scope = scope_of(method, path)
+            require(scope, self._granted(key), name=key.name)
+            if key.binding and scope != "ingest":
                 raise Refusal(
                     403,
                     f"the key {key.name!r} is bound to services or environments: it reads over the API only"
@@ -232,7 +233,7 @@ class Guard:
 
 
 def scope_of(method: str, path: str) -> KeyScope:
-    """Return the scope that a request needs which is no operation of the API."""
+    """Return the scope that a request outside the API needs."""
     if path.startswith(("/v1/", "/api/public/otel/")):
         return "ingest"
     if path in _ADMIN_PAGES:
@@ -240,10 +241,10 @@ def scope_of(method: str, path: str) -> KeyScope:
     return "read" if method in _SAFE else "admin"
 
 
-def require(wanted: KeyScope, granted: Set[KeyScope], *, name: str | None) -> None:
+def require(scope: KeyScope, granted: Set[KeyScope], *, name: str | None) -> None:
     """Check that a request has a scope; raises Refusal."""
-    if wanted not in granted:
-        raise Refusal(403, f"the key {name!r} lacks the scope {wanted!r}", page=f"/login?lacks={wanted}")
+    if scope not in granted:
+        raise Refusal(403, f"the key {name!r} lacks the scope {scope!r}", page=f"/login?lacks={scope}")
 
 
 def _basic_password(token: str) -> str:
@@ -270,17 +271,17 @@ def _host_name(header: str) -> str:
     return header.partition(":")[0].lower()
 
 
-def _patient(receive: Receive) -> Receive:
-    """Cut off a client that stops in the middle of its body (slow-client attack)."""
+def _with_deadline(receive: Receive) -> Receive:
+    """Disconnect a client that stops in the middle of its body (slow-client attack)."""
     done = False
-    ends = time.monotonic() + BODY_WITHIN_S
+    deadline = time.monotonic() + BODY_WITHIN_S
 
     async def limited() -> Message:
         nonlocal done
         if done:
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), min(BODY_SILENCE_S, ends - time.monotonic()))
+            message = await asyncio.wait_for(receive(), min(BODY_SILENCE_S, deadline - time.monotonic()))
         except TimeoutError:
             return {"type": "http.disconnect"}
         done = message["type"] != "http.request" or not message.get("more_body", False)
@@ -295,15 +296,15 @@ async def _refuse(refusal: Refusal, scope: Scope, headers: Mapping[str, str], se
     status, extra = (303, [(b"location", page.encode())]) if wants_page else (refusal.status, [])
     if status == 401:
         extra = [(b"www-authenticate", b"Bearer")]
-    body = encoded(refusal.status, refusal.message, instance=scope["path"])
+    body = problem(refusal.status, refusal.message, instance=scope["path"])
     head = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": head + extra})
     await send({"type": "http.response.body", "body": body})
 
 
 def _back_to(scope: Scope) -> str:
-    """Return what tells the login where to lead afterwards."""
-    asked = bytes(scope.get("raw_path") or b"/") + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    if scope["method"] != "GET" or asked == b"/" or len(asked) > MAX_RETURN_BYTES:
+    """Return the query that makes the login return to this address."""
+    address = bytes(scope.get("raw_path") or b"/") + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    if scope["method"] != "GET" or address == b"/" or len(address) > MAX_RETURN_BYTES:
         return ""
-    return f"?to={quote(asked, safe='')}"
+    return f"?to={quote(address, safe='')}"

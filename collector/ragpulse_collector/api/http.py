@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -25,7 +24,7 @@ def dump(content: Any) -> bytes:
 
 
 def plain(content: Any) -> Any:
-    """Return an answer as a reader of its JSON gets it."""
+    """Return an answer as its JSON holds it."""
     return orjson.loads(dump(content))
 
 
@@ -44,9 +43,7 @@ def _encode(value: Any) -> Any:
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem(
-    status: int, detail: str, *, instance: str = "", errors: Sequence[Mapping[str, str]] = ()
-) -> dict[str, Any]:
+def problem(status: int, detail: str, *, instance: str = "", errors: Sequence[Mapping[str, str]] = ()) -> bytes:
     """Return the body of an error; `instance` is the path of the request, `errors` name each wrong parameter."""
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -56,12 +53,7 @@ def problem(
         "instance": instance,
         "error": detail,
     }
-    return body | ({"errors": list(errors)} if errors else {})
-
-
-def encoded(status: int, detail: str, *, instance: str = "") -> bytes:
-    """Return the body of an error as bytes, for callers below the application."""
-    return json.dumps(problem(status, detail, instance=instance)).encode()
+    return dump(body | ({"errors": list(errors)} if errors else {}))
 
 
 def json_response(content: Any, status: int = 200) -> Response:
@@ -75,7 +67,7 @@ def refusal(request: Request, error: ApiError) -> Response:
 
 
 def http_refusal(request: Request, error: HTTPException) -> Response:
-    """Answer a path or a method that there is not."""
+    """Answer an unknown path or method."""
     headers = dict(error.headers or {})
     detail = error.detail
     if error.status_code == 404:
@@ -89,5 +81,4 @@ def http_refusal(request: Request, error: HTTPException) -> Response:
 def _problem(
     request: Request, status: int, detail: str, headers: Mapping[str, str] | None, errors: Sequence[Any] = ()
 ) -> Response:
-    body = problem(status, detail, instance=request.url.path, errors=errors)
-    return Response(dump(body), status, headers, MEDIA_TYPE)
+    return Response(problem(status, detail, instance=request.url.path, errors=errors), status, headers, MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""The parameters of each operation that reads, by their public names; `drafts` has those that change something."""
+"""The parameters of the operations that read, by their public names; `drafts` has the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.store import Store
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
@@ -55,44 +55,44 @@ class Filters(Range):
     )
     error: bool | None = None
     q: str | None = Field(
-        None, description="Words in question or answer; a user, a session or the begin of a trace id."
+        None, description="Words in question or answer; a user, a session or the start of a trace id."
     )
-    dataset: str | None = Field(None, description="Only requests that ask a question of this dataset.")
+    dataset: str | None = Field(None, description="Only requests with a question of this dataset.")
     where: str | None = Field(None, description="One SQL boolean over the columns of `traces`.")
 
     def limited(self, store: Store) -> Store:
-        """Return the store to ask: a `where` is answered under the limits of users' SQL."""
+        """Return the store to read: a `where` runs under the limits of users' SQL."""
         return store.limited() if self.where else store
 
-    def given(self) -> dict[str, Any]:
-        """Return the parameters that were given, and as `binding` what the caller's key is bound to."""
+    def values(self) -> dict[str, Any]:
+        """Return the parameters that are set, and as `binding` the limits of the caller's key."""
         binding = self.caller.binding
-        return super().given() | ({"binding": binding} if binding else {})
+        return super().values() | ({"binding": binding} if binding else {})
 
 
 class Buckets(Filters):
-    """Filters, and how the range is cut into points."""
+    """Filters, and the width of the points."""
 
     step: Step | None = None
     width: int | None = Field(None, ge=1, description="The most points, where `step` is `auto`.")
 
 
 class TraceChoice(Filters):
-    """Which traces a list holds, and in what order."""
+    """The traces of a list, and their order."""
 
     sort: Sort = "time"
     evaluator: str | None = None
-    outcome: Outcome | None = Field(None, description="What became of a trace with `evaluator`.")
-    evaluated_from: Time | None = Field(None, description="With `outcome`: only what was evaluated since.")
-    document: str | None = Field(None, description="Traces that retrieved this document.")
-    failing: bool | None = Field(None, description="Whether a check says that the answer does not pass.")
+    outcome: Outcome | None = Field(None, description="The outcome of a trace with `evaluator`.")
+    evaluated_from: Time | None = Field(None, description="With `outcome`: only evaluations since this time.")
+    document: str | None = Field(None, description="Only traces that retrieved this document.")
+    failing: bool | None = Field(None, description="Whether the answer fails a check.")
     min_score: float | None = None
     max_score: float | None = None
 
     @model_validator(mode="after")
-    def _outcome_of_whom(self) -> TraceChoice:
+    def _outcome_needs_evaluator(self) -> TraceChoice:
         if self.outcome and not self.evaluator:
-            raise ValueError("outcome needs evaluator: it says with which evaluator")
+            raise ValueError("outcome needs evaluator: the outcome with which evaluator?")
         return self
 
 
@@ -107,12 +107,12 @@ class TraceList(TraceChoice):
 
 
 class SessionList(Filters):
-    """`GET sessions`: those of which a turn passes the filters."""
+    """`GET sessions`: sessions with a turn that passes the filters."""
 
     sort: Literal["time", "cost", "worst"] = "time"
-    evaluator: str | None = Field(None, description="Whose scores `worst` goes by; default: those of all.")
+    evaluator: str | None = Field(None, description="`worst` is by the scores of this evaluator; default: of all.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
-    offset: int = Field(0, ge=0, description="`next` of an earlier answer.")
+    offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
 
 
 class TraceFile(TraceChoice):
@@ -125,7 +125,7 @@ class OneTrace(Params):
     """A trace by its id."""
 
     trace_id: TraceId
-    at: Time | None = Field(None, description="The start time, which makes the look-up cheap.")
+    at: Time | None = Field(None, description="The start time; it makes the look-up cheap.")
 
 
 class TraceDetail(OneTrace):
@@ -143,9 +143,9 @@ class Sql(Params):
 
 
 class Cached(Buckets):
-    """What is read once for several questions."""
+    """Figures that several requests share."""
 
-    max_age: float | None = Field(None, ge=0, description="Accept figures that were read up to so many seconds ago.")
+    max_age: float | None = Field(None, ge=0, description="Accept figures up to this many seconds old.")
 
 
 class Metrics(Cached):
@@ -154,7 +154,7 @@ class Metrics(Cached):
     name: str | list[str] = Field(description="A metric, or several.")  # type: ignore[assignment]
     group_by: Names = []
     corrected: bool = Field(False, description="Correct quality by people's labels.")
-    assisted_by: str | None = Field(None, description="An evaluator that scored everything; makes intervals narrower.")
+    assisted_by: str | None = Field(None, description="An evaluator that scored everything; it narrows the intervals.")
 
     def metrics(self) -> Sequence[str]:
         """Return the metrics by name."""
@@ -167,38 +167,37 @@ class Overview(Cached):
     only: Literal["traffic"] | None = None
 
 
-class Exemplars(Filters):
-    """`GET exemplars`; `name` is another name of `metric`."""
+class OfMetric(Filters):
+    """A metric, by one of two names."""
 
     name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
     metric: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return the parameters with the metric as `name`."""
+        values = super().values()
+        return values | {"name": values.pop("metric", None) or self.name}
+
+    def metrics(self) -> Sequence[str]:
+        """Return the requested metric, if any."""
+        return [metric for metric in (self.metric or self.name,) if metric]
+
+
+class Exemplars(OfMetric):
+    """`GET exemplars`."""
+
     t: Time | None = Field(None, description="Start of the bucket.")
     step: Duration | None = Field(None, description="Length of the bucket.")
 
-    def given(self) -> dict[str, Any]:
-        """Return the parameters with the metric as `name`."""
-        given = super().given()
-        return given | {"name": given.pop("metric", None) or self.name}
 
-    def metrics(self) -> Sequence[str]:
-        """Return the metric that is asked for, if any."""
-        return [one for one in (self.metric or self.name,) if one]
+class Explain(OfMetric, Buckets):
+    """`GET explain`."""
 
-
-class Explain(Buckets):
-    """`GET explain`; `name` is another name of `metric`."""
-
-    name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
-    metric: str | None = None
     sel_from: Time | None = None
     sel_to: Time | None = None
     sel_lo: float | None = None
     sel_hi: float | None = None
     bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
-
-    def metrics(self) -> Sequence[str]:
-        """Return the metric that is asked for, if any."""
-        return [one for one in (self.metric or self.name,) if one]
 
 
 class Compare(Filters):
@@ -229,7 +228,7 @@ class Documents(Filters):
 
     evaluator: str | None = None
     sort: Literal["worst", "best", "retrieved", "unused"] = "retrieved"
-    limit: int | None = None
+    limit: int | None = Field(None, ge=1)
 
 
 class Blame(Buckets):
@@ -247,14 +246,14 @@ class OfEvaluator(Filters):
 class Suggest(OfEvaluator):
     """`GET labels/suggest`."""
 
-    limit: int | None = None
+    limit: int | None = Field(None, ge=1)
 
 
 class Events(Range):
     """`GET export/evaluations`."""
 
     evaluator: str | None = None
-    limit: int | None = None
+    limit: int | None = Field(None, ge=1)
 
 
 class ById(Params):
@@ -263,21 +262,17 @@ class ById(Params):
     id: str
 
 
-class OneSession(ById):
-    """`GET sessions/{id}`."""
-
-
 class Cases(ById):
     """`GET replays/{id}/cases`."""
 
-    limit: int | None = None
+    limit: int | None = Field(None, ge=1)
 
 
 class Drift(Filters):
     """`GET drift`."""
 
     evaluator: str | None = None
-    back: Duration | None = Field(None, description="How far the live score is looked at.")
+    back: Duration | None = Field(None, description="The range of the live score, before now.")
 
 
 class Export(Params):

@@ -15,11 +15,11 @@ _REF = "#/components/schemas/{model}"
 _REFUSALS = {
     "400": "A parameter is wrong or unknown.",
     "401": "A key is needed.",
-    "403": "The key lacks the scope, or another page asks.",
-    "404": "There is no such thing.",
+    "403": "The key lacks the scope, or the request comes from another site.",
+    "404": "It does not exist.",
     "409": "The state does not allow it.",
     "413": "The body is too large.",
-    "503": "The store is busy; `Retry-After` says when to ask again.",
+    "503": "The store is busy; try again after the seconds of `Retry-After`.",
 }
 
 
@@ -29,8 +29,7 @@ def document(operations: Iterable[Operation], version: str, *, root: str = "") -
     _answer(Problem, definitions)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        described = _described(operation, definitions)
-        paths.setdefault(f"/api/v1/{operation.path}", {})[operation.method.lower()] = described
+        paths.setdefault(f"/api/v1/{operation.path}", {})[operation.method.lower()] = _operation(operation, definitions)
     return {
         "openapi": "3.1.0",
         "info": {"title": "ragpulse collector", "version": version},
@@ -50,15 +49,15 @@ def _refusal(description: str) -> dict[str, Any]:
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _described(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
-    found = properties(operation.params, definitions)
+def _operation(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
+    schemas = properties(operation.params, definitions)
     required = operation.params.model_json_schema().get("required", [])
     in_query = operation.method in ("GET", "DELETE")
-    others = {name: schema for name, schema in found.items() if name not in operation.in_path}
-    parameters = [_parameter(name, "path", found[name], required=True) for name in operation.in_path]
+    rest = {name: schema for name, schema in schemas.items() if name not in operation.in_path}
+    parameters = [_parameter(name, "path", schemas[name], required=True) for name in operation.in_path]
     if in_query:
-        parameters += [_parameter(name, "query", one, required=name in required) for name, one in others.items()]
-    described: dict[str, Any] = {
+        parameters += [_parameter(name, "query", schema, required=name in required) for name, schema in rest.items()]
+    entry: dict[str, Any] = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
         "description": f"Needs the scope `{operation.scope}`.",
@@ -67,38 +66,38 @@ def _described(operation: Operation, definitions: dict[str, Any]) -> dict[str, A
         "responses": {"200": {"description": "The answer.", "content": _content(operation, definitions)}}
         | {code: {"$ref": f"#/components/responses/{code}"} for code in _REFUSALS},
     }
-    if others and not in_query:
-        needed = [name for name in others if name in required]
-        schema = {"type": "object", "properties": others, "additionalProperties": False}
-        schema |= {"required": needed} if needed else {}
-        described["requestBody"] = {"required": bool(needed), "content": {"application/json": {"schema": schema}}}
-    return described
+    if rest and not in_query:
+        in_body = [name for name in rest if name in required]
+        schema = {"type": "object", "properties": rest, "additionalProperties": False}
+        schema |= {"required": in_body} if in_body else {}
+        entry["requestBody"] = {"required": bool(in_body), "content": {"application/json": {"schema": schema}}}
+    return entry
 
 
 def _identifier(operation: Operation) -> str:
-    """Return a name that is unique and a name in any programming language."""
+    """Return a unique name that is valid in any programming language."""
     words = re.findall(r"\w+", operation.path)
     return "_".join((operation.method.lower(), *words))
 
 
 def properties(params: type[Params], definitions: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """Return the schema of each parameter; what they refer to joins the definitions."""
+    """Return the schema of each parameter, and add their references to the definitions."""
     schema = params.model_json_schema(ref_template=_REF)
     if definitions is not None:
         definitions |= schema.get("$defs", {})
-    return {name: _not_null(one) for name, one in schema.get("properties", {}).items()}
+    return {name: _not_null(value) for name, value in schema.get("properties", {}).items()}
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter that is left out rather than null."""
-    whole = {key: value for key, value in schema.items() if key != "title" and (key, value) != ("default", None)}
-    choices = [one for one in whole.pop("anyOf", []) if one != {"type": "null"}]
-    return (choices[0] | whole) if len(choices) == 1 else whole | ({"anyOf": choices} if choices else {})
+    """Return the schema without null: a parameter without a value is absent."""
+    rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != ("default", None)}
+    choices = [choice for choice in rest.pop("anyOf", []) if choice != {"type": "null"}]
+    return (choices[0] | rest) if len(choices) == 1 else rest | ({"anyOf": choices} if choices else {})
 
 
-def _parameter(name: str, where: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+def _parameter(name: str, location: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
     description = {"description": schema["description"]} if "description" in schema else {}
-    return {"name": name, "in": where, "required": required, **description, "schema": schema}
+    return {"name": name, "in": location, "required": required, **description, "schema": schema}
 
 
 def _content(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +108,10 @@ def _content(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _answer(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to the schema of an answer; the schema itself joins the definitions."""
+    """Return a reference to the schema of an answer, and add the schema to the definitions."""
     choices = get_args(kind)
     if choices:
-        return {"anyOf": [_answer(one, definitions) for one in choices]}
+        return {"anyOf": [_answer(choice, definitions) for choice in choices]}
     schema = kind.model_json_schema(ref_template=_REF)
     definitions |= schema.pop("$defs", {})
     definitions[kind.__name__] = schema

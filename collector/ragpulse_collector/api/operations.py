@@ -1,4 +1,4 @@
-"""What the collector can be asked: each operation has a path, typed parameters, a scope and a function.
+"""The operations of the API: each has a path, typed parameters, a scope and a function.
 
 Over HTTP it is `/api/v1/<path>`; the pages and the demo call it by its name.
 """
@@ -9,7 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import anyio.to_thread
@@ -33,7 +33,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing the API does."""
+    """One operation of the API."""
 
     name: str
     """Method and path below `/api/v1/`, as in `GET traces/{trace_id}`; `{name}` parts become parameters."""
@@ -45,14 +45,14 @@ class Operation:
     """The type of the JSON answer, as the OpenAPI document describes it."""
     _: KW_ONLY
     slashes: bool = False
-    """Whether the placeholder takes texts with slashes, too."""
+    """Whether the placeholder accepts slashes."""
     files: tuple[str, ...] = ()
     """The media types of answers that are files."""
     scope: Scope = "read"
     bound: bool = False
-    """Whether keys that are bound to services or environments may ask: only where the answer holds theirs alone."""
+    """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
     outside: Callable[[Any], None] | None = None
-    """Called first when the request comes from outside this process; raises ValueError for what may not."""
+    """A check of requests from outside this process; raises ValueError."""
 
     @property
     def method(self) -> str:
@@ -73,7 +73,7 @@ class Operation:
 
     @property
     def in_path(self) -> list[str]:
-        """The parameters that stand in the path."""
+        """The parameters in the path."""
         return _PLACEHOLDER.findall(self.path)
 
 
@@ -87,50 +87,41 @@ class Operations:
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._operations)
 
-    def from_outside(self) -> Operations:
-        """Return the table as HTTP and the pages may use it: each operation refuses what may not come from outside."""
-        return Operations(map(_checked, self._operations))
-
-    async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
-        """Run `"GET traces/abc"` and return what its JSON holds; raises ApiError."""
+    async def call(self, operation: str, params: Mapping[str, Any], caller: Caller | None = None) -> Any:
+        """Run `"GET traces/abc"` and return the content of its JSON; raises ApiError."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
-                answer = await perform(candidate, {**params, **match.groupdict()})
+                answer = await perform(candidate, {**params, **match.groupdict()}, caller)
                 return answer if isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
 
 
-def _checked(operation: Operation) -> Operation:
-    check = operation.outside
-    if check is None:
-        return operation
+async def perform(operation: Operation, values: Mapping[str, Any], caller: Caller | None = None) -> Any:
+    """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
 
-    def run(params: Params) -> Any:
-        check(params)
-        return operation.run(params)
-
-    return replace(operation, run=run)
-
-
-async def perform(operation: Operation, given: Mapping[str, Any], caller: Caller | None = None) -> Any:
-    """Read the parameters and run one operation off the event loop; every refusal becomes an ApiError."""
+    `caller` is None within this process; the pages and HTTP have one.
+    """
     if caller is not None and caller.binding is not None and not operation.bound:
         raise ApiError(403, f"the key {caller.actor!r} is bound to services or environments: not for {operation.path}")
-    params = operation.params.parse(given, caller)
+    params = operation.params.parse(values, caller)
     try:
+        if caller is not None and operation.outside is not None:
+            operation.outside(params)
         if inspect.iscoroutinefunction(operation.run):
             return await operation.run(params)
         return await anyio.to_thread.run_sync(operation.run, params)
     except _REFUSALS as error:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        again = error.retry_after_s if isinstance(error, Busy) else None
-        raise ApiError(status, str(error.args[0]) if error.args else str(error), retry_after_s=again) from error
+        retry_after_s = error.retry_after_s if isinstance(error, Busy) else None
+        message = str(error.args[0]) if error.args else str(error)
+        raise ApiError(status, message, retry_after_s=retry_after_s) from error
 
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Busy, 503),
     (StoreError, 400),
     (ValueError, 400),
+    (OverflowError, 400),  # a time far out of the calendar
     (LookupError, 404),
     (TimeoutError, 504),
     (PermissionError, 409),
@@ -142,13 +133,13 @@ MAX_JSON_BYTES = 8 * 1024 * 1024
 
 
 def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRoute]:
-    """Make one Starlette route per path, which answers all its methods; others get 405 with `Allow`."""
+    """Return one Starlette route for each path, with all its methods; others get 405 with `Allow`."""
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     return [
-        Route(prefix + _route(path, found), _endpoint(found), methods=list(found), name=path)
-        for path, found in by_path.items()
+        Route(prefix + _route(path, by_method), _endpoint(by_method), methods=list(by_method), name=path)
+        for path, by_method in by_path.items()
     ]
 
 
@@ -164,30 +155,30 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
             accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
             caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
-            answer = await perform(operation, await _given(request), caller)
+            answer = await perform(operation, await _values(request), caller)
         except ApiError as error:
             return refusal(request, error)
         except Refusal as error:
             return refusal(request, ApiError(error.status, error.message))
-        return _answered(answer)
+        return _response(answer)
 
     return endpoint
 
 
-def _answered(answer: Any) -> Response:
+def _response(answer: Any) -> Response:
     if isinstance(answer, Download):
         discard = BackgroundTask(answer.discard)
         return FileResponse(answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard)
     return answer if isinstance(answer, Response) else json_response(answer)
 
 
-async def _given(request: Request) -> Mapping[str, Any]:
-    """Return query, body and path as one mapping; a query parameter given several times is a list."""
+async def _values(request: Request) -> Mapping[str, Any]:
+    """Return query, body and path as one mapping; a repeated query parameter is a list."""
     query = {key: request.query_params.getlist(key) for key in request.query_params}
-    given: dict[str, Any] = {key: found[0] if len(found) == 1 else found for key, found in query.items()}
+    values: dict[str, Any] = {key: texts[0] if len(texts) == 1 else texts for key, texts in query.items()}
     if request.method in ("POST", "PUT"):
-        given |= await _json_body(request)
-    return given | request.path_params
+        values |= await _json_body(request)
+    return values | request.path_params
 
 
 async def _json_body(request: Request) -> Mapping[str, Any]:

@@ -22,7 +22,6 @@ from ragpulse_collector.settings import Binding
 from ragpulse_dashboards import ApiError
 from ragpulse_evaluators.errors import nearest
 
-MAX_DURATION_S = 1e10
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
 _METADATA = "metadata."
@@ -30,14 +29,14 @@ _METADATA = "metadata."
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What an operation knows of its caller besides the parameters."""
+    """The caller of an operation."""
 
     actor: str = "api"
     """The name of the key, for the audit."""
     accept: str = ""
     """The `Accept` header."""
     binding: Binding | None = None
-    """The services and environments that the answer may be about; None: all."""
+    """The services and environments that the answer is limited to; None: all."""
 
 
 class Params(BaseModel):
@@ -51,29 +50,33 @@ class Params(BaseModel):
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The caller."""
         return self._caller
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any], caller: Caller | None = None) -> Self:
-        """Return the typed parameters; null and empty text count as not given. Raises ApiError 400."""
-        given = _with_mappings(given, cls.names())
-        present = {name: value for name, value in given.items() if (value is not None and value != "")}
-        _refuse_unknown(cls, given)
+    def parse(cls, values: Mapping[str, Any], caller: Caller | None = None) -> Self:
+        """Return the typed parameters; null and empty text count as absent. Raises ApiError 400."""
+        values = _with_metadata(values, cls.names())
+        _refuse_unknown(cls, values)
         try:
-            params = cls.model_validate(present)
+            params = cls.model_validate({name: value for name, value in values.items() if value not in (None, "")})
         except ValidationError as error:
-            raise _refused(error.errors(include_url=False, include_context=False)) from error
+            raise _refusal(
+                [
+                    {"name": ".".join(map(str, item["loc"][:3])), "detail": _sentence(item)}
+                    for item in error.errors(include_url=False, include_context=False)
+                ]
+            ) from error
         if caller is not None:
             params._caller = caller
         return params
 
-    def given(self) -> dict[str, Any]:
-        """Return the parameters that were given, by their public names, with converted values."""
+    def values(self) -> dict[str, Any]:
+        """Return the parameters that are set, by their public names, with converted values."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
     def metrics(self) -> Sequence[str]:
-        """Return the names of the metrics that are asked for."""
+        """Return the names of the requested metrics."""
         return ()
 
     @classmethod
@@ -82,45 +85,44 @@ class Params(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def _with_mappings(given: Mapping[str, Any], known: Sequence[str]) -> Mapping[str, Any]:
+def _with_metadata(values: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
     """Put `metadata.tenant` into `metadata`, for models that have it."""
-    members = {name: value for name, value in given.items() if name.startswith(_METADATA) and value not in (None, "")}
-    if not members or "metadata" not in known:
-        return given
-    whole = _json(given.get("metadata") or {})
-    if isinstance(whole, dict):
-        whole = whole | {name.removeprefix(_METADATA): value for name, value in members.items()}
-    return {name: value for name, value in given.items() if not name.startswith(_METADATA)} | {"metadata": whole}
+    members = {name: value for name, value in values.items() if name.startswith(_METADATA) and value not in (None, "")}
+    if not members or "metadata" not in names:
+        return values
+    metadata = _json(values.get("metadata") or {})
+    if isinstance(metadata, dict):
+        metadata = metadata | {name.removeprefix(_METADATA): value for name, value in members.items()}
+    return {name: value for name, value in values.items() if not name.startswith(_METADATA)} | {"metadata": metadata}
 
 
-def _refuse_unknown(model: type[Params], given: Mapping[str, Any]) -> None:
-    known = model.names()
-    errors = [{"name": name[:80], "detail": _unknown(name, known)} for name in given if name not in known]
+def _refuse_unknown(model: type[Params], values: Mapping[str, Any]) -> None:
+    names = model.names()
+    errors = [{"name": name[:80], "detail": _unknown(name, names)} for name in values if name not in names]
     if errors:
-        raise ApiError(400, "; ".join(error["detail"] for error in errors), errors=errors)
+        raise _refusal(errors)
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
-    possible = f"; possible: {', '.join(known)}" if known else "; this takes none"
-    return f"unknown parameter {name[:80]!r}{nearest(name, known) or possible}"
+def _unknown(name: str, names: Sequence[str]) -> str:
+    possible = f"; possible: {', '.join(names)}" if names else "; this takes none"
+    return f"unknown parameter {name[:80]!r}{nearest(name, names) or possible}"
 
 
-def _refused(found: Sequence[ErrorDetails]) -> ApiError:
-    errors = [{"name": ".".join(map(str, one["loc"][:3])), "detail": _words(one)} for one in found]
+def _refusal(errors: Sequence[Mapping[str, str]]) -> ApiError:
     return ApiError(400, "; ".join(error["detail"] for error in errors), errors=errors)
 
 
-def _words(one: ErrorDetails) -> str:
-    """Return a sentence about one mistake that names the parameter."""
-    name, text = str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix(_PREFIX)
-    if one["type"] == "missing":
-        return f"{'.'.join(map(str, one['loc']))} is missing"
-    if isinstance(one["input"], list | dict) and len(one["loc"]) == 1:
+def _sentence(error: ErrorDetails) -> str:
+    """Describe a mistake and name its parameter."""
+    name, text = str(error["loc"][0]) if error["loc"] else "", error["msg"].removeprefix(_PREFIX)
+    if error["type"] == "missing":
+        return f"{'.'.join(map(str, error['loc']))} is missing"
+    if isinstance(error["input"], list | dict) and len(error["loc"]) == 1:
         return f"{name} takes one value, not a list or an object"
-    if one["type"] == "value_error":
+    if error["type"] == "value_error":
         return f"{name}: {text}" if name else text
-    possible = re.findall("'([^']*)'", text) if one["type"] == "literal_error" else ()
-    return f"{name}: {text[:1].lower()}{text[1:]}, not {str(one['input'])[:80]!r}{nearest(str(one['input']), possible)}"
+    value, choices = str(error["input"]), re.findall("'([^']*)'", text) if error["type"] == "literal_error" else ()
+    return f"{name}: {text[:1].lower()}{text[1:]}, not {value[:80]!r}{nearest(value, choices)}"
 
 
 def _time(value: Any) -> datetime | timedelta | str:
@@ -130,28 +132,21 @@ def _time(value: Any) -> datetime | timedelta | str:
     text = str(value).strip()
     if text == "now":
         return text
-    at = instant(text, now=_LONG_AGO)
-    assert at is not None
-    return at - _LONG_AGO if text.startswith("-") else at
+    time = instant(text, now=_LONG_AGO)
+    assert time is not None
+    return time - _LONG_AGO if text.startswith("-") else time
 
 
 def _since(value: Any) -> datetime | timedelta | str:
     """Read a time, or an age such as `7d`."""
     try:
-        return -timedelta(seconds=_duration(str(value).strip().removeprefix("-")))
+        return -timedelta(seconds=duration_s(str(value).strip().removeprefix("-")))
     except ValueError:
         return _time(value)
 
 
-def _duration(value: Any) -> float:
-    seconds = duration_s(value)
-    if seconds > MAX_DURATION_S:
-        raise ValueError(f"{str(value)[:80]!r} is no duration: it is too long")
-    return seconds
-
-
 def _step(value: Any) -> float | str:
-    return str(value) if value in ("auto", "all") else _duration(value)
+    return str(value) if value in ("auto", "all") else duration_s(value)
 
 
 def _many(value: Any) -> Any:
@@ -194,43 +189,41 @@ def _span_choice(value: Any) -> str:
     return str(value) if value == "brief" else f"{_span_id(value):016x}"
 
 
-def _schema(kind: str, description: str, **more: Any) -> WithJsonSchema:
-    return WithJsonSchema({"type": kind, "description": description, **more})
+def _schema(description: str, **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "description": description, **more})
 
 
 Time = Annotated[
     datetime | timedelta | Literal["now"],
     BeforeValidator(_time),
-    _schema("string", "ISO 8601, `now`, or relative: `-24h`, `-7d`.", examples=["2026-11-21T14:00Z", "-24h"]),
+    _schema("ISO 8601, `now`, or relative: `-24h`, `-7d`.", examples=["2026-11-21T14:00Z", "-24h"]),
 ]
 Since = Annotated[
     datetime | timedelta | Literal["now"],
     BeforeValidator(_since),
-    _schema("string", "An age such as `7d`, or a time.", examples=["7d"]),
+    _schema("An age such as `7d`, or a time.", examples=["7d"]),
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(_duration),
-    _schema("string", "Seconds, or `30s`, `5m`, `6h`, `7d`, `2w`.", examples=["6h"]),
+    BeforeValidator(duration_s),
+    _schema("Seconds, or `30s`, `5m`, `6h`, `7d`, `2w`.", examples=["6h"]),
 ]
 Step = Annotated[
     float | Literal["auto", "all"],
     BeforeValidator(_step),
-    _schema(
-        "string", "The bucket width: seconds, `5m`, `1h`, `auto`, or `all` for one bucket.", examples=["1h", "auto"]
-    ),
+    _schema("The bucket width: seconds, `5m`, `1h`, `auto`, or `all` for one bucket.", examples=["1h", "auto"]),
 ]
 Many = Annotated[list[str], BeforeValidator(_many)]
 """One text or several."""
 Names = Annotated[list[str], BeforeValidator(_names)]
 """A list of names, also as one text with commas."""
-TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("string", "32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
+TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
 TraceIds = Annotated[list[TraceId], BeforeValidator(_names)]
 """A list of trace ids, also as one text with commas."""
-SpanId = Annotated[int, BeforeValidator(_span_id), _schema("string", "16 hex digits.", pattern="^[0-9a-fA-F]{16}$")]
-SpanChoice = Annotated[str, BeforeValidator(_span_choice), _schema("string", "`brief`, or the id of one span.")]
+SpanId = Annotated[int, BeforeValidator(_span_id), _schema("16 hex digits.", pattern="^[0-9a-fA-F]{16}$")]
+SpanChoice = Annotated[str, BeforeValidator(_span_choice), _schema("`brief`, or the id of one span.")]
 JsonList = BeforeValidator(_json)
 """Also accepts a list as JSON text, as a query string has to write it."""
 Metadata = Annotated[dict[str, Many], BeforeValidator(_json)]
-"""Keys of the metadata with the values that are asked for."""
+"""Keys of the metadata with their values."""
 Unit = Annotated[float, Field(ge=0, le=1)]

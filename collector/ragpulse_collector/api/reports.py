@@ -1,4 +1,4 @@
-"""What is answered about quality, cost and traffic over a range of time."""
+"""Answers about quality, cost and traffic over a range of time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interval(Answer):
 
 
 class Estimate(Interval):
-    """An estimate, and how many units it rests on."""
+    """An estimate with its number of units."""
 
     n: int
     n_eff: float
@@ -28,18 +28,18 @@ class Estimate(Interval):
 
 
 class Measured(Estimate):
-    """An estimate with what is missing from it: selected answers without a verdict."""
+    """An estimate with its missing part: selected answers without a result."""
 
     missing: int = 0
     asked: float = 0.0
-    """The answers that it speaks for: those scored, by what each represents, and those missing."""
+    """The answers that it represents: scored ones by their weights, and missing ones."""
     replayed: int = 0
-    """Scores that a replay made, of `n`."""
+    """Scores of replays, among `n`."""
     missing_share: float = 0.0
     bounds: list[float] | None = None
-    """The value if all that is missing failed, and if all of it passed."""
+    """The value if all missing answers failed, and if all passed."""
     least: float | None = None
-    """The interval that decides: `lo` and `hi` with everything that is missing failed, and passed."""
+    """The interval that decides: `lo` and `hi` with all missing answers failed, and passed."""
     most: float | None = None
     words: str = ""
 
@@ -54,7 +54,7 @@ class Series(Answer):
     """The points of one group, evaluator version and judge."""
 
     online_since: datetime | None = None
-    """When rules began to score by this version and judge; points before rest on replays."""
+    """The first score of this version and judge by a rule; points before it are from replays."""
     group: dict[str, Any]
     version: str | None
     judge: str | None
@@ -74,13 +74,13 @@ class Metrics(Answer):
 
 
 class ManyMetrics(Answer):
-    """One answer per metric, where several are named."""
+    """One answer for each metric, where the request names several."""
 
     metrics: list[Metrics]
 
 
 class CoverageRow(Answer):
-    """What became of the units of one evaluator."""
+    """The outcomes of the units of one evaluator."""
 
     evaluator: str
     eligible: int
@@ -94,7 +94,7 @@ class CoverageRow(Answer):
 
 
 class Coverage(Answer):
-    """What was eligible, selected, scored and dropped."""
+    """Eligible, selected, scored and dropped units."""
 
     coverage: list[CoverageRow]
     queued: int
@@ -108,7 +108,7 @@ class Headline(Judged, Measured):
 
 
 class Level(Answer):
-    """A value between two changes, its interval (p95 and cost have none) and how many answers it rests on."""
+    """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
 
     value: float
     lo: float | None
@@ -117,7 +117,7 @@ class Level(Answer):
 
 
 class Change(Answer):
-    """A level shift of a metric; `sureness` is its size in standard errors, `cause` the prompt that began then."""
+    """A level shift of a metric; `sureness` is its size in standard errors, `cause` the prompt that started then."""
 
     metric: str
     unit: str
@@ -130,7 +130,7 @@ class Change(Answer):
 
 
 class Overview(Answer):
-    """The headline of a range, read at `as_of`; `only=traffic` leaves quality and coverage out."""
+    """The headline of a range, read at `as_of`; `only=traffic` omits quality and coverage."""
 
     as_of: datetime
     newest_span: datetime | None
@@ -159,16 +159,16 @@ class Exemplars(Answer):
 
 
 class Explanation(Answer):
-    """What is more common in a selection than outside."""
+    """The attributes that are more common in a selection than outside."""
 
     metric: str
     n_selected: int
     n_baseline: int
     sampled: bool
     dip: dict[str, Any] | None
-    """The stretch of time that `bad` found."""
+    """The period that `bad` selected."""
     bars: list[dict[str, Any]]
-    """Requests and bad ones of each bucket."""
+    """Requests and bad requests of each bucket."""
     heatmap: dict[str, Any]
     attributes: list[dict[str, Any]]
 
@@ -191,7 +191,7 @@ class Comparison(Answer):
     verdict: str
     paired: bool
     shared: int
-    """Answers, or of separate requests questions, that both sides have."""
+    """Common answers of both sides; common questions where the requests differ."""
     flips: list[Any]
     also: list[Any]
     by: str | None
@@ -204,12 +204,12 @@ class Check(Judged, Measured):
     min: float
     verdict: Literal["above", "below", "undecided"]
     note: str | None = None
-    """How the scores meant something else before, where the store still holds such scores."""
+    """A warning where the store holds scores of a former meaning."""
     markdown: str
 
 
 class Plan(Answer):
-    """How many units to score for an interval of a wanted width."""
+    """The number of units to score for an interval of a given width."""
 
     evaluator: str
     half_width: float
@@ -224,7 +224,7 @@ class Plan(Answer):
 
 
 class Document(Answer):
-    """A retrieved document and the quality of the answers that had it."""
+    """A retrieved document and the quality of its answers."""
 
     id: str
     retrieved: int
@@ -240,14 +240,14 @@ class Documents(Answer):
 
 
 class Attribution(Answer):
-    """How many answers failed by retrieval, how many by generation."""
+    """Failures by retrieval and by generation."""
 
     evaluators: Any
     cells: list[dict[str, Any]]
 
 
 class Agreement(Answer):
-    """How a version of an evaluator agrees with people."""
+    """The agreement of a version of an evaluator with people."""
 
     version: str | None
     judge: str | None
@@ -275,7 +275,7 @@ class Calibration(Answer):
 
 
 class Suggestion(ScoredTrace):
-    """A trace worth a label, and the probability with which it was chosen."""
+    """A trace worth a label, and its inclusion probability."""
 
     label_pi: float
 
@@ -298,6 +298,6 @@ class Target(Interval):
 
 
 class Targets(Answer):
-    """Where metrics should be."""
+    """The targets of metrics."""
 
     targets: list[Target]

@@ -1,4 +1,4 @@
-"""What is answered about the things that run: the collector, evaluators, rules, replays, judges, monitors."""
+"""Answers about running components: the collector, evaluators, rules, replays, judges, monitors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ragpulse_collector.api.reports import Agreement
 
 
 class Received(Answer):
-    """What OTLP requests brought since the start; spans of all time."""
+    """Received by OTLP since the start; spans of all time."""
 
     requests: int
     spans: int
@@ -19,7 +19,7 @@ class Received(Answer):
 
 
 class Rejected(Answer):
-    """What was refused since the start."""
+    """Refused since the start."""
 
     spans: int
     requests_by_code: dict[str, int]
@@ -55,7 +55,7 @@ class Evaluations(Answer):
 
 
 class Finding(Answer):
-    """Something that somebody should do something about; what is not known, or does not clear by itself, is null."""
+    """A problem that needs a person; an unknown rate or time to clear is null."""
 
     name: str
     text: str
@@ -78,7 +78,7 @@ class Status(Answer):
     duplicates: int
     unmapped: int
     not_stored: dict[str, dict[str, int]]
-    """Signal (`metrics`, `logs`) → service → how many were accepted and counted, not stored."""
+    """Signal (`metrics`, `logs`) → service → the number of accepted items that are counted, not stored."""
     newest_span: datetime | None
     truncated: int
     late: int
@@ -87,7 +87,7 @@ class Status(Answer):
     evaluations: Evaluations
     judge: dict[str, Any]
     prices: dict[str, str | None]
-    """The price table and the day it was installed."""
+    """The price table and its date."""
     disk: dict[str, float | None]
     unknown_price: dict[str, Any]
     queries: dict[str, Any]
@@ -147,7 +147,7 @@ class Rules(Answer):
 
 
 class RulePreview(Answer):
-    """What a rule would select, and cost."""
+    """The selection and the cost of a rule."""
 
     traces_per_day: float
     selected_per_day: float
@@ -184,7 +184,7 @@ class Replays(Answer):
 
 
 class Bill(Answer):
-    """What a replay is likely to take, at least (`cost_usd_low`) and at most."""
+    """The likely tokens and cost of a replay, at least (`cost_usd_low`) and at most."""
 
     count: int
     already: int
@@ -204,13 +204,13 @@ class Cases(Replay):
 
 
 class Accepted(Replay):
-    """How many results were new."""
+    """The number of new results."""
 
     accepted: int
 
 
 class Drift(Answer):
-    """Whether a judge moved on kept answers, and whether the application did."""
+    """Whether a judge moved on its stored answers, and whether the application did."""
 
     evaluator: str
     frozen_at: datetime
@@ -221,7 +221,7 @@ class Drift(Answer):
 
 
 class Watched(Answer):
-    """The reports of all evaluators with kept answers."""
+    """The reports of all evaluators with stored answers."""
 
     watched: list[Drift]
     every: str | None
@@ -235,7 +235,7 @@ class Monitors(Answer):
 
 
 class MonitorPreview(Answer):
-    """What a monitor would have done in the last days, and what it can detect."""
+    """The alerts that a monitor would have sent in the last days, and the change that it can detect."""
 
     days: int
     would_have_fired: int
@@ -244,7 +244,7 @@ class MonitorPreview(Answer):
 
 
 class MonitorSaved(Answer):
-    """A monitor as it is kept now."""
+    """A stored monitor."""
 
     name: str
     metric: str

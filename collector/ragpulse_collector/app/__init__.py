@@ -1,6 +1,6 @@
-"""The composition root: every part made and joined, by plain constructor calls.
+"""The composition root: every component, joined by plain constructor calls.
 
-settings ─▶ Collector: socket, store, listening ─▶ parts: sampler, worker, replays, monitors, operations ─▶ web
+settings ─▶ Collector: socket, store, listening ─▶ components: sampler, worker, replays, monitors, operations ─▶ web
 """
 
 from ragpulse_collector.app.collector import Collector

@@ -26,13 +26,13 @@ _log = logging.getLogger("ragpulse.collector")
 
 @dataclass
 class Job:
-    """Something to do every so many seconds."""
+    """A function that runs at an interval."""
 
     name: str
     every_s: float
     run: Callable[[], object]
     first_s: float | None = None
-    """The first time this long after the start (None: after one interval)."""
+    """The time before the first run; None: one interval."""
     due: float = 0.0
     failing: bool = False
 
@@ -46,14 +46,14 @@ class Ticker:
         self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start calling the jobs."""
+        """Start the thread."""
         now = time.monotonic()
         for job in self._jobs:
             job.due = now + (job.every_s if job.first_s is None else job.first_s)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the job in hand."""
+        """Stop after the current job."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -71,15 +71,15 @@ def _run(job: Job) -> None:
     try:
         job.run()
         job.failing = False
-    except Exception:  # noqa: BLE001 - the named boundary of background work: log once, try again
+    except Exception:  # noqa: BLE001 - the boundary of background work: log once, try again
         if not job.failing:
-            _log.exception("%s failed; it is tried again every %s s", job.name, job.every_s)
+            _log.exception("%s failed; next attempts every %s s", job.name, job.every_s)
         job.failing = True
     job.due = time.monotonic() + job.every_s
 
 
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}
-"""How often units are decided; on a lake each time is a commit to the catalog that all its processes share."""
+"""The interval of decisions; on a lake each is a commit to the catalog that all processes share."""
 PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
@@ -88,14 +88,14 @@ MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
 RELEASE_EVERY_S, RELEASE_FIRST_S = 3600.0, 0.5
 LOOK_EVERY_S = 60.0
-"""How often the sampler looks while nothing arrives ..."""
+"""The sampler's interval while nothing arrives ..."""
 LINGER_S = 5.0
-"""... and how long after the last arrival, beside the time that a unit may wait, it goes on as ever."""
+"""... which begins this long after the last arrival, plus the time that a unit may wait."""
 GB = 10**9
 
 
 class BackgroundTasks:
-    """Does what the roles say, alone or while it holds the lease."""
+    """Runs the jobs of the roles, alone or while this process holds the lease."""
 
     def __init__(
         self,
@@ -105,22 +105,22 @@ class BackgroundTasks:
         *,
         arrivals: Callable[[], int],
     ) -> None:
-        """`arrivals` counts what came in and may have to be decided; it grows with everything that does."""
+        """`arrivals` returns a number that grows with every arrival that may need a decision."""
         self._store, self._settings, self._arrivals = store, settings, arrivals
-        self._arrived, self._busy_until, self._next_look = arrivals(), 0.0, 0.0
+        self._arrived, self._busy_until, self._next_decision = arrivals(), 0.0, 0.0
         self._components, self._checking = components, threading.Thread()
         self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
         self._leading = False
         self._ticker = Ticker(self._jobs())
 
     def start(self) -> None:
-        """Start the jobs, and at once the worker where there is nobody to ask."""
+        """Start the jobs, and the worker at once where no lease is needed."""
         if self._lease is None:
             self._lead()
         self._ticker.start()
 
     def stop(self) -> None:
-        """Stop after what is in hand, and let another process take over."""
+        """Stop after the current work, and release the lease."""
         self._ticker.stop()
         self._components.worker.stop()
         self._components.monitors.outbox.stop()
@@ -135,12 +135,12 @@ class BackgroundTasks:
             self._components.worker.start()
 
     def _try_to_lead(self) -> None:
-        held = self._lease is not None and self._lease.take()
-        if held and not self._leading:
-            _log.info("this process evaluates and maintains from now on")
+        has_lease = self._lease is not None and self._lease.take()
+        if has_lease and not self._leading:
+            _log.info("this process has the lease: it evaluates and maintains from now on")
             self._lead()
-        elif self._leading and not held:
-            _log.warning("the lease was lost: another process evaluates and maintains")
+        elif self._leading and not has_lease:
+            _log.warning("this process has lost the lease: another one evaluates and maintains")
             self._leading = False
             self._components.worker.stop()
             self._components.monitors.outbox.stop()
@@ -172,7 +172,7 @@ class BackgroundTasks:
         self._components.pacer.update(utc_now())
 
     def _check_judges(self) -> None:
-        """Beside the other jobs: a judge may take minutes to answer."""
+        """Check judges on a thread of their own: a judge may take minutes to answer."""
         if not self._checking.is_alive():
             self._checking = threading.Thread(target=self._components.drift.run_due, name="ragpulse-drift", daemon=True)
             self._checking.start()
@@ -181,34 +181,34 @@ class BackgroundTasks:
         keep_limits(self._store, self._settings, now=utc_now())
 
     def _decide(self) -> None:
-        """Decide what is due; where nothing arrives the store is left alone, so that an idle collector is idle."""
+        """Decide the units that are due; while nothing arrives, rarely, so that an idle collector is idle."""
         arrived, now = self._arrivals(), time.monotonic()
         if arrived != self._arrived or self._settings.on_a_lake:
             self._arrived, self._busy_until = arrived, now + self._settings.settle_s + self._settings.quiet_s + LINGER_S
-        if now > self._busy_until and now < self._next_look:
+        if now > self._busy_until and now < self._next_decision:
             return
-        self._next_look = now + LOOK_EVERY_S
+        self._next_decision = now + LOOK_EVERY_S
         if self._components.sampler.decide(utc_now()):
             self._components.worker.wake()
 
 
 def keep_limits(store: Store, settings: CollectorSettings, *, now: datetime) -> None:
-    """Delete what is older than the settings allow, of all services and of single ones, then what is too much."""
-    kept = partial(oldest_kept, now, whole_days=settings.on_a_lake)
-    prune(store, older_than=kept(days=settings.retention_days))
+    """Delete traces that are too old, of all services and of single ones, then those beyond the size limit."""
+    cutoff = partial(retention_cutoff, now, whole_days=settings.on_a_lake)
+    prune(store, older_than=cutoff(days=settings.retention_days))
     for service, days in settings.retention_days_by_service.items():
-        prune_service(store, service, older_than=kept(days=days))
+        prune_service(store, service, older_than=cutoff(days=days))
     prune_to_size(store, int(settings.retention_gb * GB))
 
 
-def oldest_kept(now: datetime, *, days: float, whole_days: bool) -> datetime:
-    """Return the time before which requests are too old; `whole_days`: at midnight, where a file holds one day."""
-    oldest = now - timedelta(days=days)
-    return oldest.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else oldest
+def retention_cutoff(now: datetime, *, days: float, whole_days: bool) -> datetime:
+    """Return the time before which requests are too old; `whole_days`: a midnight, where a file holds one day."""
+    cutoff = now - timedelta(days=days)
+    return cutoff.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else cutoff
 
 
 def _lease(db: str) -> Lease | None:
-    """The right to evaluate and maintain, where several processes may want it."""
+    """Return the lease of evaluation and maintenance, where several processes share a store."""
     shared = "ducklake:postgres:"
     if not db.startswith(shared):
         return None

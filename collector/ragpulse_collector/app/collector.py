@@ -1,4 +1,4 @@
-"""One collector: the store and the port first, then it listens, then everything else is made behind the open door."""
+"""One collector: it opens the store, binds the port and listens; the other components load in the background."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Collector:
         settings: Settings,
         *,
         loads: Iterable[str] = (),
-        usual_grpc_port: int | None = None,
+        default_grpc_port: int | None = None,
     ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
-        `usual_grpc_port` is taken where the settings name none; if it is in use, there is no OTLP/gRPC.
+        `default_grpc_port` is for settings without one; if it is in use, there is no OTLP/gRPC.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._usual_grpc_port = tuple(loads), usual_grpc_port
+        self._loads, self._default_grpc_port = tuple(loads), default_grpc_port
         options = settings.collector
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
@@ -64,20 +64,20 @@ class Collector:
 
     @property
     def url(self) -> str:
-        """Where the pages are."""
+        """The address of the pages."""
         host = self.settings.collector.host
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         scheme = "https" if self.settings.collector.tls_certificate else "http"
-        return f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{self._server.port}"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._server.port}"
 
     @property
     def grpc_port(self) -> int | None:
-        """The port of OTLP/gRPC once started; None where there is none."""
+        """The port of OTLP/gRPC once started; None without gRPC."""
         return self._grpc.port if self._grpc else None
 
     @cached_property
     def components(self) -> Components:
-        """What is made behind the open door; raises SettingsError for a rule that cannot run here."""
+        """The components that load in the background; raises SettingsError for a rule that cannot run here."""
         from ragpulse_collector.app.wiring import Components
         from ragpulse_collector.otlp.intake import Counters
 
@@ -92,9 +92,9 @@ class Collector:
         )
 
     def start(self, *, listen: bool = True) -> None:
-        """Serve and evaluate in background threads; returns once everything is there, or raises like `run`.
+        """Serve and evaluate in background threads; returns once every component runs, or raises like `run`.
 
-        Without `listen` there is no server: questions go to `parts.operations`, in this process.
+        Without `listen` there is no server: callers use `components.operations`, in this process.
         """
         if listen:
             self._server.start()
@@ -105,41 +105,42 @@ class Collector:
             raise
 
     def run(self, ready: Callable[[], object] = lambda: None) -> None:
-        """Serve in this thread until SIGINT or SIGTERM, then stop in order; `ready` is called once all is there.
+        """Serve in this thread until SIGINT or SIGTERM, then stop in order; `ready` is called once all components run.
 
-        Raises SettingsError, StoreError or OSError with the fix where a part cannot be made.
+        Raises SettingsError, StoreError or OSError with the fix where a component cannot start.
         """
-        failed: list[Exception] = []
-        beginning = threading.Thread(target=self._begin_or_end, args=(ready, failed), name="ragpulse-start")
+        errors: list[Exception] = []
+        beginning = threading.Thread(target=self._begin_or_end, args=(ready, errors), name="ragpulse-start")
         try:
             self._server.run(listening=beginning.start)
         finally:
             if beginning.ident is not None:
                 beginning.join()
             self.stop()
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
 
-    def reload(self, wanted: Settings) -> list[str]:
+    def reload(self, new: Settings) -> list[str]:
         """Put rules, monitors, prices and keys of changed settings in force, all or none.
 
         Raises SettingsError, and StoreError for a price table that cannot be read. Returns
         the other settings that differ: they need a restart.
         """
-        wanted.check()
-        options = self.settings.collector.model_copy(update={"api_keys": wanted.collector.api_keys})
-        changed = {name: getattr(wanted, name) for name in ("rule", "monitor", "prices")}
+        new.check()
+        options = self.settings.collector.model_copy(update={"api_keys": new.collector.api_keys})
+        changed = {name: getattr(new, name) for name in ("rule", "monitor", "prices")}
         settings = self.settings.model_copy(update={**changed, "collector": options})
-        apply = [part.reload(settings) for part in (self.components.rules, self.components.monitors.definitions)]
+        components = self.components
+        apply = [owner.reload(settings) for owner in (components.rules, components.monitors.definitions)]
         self._prices.replace(settings.prices, options.price_table)
         for put_in_force in apply:
             put_in_force()
         self._keys.replace(options)
         self.settings = settings
-        return list(_different(settings, wanted))
+        return list(_different(settings, new))
 
     def stop(self) -> None:
-        """Take no new requests, commit what was accepted, let evaluations in hand finish, close the file."""
+        """Accept no new requests, commit the accepted ones, finish running evaluations, close the file."""
         self._server.stop()
         if self._grpc is not None:
             self._grpc.stop()
@@ -147,30 +148,30 @@ class Collector:
             self._background.stop()
         self.store.close()
 
-    def _begin_or_end(self, ready: Callable[[], object], failed: list[Exception]) -> None:
+    def _begin_or_end(self, ready: Callable[[], object], errors: list[Exception]) -> None:
         try:
             self._begin()
             ready()
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: whatever it is, `run` raises it
-            failed.append(error)
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: `run` raises the error
+            errors.append(error)
             if not self._web.done():
                 self._web.set_exception(error)
             self._server.end()
 
     def _begin(self) -> None:
-        """Make everything that listening did not need, and let the waiting requests in."""
+        """Start every component that listening did not need, and answer the waiting requests."""
         from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
         from ragpulse_collector.monitoring import log_changed_meanings
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
-        parts, options = self.components, self.settings.collector
+        components, options = self.components, self.settings.collector
         flight = Flight(Limits(max_body_bytes=options.max_body_mb * MIB))
         self._web.set_result(
             web(
                 self.store,
                 self.settings,
-                operations=parts.operations,
+                operations=components.operations,
                 keys=self._keys,
                 flight=flight,
                 counters=self.counters,
@@ -179,20 +180,23 @@ class Collector:
         self._background = BackgroundTasks(
             self.store,
             options,
-            parts,
+            components,
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()
         log_changed_meanings(
-            self.store, monitors=parts.monitors.definitions, targets=self.settings.target, rules=parts.rules.effective()
+            self.store,
+            monitors=components.monitors.definitions,
+            targets=self.settings.target,
+            rules=components.rules.effective(),
         )
         if options.grpc:
             self._grpc = self._listen_grpc(flight)
 
     def _listen_grpc(self, flight: Flight) -> GrpcServer | None:
-        """Start OTLP/gRPC; None where nobody asked for it and its usual port is taken. Raises OSError with the fix."""
-        asked = self.settings.collector.grpc_port
-        port = self._usual_grpc_port if asked is None else asked
+        """Start OTLP/gRPC; None where the default port is in use. Raises OSError with the fix for a configured port."""
+        configured = self.settings.collector.grpc_port
+        port = self._default_grpc_port if configured is None else configured
         if port is None:
             return None
         server = GrpcServer(partial(self._grpc_receiver, flight, port))
@@ -200,7 +204,7 @@ class Collector:
             server.start()
         except OSError as error:
             server.stop()
-            if asked is not None:
+            if configured is not None:
                 raise OSError(f"{error}; choose another port with --grpc-port, or none with --no-grpc") from error
             _log.warning("no OTLP/gRPC: %s; choose another port with --grpc-port", error)
             return None
@@ -221,18 +225,18 @@ class Collector:
         )
 
 
-def _different(settings: Settings, wanted: Settings) -> Iterator[str]:
-    """Name the keys of `[collector]` and `[judge]`, and the other tables, that are not the same."""
+def _different(settings: Settings, new: Settings) -> Iterator[str]:
+    """Yield the keys of `[collector]` and `[judge]`, and the other tables, that differ."""
     for table in set(type(settings).model_fields) - {"source"}:
-        old, new = getattr(settings, table), getattr(wanted, table)
+        old, other = getattr(settings, table), getattr(new, table)
         if table in ("collector", "judge"):
-            yield from (f"[{table}] {key}" for key, value in old if getattr(new, key) != value)
-        elif old != new:
+            yield from (f"[{table}] {key}" for key, value in old if getattr(other, key) != value)
+        elif old != other:
             yield f"[{table}]"
 
 
 def _decode(body: RawBody) -> Batch:
-    """Decode; the dialects are imported with the first body."""
+    """Decode a body; the dialects are imported with the first one."""
     from ragpulse_collector.conventions import decode
 
     return decode(body)

@@ -1,4 +1,4 @@
-"""The table of operations: every question the API and the pages may ask, and which function answers it."""
+"""The table of operations of the API and the pages, with their functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.demo.offer import offered
+from ragpulse_collector.demo import offer
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
@@ -48,7 +48,7 @@ from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.queries.scores import met_evaluators
 
 Force = Callable[[str, str | None, Sequence[str]], int]
-"""The sampler's way to queue evaluations that a person asked for."""
+"""The sampler's function that queues evaluations by hand."""
 
 
 def operations(
@@ -76,7 +76,7 @@ def operations(
         *_datasets(store),
         *_monitors(monitors, Targets(store, settings.target, evaluators=lambda: catalog.registry.names)),
         *_data(store, settings, prices),
-        *offered(store),
+        *offer.operations(store),
     )
 
     def watched() -> set[str]:
@@ -87,23 +87,25 @@ def operations(
         ]
         return {metric.partition(":")[2].partition("@")[0] for metric in metrics}
 
-    return Operations(_refusing_slips(one, store, lambda: catalog.registry.names, watched) for one in table)
+    return Operations(
+        _with_name_check(operation, store, lambda: catalog.registry.names, watched) for operation in table
+    )
 
 
 _admin = partial(Operation, scope="admin")
 
 
-def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
-    """Return the operation of a function that takes the parameters as a mapping."""
-    return lambda params: ask(params.given())
+def _from_values(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
+    """Return the function of an operation for one that takes the parameters as a mapping."""
+    return lambda params: ask(params.values())
 
 
-def _refusing_slips(
-    operation: Operation, store: Store, known: Callable[[], Collection[str]], watched: Callable[[], set[str]]
+def _with_name_check(
+    operation: Operation, store: Store, evaluators: Callable[[], Collection[str]], watched: Callable[[], set[str]]
 ) -> Operation:
-    """Refuse a metric or an evaluator that does not exist: an empty answer would look as if nothing had been bad.
+    """Return the operation with a check of metric and evaluator: an empty answer would look like a good one.
 
-    `known` returns the registered evaluators, `watched` those of monitors and targets.
+    `evaluators` returns the registered evaluators, `watched` those of monitors and targets.
     """
     if operation.params is drafts.Label:  # people label answers before an evaluator of that name scores any
         return operation
@@ -115,28 +117,28 @@ def _refusing_slips(
             return {*met_evaluators(store, binding), *(() if binding else watched())}
 
         for metric in params.metrics():
-            check_metric(metric, known(), met)
-        for name in (str(getattr(params, one, None) or "") for one in _EVALUATORS):
+            check_metric(metric, evaluators(), met)
+        for name in (str(getattr(params, field, None) or "") for field in _EVALUATOR_FIELDS):
             if name and ":" not in name:
-                check_evaluator(name, known(), met)
+                check_evaluator(name, evaluators(), met)
         return operation.run(params)
 
     return replace(operation, run=run)
 
 
-_EVALUATORS = ("evaluator", "assisted_by", "a", "b")
+_EVALUATOR_FIELDS = ("evaluator", "assisted_by", "a", "b")
 
 
 def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
     """Return the operation of a function of `analysis`."""
-    return lambda params: ask(params.limited(store), params.given(), **more)
+    return lambda params: ask(params.limited(store), params.values(), **more)
 
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
                   answers.Traces, bound=True),
-        Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
+        Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
                   models.TraceDetail, answers.Trace, bound=True),
         Operation("GET traces/{trace_id}/html", partial(trace_page, store),
                   "One trace as a self-contained, redacted page.", models.OneTrace, answers.TextFile, bound=True),
@@ -145,8 +147,9 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
         Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
                   models.SessionList, answers.Sessions),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
-                  models.OneSession, answers.SessionTurns, slashes=True),
-        Operation("GET status", status, "Received, rejected, evaluated, dropped; and why.", Params, states.Status),
+                  models.ById, answers.SessionTurns, slashes=True),
+        Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
+                  states.Status),
         Operation("POST sql", partial(sql, store, settings.collector), "One read-only SELECT over the views.",
                   models.Sql, answers.Table, files=(ARROW,)),
     )  # fmt: skip
@@ -191,7 +194,7 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
     draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": states.Rule}
     return (
         Operation("GET rules", rules.list, "The rules in force.", Params, states.Rules),
-        Operation("GET rules/preview", rules.preview, "What a rule would select, and cost.", drafts.RuleDraft,
+        Operation("GET rules/preview", rules.preview, "The selection and the cost of a rule.", drafts.RuleDraft,
                   states.RulePreview),
         _admin("POST rules", rules.create, "Add a rule.", **draft),
         _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
@@ -201,38 +204,38 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
 
 def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
     def cases(params: models.Cases) -> dict[str, Any]:
-        handed = external.cases(params.given())
-        return {**replays.get(params.id), "cases": handed}
+        pending = external.cases(params.values())
+        return {**replays.get(params.id), "cases": pending}
 
     def results(params: drafts.Results) -> dict[str, Any]:
-        accepted = external.results(params.given())
+        accepted = external.results(params.values())
         return {**replays.get(params.id), "accepted": accepted}
 
     return (
         Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, states.Replays),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
                   models.ById, states.Replay),
-        _admin("POST replays", _given(replays.create),
-               "Run stored traces through evaluators, or only report what it would take.", drafts.Replay,
+        _admin("POST replays", _from_values(replays.create),
+               "Run stored traces through evaluators, or only report tokens and cost.", drafts.Replay,
                states.Replays | states.Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
                states.Replay),
         _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
                "Continue a stopped replay.", drafts.Resume, states.Replay),
-        _admin("GET replays/{id}/cases", cases, "Cases for a caller who alone has the evaluator.", models.Cases,
+        _admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
                states.Cases),
-        _admin("POST replays/{id}/results", results, "What the caller found.", drafts.Results, states.Accepted),
+        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, states.Accepted),
     )  # fmt: skip
 
 
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     return (
-        Operation("GET drift", _given(drift.report),
-                  "Whose is a move of the score: the judge's or the application's?", models.Drift,
+        Operation("GET drift", _from_values(drift.report),
+                  "Did the judge move, or the application?", models.Drift,
                   states.Drift | states.Watched),
-        _admin("POST drift/anchors", _given(drift.freeze), "Keep judged answers to watch a judge by.", drafts.Anchors,
-               states.Drift),
-        _admin("POST drift/run", _given(drift.run), "Judge the kept answers again, without the recorded calls.",
+        _admin("POST drift/anchors", _from_values(drift.freeze), "Store judged answers to watch a judge by.",
+               drafts.Anchors, states.Drift),
+        _admin("POST drift/run", _from_values(drift.run), "Judge the stored answers again, without the recorded calls.",
                drafts.Evaluator, states.Drift),
     )  # fmt: skip
 
@@ -271,7 +274,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
         Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params,
                   states.Monitors),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
-                  "How often a monitor would have fired, and what it can detect.", drafts.MonitorDraft,
+                  "How often a monitor would have fired, and the change that it can detect.", drafts.MonitorDraft,
                   states.MonitorPreview),
         _admin("POST monitors", partial(_save_monitor, monitors, replace=False), "Make a monitor.", **draft),
         _admin("PUT monitors/{name}", partial(_save_monitor, monitors, replace=True), "Change a monitor.", **draft),
@@ -279,7 +282,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
                answers.Done),
         _admin("POST monitors/{name}/mute", partial(_mute_monitor, monitors), "Send no messages until a time.",
                drafts.Mute, states.MonitorSaved),
-        Operation("GET targets", _given(targets), "Where metrics should be, and whether they surely are.",
+        Operation("GET targets", _from_values(targets), "Targets of metrics, and whether they are met.",
                   models.Filters, reports.Targets),
         _admin("POST monitors/{name}/test", lambda params: monitors.test(params.name), "Send a test alert.",
                models.Named, states.AlertSent),
@@ -298,13 +301,13 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         Operation("GET export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
-        Operation("GET export/evaluations", _given(partial(evaluation_events, store)),
-                  "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
+        Operation("GET export/evaluations", _from_values(partial(evaluation_events, store)),
+                  "Scores as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
                   models.Events, answers.Events),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
         _admin("POST prune", partial(pruned, store, also={"anchors": forget_anchors}),
-               "Delete what is older than an age, everything of a service, or of a person.", drafts.Prune,
+               "Delete old traces, or everything of a service or a person.", drafts.Prune,
                answers.Pruned),
         _admin("POST remap", partial(remap_all, store, price=prices.settle),
                "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
@@ -314,7 +317,7 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
 def _writes(
     store: Store, catalog: Catalog, force: Force, wake: Callable[[], None], mask: writes.Mask
 ) -> tuple[Operation, ...]:
-    evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
+    evaluate = partial(writes.force, queue=force, check_evaluator=catalog.online, wake=wake)
     return (
         _admin("POST labels", partial(writes.label, store, mask=mask), "A person's verdict.", drafts.Label,
                answers.Done),

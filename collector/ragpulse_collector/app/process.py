@@ -1,6 +1,6 @@
-"""The settings of the process: what it logs to stderr, and the three that measurements justify for memory and threads.
+"""The settings of the process: its log, and three settings of memory and threads that measurements justify.
 
-Logs are text or JSON lines, and never a flood of the same message.
+The log is text or JSON lines, without floods of the same message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MAX_ALIKE = 5
-"""Messages of one kind that are written in one window; the others are counted."""
+"""Messages of one kind that one window writes; it counts the others."""
 WINDOW_S = 10.0
 MAX_KINDS = 1000
 
@@ -26,40 +26,40 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as JSON."""
-        line = {
+        entry = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
 
 
 class RateLimit(logging.Filter):
-    """Lets `MAX_ALIKE` messages of one kind through in each window; the next one says how many were left out.
+    """Passes `MAX_ALIKE` messages of one kind in each window; the next message has the number of the others.
 
-    Where the process has no file descriptor left, asyncio logs an error with a traceback for each connection that
-    waits, hundreds a second.
+    Without a free file descriptor asyncio logs an error with a traceback for each waiting connection, hundreds a
+    second.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock, self._lock = clock, threading.Lock()
         self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
-        """When the window of each kind began, and how many came in it."""
+        """The start of the window of each kind, and its number of messages."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a message. Messages of one kind come from the same line, whatever their values."""
+        """Return whether to write a message. Messages of one kind come from the same line of code."""
         kind = (record.pathname, record.lineno, str(record.msg).partition("\n")[0])
         with self._lock:
             now = self._clock()
             began, count = self._kinds.get(kind, (now, 0))
             if now - began >= WINDOW_S:
-                left_out, began, count = max(0, count - MAX_ALIKE), now, 0
-                if left_out:
-                    record.msg = f"{record.msg} ({left_out} more like this were left out)"
+                dropped, began, count = max(0, count - MAX_ALIKE), now, 0
+                if dropped:
+                    record.msg = f"{record.msg} ({dropped} more like this were dropped)"
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
             self._kinds[kind] = (began, count + 1)
@@ -120,8 +120,8 @@ def release_startup_code() -> None:
 
 def _large_code() -> Iterator[tuple[int, int]]:
     """Yield address and size of the large code of every mapped file: readable, executable, not writable."""
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        span, access, _, _, _, *file = line.split(maxsplit=5)
+    for mapping in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        span, access, _, _, _, *file = mapping.split(maxsplit=5)
         start, _, end = span.partition("-")
         size = int(end, 16) - int(start, 16)
         if file and file[0].startswith("/") and access.startswith("r-x") and size >= _LARGE:

@@ -1,4 +1,4 @@
-"""The public address: what a trusted proxy says of it, and the path below which ragpulse is hosted."""
+"""The public address: the headers of trusted proxies, and the path below which ragpulse is hosted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ragpulse_collector.settings import CollectorSettings
 
 
 class PublicAddress:
-    """ASGI middleware outside everything else, so that the rest sees the request as the browser sent it to `/`.
+    """The outermost ASGI middleware: the others see the request as if the browser had sent it to `/`.
 
-    - A proxy in `trusted_proxies` is believed about scheme and host (`X-Forwarded-Proto`, `X-Forwarded-Host`).
-    - The root path is removed from the request's path, whether or not the proxy has removed it, and put in front of
-      the redirects that answer.
+    - A proxy in `trusted_proxies` sets scheme and host (`X-Forwarded-Proto`, `X-Forwarded-Host`).
+    - The root path is removed from the path of the request, where the proxy has not done so, and put in front of
+      redirects.
     """
 
     def __init__(self, app: ASGIApp, settings: CollectorSettings) -> None:
@@ -32,7 +32,7 @@ class PublicAddress:
         await self._app(scope, receive, partial(self._with_root, send) if self._root else send)
 
     def _as_sent(self, scope: Scope) -> Scope:
-        """Return the request with the scheme and host that a trusted proxy was asked for."""
+        """Return the request with the scheme and host of the browser, where a trusted proxy sent it."""
         if not self._trusts((scope.get("client") or ("",))[0]):
             return scope
         headers = Headers(scope=scope)
@@ -69,5 +69,5 @@ class PublicAddress:
 
 
 def _last(header: str | None) -> str:
-    """Return what the nearest proxy said: each appends to what came before."""
+    """Return the value of the nearest proxy: each appends its own."""
     return (header or "").rpartition(",")[2].strip()

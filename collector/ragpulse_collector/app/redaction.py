@@ -1,7 +1,7 @@
-"""Masks what must not be stored: the `redact` patterns, applied to every text before it reaches the store.
+"""Masks secrets: the `redact` patterns are applied to every text before it is stored.
 
 JSON stays JSON: patterns are applied to the strings, numbers and keys inside it, never across its punctuation, and the
-references of `conventions.lifting` stay what they are.
+references of `conventions.lifting` do not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPAN_JSON = ("attributes", "events", "links", "resource", "metadata", "mapped_f
 
 
 def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
-    """Return a decoder whose texts are masked; raises SettingsError for a pattern that is none."""
+    """Return a decoder whose texts are masked; raises SettingsError for an invalid pattern."""
     redactor = Redactor.of(patterns)
     if redactor is None:
         return decode
@@ -40,20 +40,20 @@ def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
 
 
 def masking(patterns: Sequence[str]) -> Callable[[str], str]:
-    """Return the function that masks a text that a person typed; raises SettingsError for a pattern that is none."""
+    """Return the function that masks a text that a person typed; raises SettingsError for an invalid pattern."""
     redactor = Redactor.of(patterns)
     return str if redactor is None else redactor.text
 
 
 class Redactor:
-    """Replaces whatever the pattern matches by `[redacted]`, in place."""
+    """Replaces the matches of a pattern by `[redacted]`, in place."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Redactor | None:
-        """Return the redactor of all patterns, None where there are none; raises SettingsError for one that is none."""
+        """Return the redactor of all patterns, None where there are none; raises SettingsError for an invalid one."""
         if not patterns:
             return None
         try:
@@ -85,7 +85,7 @@ class Redactor:
         return orjson.dumps(self.value(orjson.loads(text))).decode()
 
     def text(self, text: str) -> str:
-        """Mask one text; JSON inside it is looked into where escapes could hide a match."""
+        """Mask one text; JSON is parsed first where its escapes could hide a match."""
         masked = self._pattern.sub(MASK, text)
         if "\\" not in text or text[:1] not in ("{", "["):
             return masked
@@ -93,8 +93,8 @@ class Redactor:
             parsed = orjson.loads(text)
         except orjson.JSONDecodeError:
             return masked
-        within = self.value(parsed)
-        return masked if within == parsed else self._pattern.sub(MASK, orjson.dumps(within).decode())
+        value = self.value(parsed)
+        return masked if value == parsed else self._pattern.sub(MASK, orjson.dumps(value).decode())
 
     def value(self, value: Any) -> Any:
         """Mask the strings, numbers and keys of a JSON value."""

@@ -1,4 +1,4 @@
-"""`ragpulse serve`: a collector in the foreground, with everything a person should know printed at the start."""
+"""`ragpulse serve`: a collector in the foreground, with its start-up text."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     collect_garbage_rarely()
     switch_threads_often()
     log_to_stderr(as_json=settings.collector.log_format == "json")
-    os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
-    usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
-    collector = Collector(settings, loads=loads, usual_grpc_port=usual)
+    os.umask(0o077)  # the file holds people's questions: no other user of this computer may read it
+    grpc_port = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
+    collector = Collector(settings, loads=loads, default_grpc_port=grpc_port)
     ready = threading.Event()
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, partial(_on_hangup, collector, load, ready, os.isatty(0)))
@@ -48,7 +48,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
 def _on_hangup(
     collector: Collector, load: Callable[[], Settings], ready: threading.Event, on_terminal: bool, *_: object
 ) -> None:
-    """Reload on a thread of its own; end with the terminal that the collector was started in."""
+    """Reload on a thread of its own; where the terminal of the start is gone, stop."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
         return
@@ -59,13 +59,13 @@ def _reload(collector: Collector, load: Callable[[], Settings], ready: threading
     ready.wait()
     with _RELOADING:
         try:
-            others = collector.reload(load())
+            pending = collector.reload(load())
         except (SettingsError, StoreError) as error:
             _log.error("the settings stay as they are: %s", error)
             return
     _log.info("reloaded rules, monitors, prices and keys from %s", collector.settings.path() or "the environment")
-    if others:
-        _log.warning("these settings have changed, too, and need a restart: %s", ", ".join(others))
+    if pending:
+        _log.warning("these changed settings need a restart: %s", ", ".join(pending))
 
 
 def _greeting(collector: Collector) -> list[str]:
@@ -81,9 +81,9 @@ def _greeting(collector: Collector) -> list[str]:
         "    # then @ragpulse.rag, @ragpulse.retriever, @ragpulse.llm on your functions",
         f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
         "",
-        f"  stored in {options.db}; kept {options.retention_days:g} days or {options.retention_gb:g} GB",
+        f"  stored in {options.db}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
-        f"  evaluators: {_rules_told(collector)}",
+        f"  evaluators: {_rules(collector)}",
         f"  leaves this computer: {_leaving(settings)}",
     ]
     if model := collector.components.unpriced:
@@ -93,7 +93,7 @@ def _greeting(collector: Collector) -> list[str]:
     return lines
 
 
-def _rules_told(collector: Collector) -> str:
+def _rules(collector: Collector) -> str:
     rules = collector.components.rules.effective()
     return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
 

@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ragpulse_collector.api.http import MEDIA_TYPE, encoded
+from ragpulse_collector.api.http import MEDIA_TYPE, problem
 from ragpulse_collector.settings import CollectorSettings
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ _HEADERS = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length",
 
 
 class StartingApp:
-    """ASGI: `/healthz` is answered at once, every other request as soon as there is who answers it."""
+    """ASGI: answers `/healthz` at once; every other request waits for the application to load."""
 
     def __init__(self, rest: Future[ASGIApp]) -> None:
         self._rest = rest
         self.changes = 0
         """Requests that may have changed something."""
         self.waiting = 0
-        """Requests whose answer has not begun."""
+        """Requests whose answer has not started."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or wait and pass on."""
@@ -49,27 +49,27 @@ class StartingApp:
         await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, counted until the answer begins: one that is streamed goes on for hours."""
-        begun = False
+        """Pass on, counted until the answer starts: a stream goes on for hours."""
+        started = False
 
-        async def begin(message: Message) -> None:
-            nonlocal begun
-            self.waiting -= not begun
-            begun = True
+        async def start(message: Message) -> None:
+            nonlocal started
+            self.waiting -= not started
+            started = True
             await send(message)
 
         self.waiting += 1
         try:
-            await self._rest.result()(scope, receive, begin)
+            await self._rest.result()(scope, receive, start)
         finally:
-            self.waiting -= not begun
+            self.waiting -= not started
 
 
 HEAD_WITHIN_S = 10.0
 MAX_HEAD_BYTES = 64 * 1024
-"""The bound on a head, trailers included, beyond the read that it began in."""
+"""The limit of a head, trailers included, beyond the read in which it starts."""
 UNREAD_WITHIN_S = 30.0
-"""A client that reads nothing of its answer for this long (twice that at most) is disconnected."""
+"""A client that reads nothing of its answer for this long (at most twice) is disconnected."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -81,9 +81,9 @@ class BoundedProtocol(HttpToolsProtocol):
     head_within_s = HEAD_WITHIN_S
     unread_within_s = UNREAD_WITHIN_S
     _deadline: asyncio.TimerHandle | None = None
-    """When the head must be complete; None while no head is expected."""
+    """The timer of the head; None while no head is expected."""
     _head = 0
-    """Bytes given to the parser since it last reported a complete head or a piece of a body."""
+    """Bytes since the parser last reported a complete head or a piece of a body."""
     _watch: asyncio.TimerHandle | None = None
     _unread = 0
     """Bytes of answers in the write buffer at the last check."""
@@ -109,27 +109,27 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and refuse a head that is too large."""
+        """Parse, and refuse an oversized head."""
         self._head += len(data)
         super().data_received(data)
         if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(431, "the head of the request is too large")
 
     def on_message_begin(self) -> None:
-        """Expect the rest of a head that began on a connection kept alive."""
+        """Expect the rest of a head on a kept-alive connection."""
         super().on_message_begin()
         self._head = 0
         if self._deadline is None:
             self._expect_head()
 
     def on_headers_complete(self) -> None:
-        """End the bounds on the head; the body has its own deadline."""
+        """End the limits of the head; the body has its own deadline."""
         self._head = 0
         self._end_head()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Accept a piece of the body, which is counted elsewhere."""
+        """Pass on a piece of the body; the receiver counts it."""
         self._head = 0
         super().on_body(body)
 
@@ -158,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(408, f"the head of the request did not arrive within {self.head_within_s:g} s")
 
     def _refuse(self, status: int, message: str) -> None:
-        body = encoded(status, message)
+        body = problem(status, message)
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -175,16 +175,16 @@ _OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 
 
 class PortInUse(OSError):
-    """The port is taken; the message names the likely owner and the fix."""
+    """The port is in use; the message names the likely owner and the fix."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Listen; raises PortInUse or OSError with the fix.
+    """Bind and listen; raises PortInUse or OSError with the fix.
 
-    Bound alone the port would be taken by nobody yet: of two that start together both would go on.
+    A port that is only bound is still free for another process: of two that start together both would go on.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP, or asyncio leaves the Nagle delay on: the second packet of an answer waits 40 ms for an ACK.
+    # With the protocol named asyncio turns the Nagle delay off: the second packet of an answer would wait 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, _OWN_PORT, 1)
     try:
@@ -203,7 +203,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and when it begins to stop."""
+    """Calls `listening` when it accepts requests, and `stopping` when it starts to stop."""
 
     listening: Callable[[], object] = staticmethod(lambda: None)
     stopping: Callable[[], object] = staticmethod(lambda: None)
@@ -223,14 +223,14 @@ class Server:
     def __init__(
         self, app: ASGIApp, listening: socket.socket, settings: CollectorSettings, *, stopping: Callable[[], object]
     ) -> None:
-        """`stopping` is called, on the event loop, before requests in hand are waited for."""
+        """`stopping` is called on the event loop, before the server waits for running requests."""
         self._socket = listening
         self._config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # a header must not decide who is asking
+            proxy_headers=False,  # a header must not decide who the client is
             lifespan="off",
             http=BoundedProtocol,
             ws="none",
@@ -250,12 +250,12 @@ class Server:
         return int(self._socket.getsockname()[1])
 
     def run(self, listening: Callable[[], object]) -> None:
-        """Serve in this thread until SIGINT or SIGTERM; returns, so that the caller can drain.
+        """Serve in this thread until SIGINT or SIGTERM, then return.
 
-        `listening` is called, on the event loop, once requests are accepted.
+        `listening` is called on the event loop, once requests are accepted.
         """
         self._server.listening = listening
-        # uvicorn raises the signal again once it has stopped: without a handler that would end the process undrained.
+        # uvicorn raises the signal again once it has stopped: without a handler the process would end too early.
         former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._server.run(sockets=[self._socket])
@@ -264,7 +264,7 @@ class Server:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Serve in a background thread (the demo and tests); returns once requests are accepted."""
+        """Serve in a background thread (demo, tests); returns once requests are accepted."""
         started = threading.Event()
         self._server.listening = started.set
         self._thread = threading.Thread(
@@ -278,7 +278,7 @@ class Server:
         self._server.should_exit = True
 
     def stop(self) -> None:
-        """Stop accepting, let requests in hand finish."""
+        """Stop accepting, and let running requests finish."""
         self.end()
         if self._thread is not None:
             self._thread.join(timeout=GRACE_S + 5)
@@ -289,7 +289,7 @@ STOP_AFTER_S = 5.0
 
 
 def credentials(settings: CollectorSettings) -> Any:
-    """Return gRPC's side of the TLS settings, None where there are none; raises OSError for unreadable files."""
+    """Return the TLS settings for gRPC, None without TLS; raises OSError for unreadable files."""
     if not (settings.tls_certificate and settings.tls_key):
         return None
     import grpc
@@ -299,7 +299,7 @@ def credentials(settings: CollectorSettings) -> Any:
 
 
 class GrpcServer:
-    """OTLP/gRPC on an event loop and thread of its own: neither it nor HTTP waits for the other. `port` is bound."""
+    """OTLP/gRPC on an event loop and thread of its own: neither it nor HTTP waits for the other."""
 
     def __init__(self, make: Callable[[], GrpcReceiver]) -> None:
         self._make = make
@@ -309,12 +309,12 @@ class GrpcServer:
         self.port = 0
 
     def start(self) -> None:
-        """Listen; raises OSError with the fix when the port is taken."""
+        """Listen; raises OSError with the fix where the port is in use."""
         self._thread.start()
         self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(timeout=10)
 
     def stop(self) -> None:
-        """Let calls in hand finish, then end the thread."""
+        """Let running calls finish, then end the thread."""
         if self._receiver is not None:
             asyncio.run_coroutine_threadsafe(self._receiver.stop(STOP_AFTER_S), self._loop).result(STOP_AFTER_S + 5)
         self._loop.call_soon_threadsafe(self._loop.stop)

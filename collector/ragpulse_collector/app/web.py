@@ -1,7 +1,7 @@
 """The HTTP side: OTLP, JSON, pages, health and Prometheus on one port.
 
 guard ─▶ headers ─▶ StartingApp ─┬─▶ /healthz, from the first moment
-                           └─▶ web: the routes, once their parts are made; the pages with the first request for one
+                           └─▶ web: the routes, once the components are loaded; the pages load with their first request
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -33,6 +33,7 @@ from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.handlers.prometheus import render
 from ragpulse_collector.api.handlers.status import VERSION
 from ragpulse_collector.api.operations import Operations, routes
+from ragpulse_collector.api.params import Caller
 from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
@@ -42,7 +43,7 @@ from ragpulse_dashboards import ApiError
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
 _OWN_PAGE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-"""Where the login may lead: a path of ours, and nothing that a browser takes for another site's address."""
+"""The paths that the login may return to: none that a browser takes for another site."""
 _NO_PAGES = ("/api/", "/v1/")
 PROBE_EVERY_S = 1.0
 PROBE_TIMEOUT_S = 5.0
@@ -59,7 +60,6 @@ def web(
     counters: Counters,
 ) -> Starlette:
     """Join all routes."""
-    operations = operations.from_outside()
     served: list[BaseRoute] = [
         *receiver.routes(store, flight=flight, counters=counters),
         *routes(operations),
@@ -79,7 +79,7 @@ def web(
 
 
 class _Last(Mount):
-    """A mount that answers what no route before it names, so that a wrong method there is answered 405."""
+    """A mount for every path without a route of its own, which leaves a wrong method on the other routes a 405."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match partially; paths of the API never."""
@@ -90,56 +90,43 @@ class _Last(Mount):
 
 
 class Pages:
-    """The pages, made with the first request for one: a collector that nobody looks at does without."""
+    """The pages. They load with their first request: many collectors are never looked at."""
 
     def __init__(self, operations: Operations, settings: CollectorSettings) -> None:
-        self._api, self._settings, self._lock = operations.call, settings, threading.Lock()
-        self._router: Router | None = None
+        self._api, self._settings = partial(operations.call, caller=Caller()), settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if self._router is None:
-            await anyio.to_thread.run_sync(self.router)
-        await self.router()(scope, receive, send)
+        if "router" not in self.__dict__:
+            await anyio.to_thread.run_sync(getattr, self, "router")
+        await self.router(scope, receive, send)
 
+    @cached_property
     def router(self) -> Router:
-        """Return the pages' routes, made when first asked for."""
-        with self._lock:
-            if self._router is None:
-                root, needs_key = self._settings.root, self._settings.needs_key
-                self._router = Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
-            return self._router
+        """The routes of the pages."""
+        root, needs_key = self._settings.root, self._settings.needs_key
+        return Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    """Answer what nobody foresaw; the traceback goes to the log, not to the asker."""
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """Answer an unexpected error; the traceback goes to the log, not to the client."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return http.refusal(request, ApiError(500, "the collector failed to answer; its log has the reason"))
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return http.refusal(request, error)
-
-
-async def _not_routed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return http.http_refusal(request, error)
-
-
-_HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused, HTTPException: _not_routed}
+_HANDLERS: dict[Any, Any] = {Exception: _unexpected, ApiError: http.refusal, HTTPException: http.http_refusal}
 
 
 class Probe:
-    """Whether a write reaches the disk now; asked at most once a second, however often somebody knocks.
+    """Checks whether a write reaches the disk, at most once a second.
 
-    Data files are checked at most every five seconds, one check at a time, on a thread of its own: a bucket that does
-    not answer holds up nothing else.
+    Data files are checked at most every five seconds, on a thread of their own: a bucket that does not answer delays
+    nothing else.
     """
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
-        self._at = self._checked_at = -math.inf
+        self._probed_at = self._checked_at = -math.inf
         self._problem: str | None = None
         self._checks = ThreadPoolExecutor(1, thread_name_prefix="ragpulse-check-files")
         self._check: Future[None] | None = None
@@ -147,8 +134,8 @@ class Probe:
     def problem(self) -> str | None:
         """Return why nothing can be written, or None."""
         with self._lock:
-            if time.monotonic() - self._at >= PROBE_EVERY_S:
-                self._problem, self._at = self._write(), time.monotonic()
+            if time.monotonic() - self._probed_at >= PROBE_EVERY_S:
+                self._problem, self._probed_at = self._write(), time.monotonic()
             return self._problem
 
     def _write(self) -> str | None:
@@ -157,12 +144,12 @@ class Probe:
             self._files().result(timeout=PROBE_TIMEOUT_S)
         except TimeoutError:
             return f"no write was finished within {PROBE_TIMEOUT_S:g} s"
-        except Exception as error:  # noqa: BLE001 - whatever the store says, the answer is: not ready, and why
+        except Exception as error:  # noqa: BLE001 - any error of the store means: not ready
             return str(error) or type(error).__name__
         return None
 
     def _files(self) -> Future[None]:
-        """Return the last check of the files, a new one where that is old and has ended."""
+        """Return the last check of the files, or a new one where the last has ended and is old."""
         now = time.monotonic()
         if self._check is None or (self._check.done() and now - self._checked_at >= CHECK_FILES_EVERY_S):
             self._check, self._checked_at = self._checks.submit(self._store.check_files), now
@@ -170,7 +157,7 @@ class Probe:
 
 
 async def _ready(writes: Probe, request: Request) -> Response:
-    """Say whether a write reaches the disk now."""
+    """Answer whether a write reaches the disk now."""
     del request
     problem = await anyio.to_thread.run_sync(writes.problem)
     if problem is not None:
@@ -188,15 +175,19 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
 
 
 async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last day's quality of each service, by the version and judge of the headline."""
-    headlines = {f"quality:{one['evaluator']}": one for one in quality}
-    asked = {"name": list(headlines), "from": "-24h", "step": "all", "group_by": "service"}
-    metrics = await operations.call("GET metrics", asked) if headlines else {"metrics": []}
+    """Return the last day's quality of each service, by the version and judge of the headline."""
+    headlines = {f"quality:{row['evaluator']}": row for row in quality}
+    params = {"name": list(headlines), "from": "-24h", "step": "all", "group_by": "service"}
+    metrics = await operations.call("GET metrics", params) if headlines else {"metrics": []}
     return [
-        {"evaluator": headlines[metric["name"]]["evaluator"], "service": line["group"]["service"], **line["points"][0]}
+        {
+            "evaluator": headlines[metric["name"]]["evaluator"],
+            "service": series["group"]["service"],
+            **series["points"][0],
+        }
         for metric in metrics["metrics"]
-        for line in metric["series"]
-        if all(line[key] == headlines[metric["name"]][key] for key in ("version", "judge"))
+        for series in metric["series"]
+        if all(series[key] == headlines[metric["name"]][key] for key in ("version", "judge"))
     ]
 
 
@@ -212,12 +203,12 @@ async def _login(settings: Settings, keys: Keys, request: Request) -> Response:
         body += chunk
         if len(body) > MAX_LOGIN_BYTES:
             return PlainTextResponse("too large\n", 413)
-    given = parse_qs(body.decode("utf-8", "replace"))
-    key = keys.find(given.get("key", [""])[0].strip())
-    to = given.get("to", ["/"])[0]
+    form = parse_qs(body.decode("utf-8", "replace"))
+    key = keys.find(form.get("key", [""])[0].strip())
+    to = form.get("to", ["/"])[0]
     if not _OWN_PAGE.fullmatch(to):
         to = "/"
-    if key is None or key.binding:  # pages show everything: a bound key gets no session
+    if key is None or key.binding:  # pages show all services: a bound key gets no session
         return RedirectResponse(f"/login?{'bound' if key else 'failed'}=1&to={quote(to, safe='')}", 303)
     answer = RedirectResponse(to, 303)
     collector = settings.collector

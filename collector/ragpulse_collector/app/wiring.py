@@ -1,4 +1,4 @@
-"""What a collector does beside receiving, made and wired here."""
+"""The components of a collector besides receiving, and their wiring."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import model_of
 
 POLL_S = {False: 30.0, True: 1.0}
-"""How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""
+"""The worker's interval for jobs without a wake-up call: only on a lake other processes make such jobs."""
 SKEW = {False: timedelta(seconds=2), True: timedelta(minutes=10)}
-"""How much later than it says a job may be seen: the writer of a file puts one transaction after the other."""
+"""How much later than its own time a job may become visible: the writer of a file is serial."""
 
 
 class Components:
-    """The parts of a collector: each is made when it is first asked for; nothing runs yet."""
+    """The components of a collector. Each is made at its first use; none runs yet."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Components:
     ) -> None:
         """Raises SettingsError for an evaluator or a rule that cannot run here.
 
-        `waiting` requests, like bodies of the backlog, make evaluation give way.
+        Evaluation slows down for `waiting` requests and for bodies of the backlog.
         """
         self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
@@ -58,15 +58,15 @@ class Components:
         priced = partial(PricedJudge, prices=self._price)
         self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
         self._catalog.check()
-        self.rules = Rules(settings, store, known=self._catalog.online)
+        self.rules = Rules(settings, store, check_evaluator=self._catalog.online)
 
     def _recorded(self, judge: Judge) -> Judge:
-        """Keep every judge call in the store: what was asked before is answered from there, free."""
+        """Record every judge call in the store; a repeated question is answered from there, free."""
         return CachedJudge(GatedJudge(judge, self._gate), self._calls)
 
     @property
     def unpriced(self) -> str | None:
-        """The first judge that has a cap and no price: it is never asked."""
+        """The first judge that has a cap and no price: no question goes to it."""
         models = map(model_of, self._catalog.judges if self._price.limited else ())
         return next((model for model in models if self._price(model, 1, 1) is None), None)
 
@@ -99,7 +99,7 @@ class Components:
 
     @cached_property
     def worker(self) -> Worker:
-        """Evaluates what was selected."""
+        """Evaluates the selected units."""
         options = self._settings.collector
         return Worker(
             self._store,
@@ -114,12 +114,12 @@ class Components:
 
     @cached_property
     def monitors(self) -> Monitors:
-        """Look at metrics and send messages."""
+        """Watch metrics and send messages."""
         return Monitors(self._store, self._settings, evaluators=lambda: self._catalog.registry.names)
 
     @cached_property
     def drift(self) -> DriftWatch:
-        """Judges frozen answers again."""
+        """Judges stored answers again."""
         return DriftWatch(
             store=self._store,
             resolve=self._catalog.unrecorded.resolve,
@@ -131,7 +131,7 @@ class Components:
 
     @cached_property
     def operations(self) -> Operations:
-        """What the API and the pages may ask."""
+        """The operations of the API and the pages."""
         store, settings, wake, prices = self._store, self._settings, self.worker.wake, self._prices
         return operations(
             store,
@@ -141,7 +141,7 @@ class Components:
             status=Status(
                 store, settings, self._counters, budgets=self.rules.budgets, prices=lambda: prices.table.about()
             ),
-            replays=Replays(store, self._catalog.resolve, price=self._price, wake=wake),
+            replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
             monitors=self.monitors,
             drift=self.drift,
             prices=prices,

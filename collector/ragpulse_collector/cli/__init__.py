@@ -1,7 +1,7 @@
-"""The command line: one group, one module a family of verbs.
+"""The command line: one group, one module for each family of commands.
 
 serve, demo, run                 start something          (serve.py)
-metrics, traces, show, tail      look                     (look.py)
+metrics, traces, show, tail      look at traces           (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 generate-questions               a test set from stored contexts (questions.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
@@ -33,7 +33,7 @@ _FAMILIES = {
 
 
 class _Commands(Mapping[str, click.Command]):
-    """Every verb, its module imported when it is asked for: `ragpulse serve` starts without the others."""
+    """Every command; its module is imported at first use, so that `ragpulse serve` starts without the others."""
 
     def __init__(self) -> None:
         self._family = {name: family for family, names in _FAMILIES.items() for name in names}
@@ -57,20 +57,26 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors are one line with the fix (usage 2, failure 1)."""
+    """Run one command and return its exit code; an error is one line with the fix (usage 2, failure 1)."""
     try:
         outcome = cli.main(list(arguments) if arguments is not None else None, "ragpulse", standalone_mode=False)
     except click.UsageError as error:
         print(f"ragpulse: {error.format_message()}", file=sys.stderr)
         return 2
-    except (click.ClickException, Failure) as error:
-        print(
-            f"ragpulse: {error.format_message() if isinstance(error, click.ClickException) else error}", file=sys.stderr
-        )
-        return getattr(error, "exit_code", 1)
+    except click.ClickException as error:
+        print(f"ragpulse: {error.format_message()}", file=sys.stderr)
+        return error.exit_code
+    except Failure as error:
+        print(f"ragpulse: {error}", file=sys.stderr)
+        return 1
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: not an error
+        sys.stderr.close()  # the reader of the output is gone: no error
         return 0
+    except OSError as error:  # a file that cannot be read or written
+        print(
+            f"ragpulse: {error.filename}: {error.strerror}" if error.filename else f"ragpulse: {error}", file=sys.stderr
+        )
+        return 1
     return outcome if isinstance(outcome, int) else 0

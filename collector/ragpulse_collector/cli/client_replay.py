@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.cli.options import Ask, Failure, config_path, failing
+from ragpulse_collector.cli.options import Ask, config_path, failing
 from ragpulse_collector.cli.tables import Show, progress
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.budget import Price
     from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 
-_AT_A_TIME = 64
+_CASES = 64
 _TIMEOUT_S = 120.0
 _LONGEST_WAIT_S = 30.0
 
 
-class Caller:
-    """The evaluators of one command, ready to run, with what their judges cost."""
+class LocalReplay:
+    """The evaluators of one command, with the prices of their judges."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         """Make the evaluators named in the request; raises Failure naming the mistake."""
@@ -40,33 +40,28 @@ class Caller:
             settings = settings.with_options("judge", {"model": request["judge"]})
             gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
             price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
-            around: dict[str, Any] = {
-                "priced": partial(PricedJudge, prices=price),
-                "wrap": partial(GatedJudge, gate=gate),
-            }
-            catalog = Catalog(settings, loads=request["loads"], **around)
+            priced, gated = partial(PricedJudge, prices=price), partial(GatedJudge, gate=gate)
+            catalog = Catalog(settings, loads=request["loads"], priced=priced, wrap=gated)
             names, prompts = request["evaluators"], request["prompts"]
-            made = [catalog.resolve(name, prompts=prompts) for name in names]
-        for one in made:
-            if one.wants_judge and one.judge is None:
-                raise Failure(f"{one.name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
-        self._evaluators = {one.name: one for one in made}
+            evaluators = [catalog.online(name, prompts=prompts) for name in names]
+        self._evaluators = {evaluator.name: evaluator for evaluator in evaluators}
         self._price: Price = price
         self._concurrency = settings.judge.concurrency
 
     def request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What the collector is asked for: the evaluators by name and version, no files."""
-        kept = {key: value for key, value in request.items() if key not in ("evaluators", "judge", "prompts", "loads")}
-        return kept | {"external": [_declared(one) for one in self._evaluators.values()]}
+        """Return the request for the collector: the evaluators by name and version, no files."""
+        local = ("evaluators", "judge", "prompts", "loads")
+        params = {key: value for key, value in request.items() if key not in local}
+        return params | {"external": [_declaration(evaluator) for evaluator in self._evaluators.values()]}
 
     def bill(self, bill: Mapping[str, Any], cap: float | None) -> dict[str, Any]:
-        """The collector's bill with tokens and cost of each judge, reckoned here from the cases it sent along."""
+        """Return the collector's bill with tokens and cost of each judge, computed here from its sample of cases."""
         from ragpulse_collector.evaluation.budget import total
 
         return total([self._part(dict(part)) for part in bill["evaluators"]], cap)
 
     def follow(self, ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-        """Evaluate a run to its end; an interrupt cancels it, and the same command goes on with what is left."""
+        """Evaluate a run to its end; an interrupt cancels it, and the same command continues with the rest."""
         evaluator = self._evaluators[run["evaluator"]]
         loop = _Loop(ask, run, evaluator, price=self._price, concurrency=self._concurrency)
         try:
@@ -82,12 +77,12 @@ class Caller:
 
         evaluator = self._evaluators[part["evaluator"]]
         estimates = [evaluator.estimate(Case.model_validate(case)) for case in part.pop("sample", ())]
-        left, replies = max(0, part["count"] - part["already"]), part.pop("replies", None)
-        return part | bill(estimates, evaluator.judge, left, self._price, replies)
+        pending, replies = max(0, part["count"] - part["already"]), part.pop("replies", None)
+        return part | bill(estimates, evaluator.judge, pending, self._price, replies)
 
 
 class _Loop:
-    """Fetches cases, evaluates some at once, and sends each result as soon as the one before it has arrived."""
+    """Fetches cases, evaluates several at the same time, and sends results as they come."""
 
     def __init__(
         self,
@@ -107,7 +102,7 @@ class _Loop:
         self._capped = ""
 
     async def run(self, show: Show) -> dict[str, Any]:
-        """Go on until nothing is left or the collector says that the run has ended."""
+        """Evaluate until no case is pending or the collector reports the end of the run."""
         from ragpulse_evaluators.judges.protocol import close_judge
 
         try:
@@ -120,35 +115,35 @@ class _Loop:
 
         retry, failures = Retry(longest_s=_LONGEST_WAIT_S), 0
         while True:
-            answer = await self._call(f"GET {self._path}/cases", {"limit": _AT_A_TIME})
-            handed = answer.pop("cases")
+            answer = await self._call(f"GET {self._path}/cases", {"limit": _CASES})
+            jobs = answer.pop("cases")
             show(answer)
-            if not handed:
+            if not jobs:
                 return dict(answer)
-            if await self._round(handed, show):
+            if await self._round(jobs, show):
                 failures = 0
-            else:  # nothing but failures: the judge may need a pause
+            else:  # only failures: the judge may need a pause
                 await asyncio.sleep(retry.wait(failures))
                 failures = min(failures + 1, 20)
 
-    async def _round(self, handed: Sequence[dict[str, Any]], show: Show) -> bool:
-        """Evaluate what was handed out; tells whether anything but a failure that may pass came of it."""
-        waiting = {asyncio.create_task(self._one(job)) for job in handed}
-        moved = False
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    async def _round(self, jobs: Sequence[dict[str, Any]], show: Show) -> bool:
+        """Evaluate some cases; returns whether there is a result other than a failure that may pass."""
+        pending = {asyncio.create_task(self._evaluate(job)) for job in jobs}
+        progressed = False
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             results = [result for task in done if (result := task.result()) is not None]
-            moved = moved or any(not result["result"]["retriable"] for result in results)
-            body = {"results": results} | ({"capped": self._capped} if self._capped and not waiting else {})
+            progressed = progressed or any(not result["result"]["retriable"] for result in results)
+            body = {"results": results} | ({"capped": self._capped} if self._capped and not pending else {})
             answer = await self._call(f"POST {self._path}/results", body)
             show(answer)
             if answer["status"] != "running":
-                await _cancel(waiting)
+                await _cancel(pending)
                 return True
-        return moved
+        return progressed
 
-    async def _one(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
-        """One result as the collector takes it; None where its call might go beyond the cap."""
+    async def _evaluate(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return a result in the form of the API; None where its call might exceed the cap."""
         from ragpulse_evaluators import Case
 
         case = Case.model_validate(job["case"])
@@ -161,13 +156,13 @@ class _Loop:
                 result = await asyncio.wait_for(self._evaluator(case), _TIMEOUT_S)
                 spent = _spent(result, reserved)
             except TimeoutError:
-                result, spent = _late(self._evaluator), reserved  # it may be billed all the same
+                result, spent = _timeout(self._evaluator), reserved  # its calls may cost money nevertheless
             self._budget.settle(reserved, spent)
         elapsed_ms = (time.perf_counter() - started) * 1000.0
         return {"job_id": job["job_id"], "result": result.model_dump(mode="json"), "elapsed_ms": elapsed_ms}
 
     def _reserve(self, case: Case) -> float | None:
-        """Set aside what a case may cost (USD); None from the first one on that the cap has no room for."""
+        """Reserve the most that a case may cost (USD); None from the first case on that would exceed the cap."""
         from ragpulse_collector.evaluation.budget import OverBudget, max_usd_of
         from ragpulse_evaluators.errors import BudgetExceeded
 
@@ -192,18 +187,19 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _declared(one: Evaluator) -> dict[str, Any]:
-    own = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
-    return {**own, "label": str(one.revision), "needs": sorted(one.needs)}
+def _declaration(evaluator: Evaluator) -> dict[str, Any]:
+    key = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
+    return {**key, "label": str(evaluator.revision), "needs": sorted(evaluator.needs)}
 
 
 def _spent(result: EvaluationResult, reserved: float) -> float:
-    """What a case has cost (USD); what was set aside where a call does not say."""
+    """Return the cost of a case (USD); its reservation where the cost of a call is unknown."""
     costs = [call.cost_usd for call in result.calls]
-    return reserved if None in costs else sum(cost for cost in costs if cost is not None)
+    return reserved if None in costs else sum(filter(None, costs))
 
 
-def _late(one: Evaluator) -> EvaluationResult:
+def _timeout(evaluator: Evaluator) -> EvaluationResult:
     from ragpulse_evaluators import EvaluationResult
 
-    return EvaluationResult.of(one, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)
+    explanation = f"no result within {_TIMEOUT_S:g} s"
+    return EvaluationResult.of(evaluator, status="error", explanation=explanation, retriable=True)

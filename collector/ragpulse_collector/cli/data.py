@@ -19,14 +19,16 @@ from ragpulse_collector.cli.options import (
     Failure,
     Source,
     asking,
+    config_option,
     config_path,
     failing,
     json_option,
     option,
     source,
+    yes_option,
 )
 from ragpulse_collector.cli.tables import cell, dotted, print_json, table
-from ragpulse_collector.settings import ApiKey, Binding, Scope
+from ragpulse_collector.settings import ApiKey, Binding, Scope, message
 
 
 @click.command()
@@ -34,7 +36,7 @@ from ragpulse_collector.settings import ApiKey, Binding, Scope
 @json_option
 @asking
 def sql(ask: Ask, query: str, as_json: bool) -> None:
-    """One read-only SELECT over the views (docs/sql.md lists them)."""
+    """Run one read-only SELECT over the views, which docs/sql.md lists."""
     answer = ask("POST sql", {"query": query, "params": []})
     if as_json:
         print_json([dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]])
@@ -46,12 +48,12 @@ def sql(ask: Ask, query: str, as_json: bool) -> None:
 @click.argument("path", type=click.Path())
 @option("--format", "kind", type=click.Choice(["parquet", "jsonl"]), default="parquet")
 @source
-def export(where: Source, path: str, kind: str) -> None:
-    """Write the views to a folder (one file each), as Parquet or JSON lines."""
+def export(source: Source, path: str, kind: str) -> None:
+    """Write the views to a folder, one file each, as Parquet or JSON lines."""
     folder = Path(path)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "views.tar"
-        where.download("GET export", {"format": kind}, archive)
+        source.download("GET export", {"format": kind}, archive)
         with tarfile.open(archive) as tar:
             for member in tar.getmembers():
                 member.mode = 0o600
@@ -63,35 +65,35 @@ def export(where: Source, path: str, kind: str) -> None:
 @click.command()
 @click.argument("path", type=click.Path())
 @source
-def snapshot(where: Source, path: str) -> None:
-    """Copy the database, consistent, while the collector writes."""
-    where.download("GET snapshot", {}, Path(path))
+def snapshot(source: Source, path: str) -> None:
+    """Copy the database while the collector writes; the copy is consistent."""
+    source.download("GET snapshot", {}, Path(path))
     click.echo(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
 
 
 @click.command()
 @option("--older-than", help="Age: 30d, 12h.")
-@option("--service", help="Every trace in which this service took part (`demo`: the generated traffic).")
-@option("--user", help="A person: every trace of this user id and of its sessions, with all that is kept of them.")
-@option("--session", help="Every trace of this session id, with all that is kept of them.")
-@option("--trace", help="One trace, with all that is kept of it.")
+@option("--service", help="Every trace with a span of this service (`demo`: the generated traffic).")
+@option("--user", help="A person: every trace of this user id and of its sessions, with all their data.")
+@option("--session", help="Every trace of this session id, with all their data.")
+@option("--trace", help="One trace, with all its data.")
 @option("--dry-run", is_flag=True, help="Only count.")
-@option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @asking
-def prune(ask: Ask, dry_run: bool, yes: bool, **given: str | None) -> None:
-    """Delete what is older than an age, everything of a service, or of a person; recorded in the audit log."""
-    wanted = {name: value for name, value in given.items() if value is not None}
-    if len(wanted) != 1:
-        raise click.UsageError("say one of --older-than, --service, --user, --session and --trace")
-    [(name, value)] = wanted.items()
-    what = f"everything older than {value}" if name == "older_than" else f"everything of the {name} {value}"
+def prune(ask: Ask, dry_run: bool, yes: bool, **choices: str | None) -> None:
+    """Delete old traces, or everything of a service or a person. The audit log records it."""
+    params = {name: value for name, value in choices.items() if value is not None}
+    if len(params) != 1:
+        raise click.UsageError("name one of --older-than, --service, --user, --session and --trace")
+    [(name, value)] = params.items()
+    subject = f"everything older than {value}" if name == "older_than" else f"everything of the {name} {value}"
     if dry_run or not yes:
-        held = ask("POST prune", wanted | {"dry_run": True})["deleted"]
-        if dry_run or not held:
-            click.echo(f"{what}: {_rows(held)}")
+        counts = ask("POST prune", params | {"dry_run": True})["deleted"]
+        if dry_run or not counts:
+            click.echo(f"{subject}: {_rows(counts)}")
             return
-        click.confirm(f"delete {what} ({_rows(held)})?", abort=True)
-    answer = ask("POST prune", wanted)
+        click.confirm(f"delete {subject} ({_rows(counts)})?", abort=True)
+    answer = ask("POST prune", params)
     click.echo(_rows(answer["deleted"]))
     for copy in answer.get("out_of_reach", ()) if answer["deleted"] else ():
         click.echo(f"not deleted: {copy}")
@@ -103,9 +105,9 @@ def _rows(counts: Mapping[str, int]) -> str:
 
 @click.command()
 @option("--db", default="ragpulse.duckdb", type=FILE, help="A closed file.")
-@option("--dry-run", is_flag=True, help="Only report what it would gain.")
+@option("--dry-run", is_flag=True, help="Only report how much space it would free.")
 def vacuum(db: str, dry_run: bool) -> None:
-    """Rewrite a closed file without the space that deletions freed (a running collector uses it again)."""
+    """Rewrite a closed file without the space that deletions freed. A running collector reuses that space."""
     from ragpulse_collector.store import FileReader, StoreError
     from ragpulse_collector.store.retention import vacuum as rewrite
 
@@ -115,8 +117,8 @@ def vacuum(db: str, dry_run: bool) -> None:
         if dry_run:
             with closing(FileReader(db)) as reader:
                 size, used = reader.size_bytes(), reader.used_bytes()
-                made = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").rows[0][0]
-            more = "" if "ZSTD" in made else ", and compress the texts, which an older version stored as they are"
+                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").rows[0][0]
+            more = "" if "ZSTD" in ddl else ", and compress the texts, which an older version stored as they are"
             click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
             return
         before, after = rewrite(Path(db))
@@ -125,9 +127,9 @@ def vacuum(db: str, dry_run: bool) -> None:
 
 @click.command()
 @option("--db", default="ragpulse.duckdb", type=FILE, help="A closed file.")
-@option("--in-place", is_flag=True, help="Make no copy of the older file first.")
+@option("--in-place", is_flag=True, help="Do not copy the older file first.")
 def migrate(db: str, in_place: bool) -> None:
-    """Bring a closed file of an older version to this one; `ragpulse serve` does the same when it starts."""
+    """Bring a closed file of an older version to this one. `ragpulse serve` does the same at the start."""
     from ragpulse_collector.store import StoreError
     from ragpulse_collector.store.migrations import copy_path, migrate_file
     from ragpulse_collector.store.schema import SCHEMA_VERSION
@@ -147,7 +149,7 @@ def migrate(db: str, in_place: bool) -> None:
 @click.command()
 @asking
 def remap(ask: Ask) -> None:
-    """Derive the canonical columns again from the stored raw attributes (after an upgrade)."""
+    """Derive the canonical columns again from the stored raw attributes, after an upgrade."""
     answer = ask("POST remap", {})
     click.echo(f"{answer['spans']} spans read, {answer['changed']} changed")
 
@@ -156,46 +158,45 @@ def remap(ask: Ask) -> None:
 @json_option
 @asking
 def status(ask: Ask, as_json: bool) -> None:
-    """What was received, rejected, evaluated and dropped."""
+    """Show what was received, rejected, evaluated and dropped."""
     answer = ask("GET status", {})
     if as_json:
         print_json(answer)
         return
-    table("status", ("what", "value"), ((key, cell(value)) for key, value in dotted(answer)))
+    table("status", ("name", "value"), ((key, cell(value)) for key, value in dotted(answer)))
 
 
 @click.command()
 @source
-def doctor(where: Source) -> int:
-    """What is wrong, and the fix; exit 1 when something is."""
+def doctor(source: Source) -> int:
+    """Report what is wrong, each with its fix. Exit 1 when something is."""
     from ragpulse_collector.cli.diagnosis import diagnose
 
-    findings = diagnose(where)
+    findings = diagnose(source)
     for finding in findings:
-        click.echo(
-            f"{'ok ' if finding.ok else 'BAD'}  {finding.what}" + (f"\n     fix: {finding.fix}" if finding.fix else "")
-        )
+        fix = f"\n     fix: {finding.fix}" if finding.fix else ""
+        click.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.text}{fix}")
     return int(any(not finding.ok for finding in findings))
 
 
 @click.command()
 @option("--scope", "scopes", multiple=True, type=click.Choice(["ingest", "read", "admin"]), default=("ingest",))
-@option("--name", default="key")
+@option("--name", default="key", help="Its name, for the audit log.")
 @option("--service", "services", multiple=True, help="Bind the key to this service; repeatable.")
 @option("--environment", "environments", multiple=True, help="Bind the key to this environment; repeatable.")
 def key(scopes: tuple[Scope, ...], name: str, services: tuple[str, ...], environments: tuple[str, ...]) -> None:
-    """Make an API key: shown once; only its hash goes into ragpulse.toml."""
+    """Make an API key. It is printed once; only its hash goes into ragpulse.toml."""
     for text in (name, *services, *environments):
         if not text.isprintable() or '"' in text or "\\" in text:
             raise Failure(f"{text!r} must be printable text without quotes and backslashes")
     try:
-        secret, made = ApiKey.generated(name, scopes, Binding(services, environments))
+        secret, api_key = ApiKey.generated(name, scopes, Binding(services, environments))
     except ValidationError as error:
-        raise Failure(error.errors()[0]["msg"]) from error
+        raise Failure(message(error.errors()[0])) from error
     lists = {"scopes": scopes, "services": services, "environments": environments}
-    listed = ", ".join(f"{kind} = {json.dumps(list(values))}" for kind, values in lists.items() if values)
+    fields = ", ".join(f"{field} = {json.dumps(list(values))}" for field, values in lists.items() if values)
     click.echo(f"key (shown once): {secret}\n\nin ragpulse.toml:\n[collector]\napi_keys = [")
-    click.echo(f'  {{ name = "{name}", {listed}, sha256 = "{made.sha256}" }},\n]')
+    click.echo(f'  {{ name = "{name}", {fields}, sha256 = "{api_key.sha256}" }},\n]')
 
 
 PRICES_URL = "https://raw.githubusercontent.com/pydantic/genai-prices/refs/heads/main/prices/new_data/v2/data.json"
@@ -203,14 +204,14 @@ PRICES_URL = "https://raw.githubusercontent.com/pydantic/genai-prices/refs/heads
 
 @click.group()
 def prices() -> None:
-    """The table of model prices; without an update it is that of the installed genai-prices."""
+    """Update the table of model prices. Without an update the installed genai-prices holds."""
 
 
 @prices.command()
 @option("--from", "address", default=PRICES_URL, help="Where the table is.")
-@option("--config", env="RAGPULSE_CONFIG", type=FILE, help="The configuration of the collector.")
+@config_option
 def update(address: str, config: str | None) -> None:
-    """Fetch the newest price table (one GET, nothing of yours is sent) and write it to `[collector] price_table`."""
+    """Fetch the newest price table and write it to `[collector] price_table`. One GET; nothing of yours is sent."""
     import httpx
 
     from ragpulse_collector.configuration import load_settings

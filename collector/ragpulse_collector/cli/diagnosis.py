@@ -1,4 +1,4 @@
-"""What `ragpulse doctor` looks for: each finding names what is, and the fix where it is wrong."""
+"""What `ragpulse doctor` checks: each finding states a fact, and the fix where something is wrong."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragpulse_collector.cli.options import Failure, Source, config_path
-from ragpulse_collector.client import DEFAULT_URL
+from ragpulse_collector.cli.options import Ask, Failure, Source, config_path
+from ragpulse_collector.client import DEFAULT_URL, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
 from ragpulse_evaluators.judges.protocol import is_loopback
@@ -28,30 +28,27 @@ OLD_UNDECIDED_S = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     ok: bool
-    what: str
+    text: str
     fix: str | None = None
 
 
-Ask = Callable[[str, Mapping[str, Any]], Any]
-
-
-def diagnose(where: Source) -> list[Finding]:
-    """Look at configuration, environment, port, collector and data; never raises for what it finds."""
-    address = where.url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
+def diagnose(source: Source) -> list[Finding]:
+    """Check configuration, environment, port, collector and data; a fault is a finding, never an exception."""
+    address = source.url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
     findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
     try:
-        ask = where.asker()
+        ask = source.asker()
         status = ask("GET status", {})
     except Failure as failure:
         return [*findings, _port(address, failure)]
     return [
         *findings,
-        Finding(True, f"collector {status['version']} answers"),
+        Finding(True, f"{source.db} can be read" if source.db else f"collector {status['version']} answers"),
         *_data(status),
-        *_roundtrip(ask, where.db),
+        *_roundtrip(ask, source.db),
     ]
 
 
@@ -77,12 +74,16 @@ def _environment(address: str) -> Iterator[Finding]:
         yield Finding(False, f"applications here send to {endpoint}, the collector is {address}", fix)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol == "grpc" and importlib.util.find_spec("grpc") is None:
-        yield Finding(False, "exporters here use gRPC, which this collector lacks", "pip install 'ragpulse[grpc]'")
+        yield Finding(False, "exporters here use gRPC; this installation lacks it", "pip install 'ragpulse[grpc]'")
     if os.environ.get("HTTP_PROXY") and is_loopback(address) and "127.0.0.1" not in os.environ.get("NO_PROXY", ""):
         yield Finding(False, "HTTP_PROXY is set and NO_PROXY lacks 127.0.0.1", "export NO_PROXY=127.0.0.1,localhost")
     content = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
     if content.upper() == "NO_CONTENT":
-        yield Finding(False, "content capture is switched off: evaluators have nothing to read", "unset the variable")
+        yield Finding(
+            False,
+            "content capture is off: evaluators have no text to read",
+            "unset OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+        )
 
 
 def _judge_library() -> Finding:
@@ -101,6 +102,9 @@ def _disk() -> Finding:
 
 
 def _port(address: str, failure: Failure) -> Finding:
+    if isinstance(failure.__cause__, ClientError) and failure.__cause__.status in (401, 403):
+        fix = "name a key with the scope read: --api-key or RAGPULSE_API_KEY"
+        return Finding(False, f"the collector at {address} refuses to answer: {failure.__cause__}", fix)
     parts = urlsplit(address)
     try:
         with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=2):
@@ -111,12 +115,12 @@ def _port(address: str, failure: Failure) -> Finding:
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
-    for one in status["problems"]:
-        yield Finding(False, one["text"], one["fix"])
+    for problem in status["problems"]:
+        yield Finding(False, problem["text"], problem["fix"])
     if status["db"]["problem"]:
         yield Finding(False, status["db"]["problem"], "see Recovery in docs/operations.md")
     for log in status["db"]["damaged_logs"]:
-        yield Finding(False, f"a damaged log was kept as {log}", "see Recovery in docs/operations.md, then remove it")
+        yield Finding(False, f"a damaged log is kept as {log}", "see Recovery in docs/operations.md, then remove it")
     newest = status["newest_span"]
     if newest is None:
         yield Finding(False, "no span has arrived yet", "call ragpulse.configure() and one decorated function")
@@ -126,7 +130,7 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
         fix = "set the clock of the sending machine" if skew else None
         yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), fix)
     for code, count in status["rejected"]["requests_by_code"].items():
-        yield Finding(False, f"{count} requests were refused with {code}", "look at the sender's log for the reason")
+        yield Finding(False, f"{count} requests were refused with {code}", "the log of the sender names the reason")
     yield _undecided(status["undecided"])
     errors = status["evaluations"]["by_status"].get("error", 0)
     if errors:

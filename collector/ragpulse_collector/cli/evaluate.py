@@ -10,34 +10,39 @@ from typing import Any, Literal
 import click
 
 from ragpulse_collector.cli.options import (
+    COUNT,
     EXISTING_FILE,
-    EXISTING_FOLDER,
     FILE,
     Ask,
     Failure,
     asking,
+    config_option,
     config_path,
+    evaluator_option,
     evaluators_option,
     failing,
     json_option,
     judge_option,
     load_option,
     option,
+    prompts_option,
     since_option,
 )
 from ragpulse_collector.cli.tables import print_json, table
 
 Split = Literal["train", "test"]
+_labels_option = option(
+    "--labels", required=True, type=EXISTING_FILE, help="JSON lines: a case with `human` (and optionally `group`)."
+)
+_seed_option = option("--seed", default=0, help="Of the random choice.")
 
 
 @click.command("evaluators")
-@option(
-    "--config", type=click.Path(exists=True), help="Configuration file  [default: ./ragpulse.toml where there is one]"
-)
+@config_option
 @load_option
 @json_option
 def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> None:
-    """Every evaluator, those of ragpulse.toml too: version, needs, scale, cost class."""
+    """List the evaluators, those of ragpulse.toml too, with version, needs, scale and cost class."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.settings import SettingsError
@@ -48,10 +53,10 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
         print_json(entries)
         return
     columns = ("name", "version", "needs", "scale", "cost_class", "description")
-    table("evaluators", columns, ([_told(entry[column]) for column in columns] for entry in entries))
+    table("evaluators", columns, ([_text(entry[column]) for column in columns] for entry in entries))
 
 
-def _told(value: Any) -> Any:
+def _text(value: Any) -> Any:
     if isinstance(value, dict):
         return f"{value['lo']:g}..{'' if value['hi'] is None else format(value['hi'], 'g')}"
     return ", ".join(value) if isinstance(value, list | tuple) else value
@@ -62,9 +67,9 @@ def _told(value: Any) -> Any:
 @evaluators_option
 @judge_option
 @load_option
-@option("--out", type=FILE, help="Write results as JSON lines.")
-@option("--concurrency", default=8)
-@option("--cache", type=FILE, help="Record judge calls here; a repeat is free and needs no network.")
+@option("--out", type=FILE, help="Write the results to this file, as JSON lines.")
+@option("--concurrency", type=COUNT, default=8, help="Cases at the same time.")
+@option("--cache", type=FILE, help="Record judge calls in this file; a repeat is free and needs no network.")
 @json_option
 def evaluate(
     file: str,
@@ -76,23 +81,23 @@ def evaluate(
     cache: str | None,
     as_json: bool,
 ) -> None:
-    """Cases (JSON lines or Parquet) in, results and summary out."""
+    """Evaluate the cases of a file (JSON lines or Parquet) and print a summary."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import evaluate_sync, summarize
 
     cases = _cases(Path(file))
     catalog = Catalog(judge=judge, loads=loads, wrap=_recorder(cache))
-    chosen = [catalog.resolve(name) for name in evaluators]
-    results = evaluate_sync(cases, chosen, concurrency=concurrency, progress=not as_json)
+    instances = [catalog.resolve(name) for name in evaluators]
+    results = evaluate_sync(cases, instances, concurrency=concurrency, progress=not as_json)
     if out:
-        lines = (result.model_dump_json() for found in results.values() for result in found)
+        lines = (result.model_dump_json() for column in results.values() for result in column)
         Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    reports = {name: _plain(summarize(found)) for name, found in results.items()}
+    reports = {name: _plain(summarize(column)) for name, column in results.items()}
     if as_json:
         print_json(reports)
         return
     for name, report in reports.items():
-        table(name, ("what", "value"), report.items())
+        table(name, ("name", "value"), report.items())
 
 
 def _recorder(cache: str | None) -> Any:
@@ -117,7 +122,7 @@ def _cases(path: Path) -> list[Any]:
     cases = []
     for number, row in enumerate(_rows(path), 1):
         try:
-            cases.append(Case.model_validate({key: value for key, value in row.items() if key not in _BESIDE}))
+            cases.append(Case.model_validate({key: value for key, value in row.items() if key not in _EXTRA_COLUMNS}))
         except ValidationError as error:
             raise Failure(f"{path}:{number}: {_mistake(error.errors()[0])}") from error
     if not cases:
@@ -126,15 +131,15 @@ def _cases(path: Path) -> list[Any]:
 
 
 def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]:
-    """Cases, a person's score of each, and the rows that they came from."""
+    """Return the cases, a person's score of each, and their rows."""
     rows = list(_rows(path))
     if any("human" not in row for row in rows):
         raise Failure(f"{path}: every line needs `human`: the person's score")
     return _cases(path), [float(row["human"]) for row in rows], rows
 
 
-_BESIDE = ("human", "group", "kind")
-"""Columns that stand beside a case: a person's score, the group it belongs to, how `perturb` changed it."""
+_EXTRA_COLUMNS = ("human", "group", "kind")
+"""Columns that are no fields of a case: a person's score, its group, how `perturb` changed the case."""
 
 
 def _mistake(error: Mapping[str, Any]) -> str:
@@ -147,9 +152,9 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
     if path.suffix == ".parquet":
         import duckdb
 
-        found = duckdb.execute("select * from read_parquet(?)", [str(path)])
-        columns = [column[0] for column in found.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+        cursor = duckdb.execute("select * from read_parquet(?)", [str(path)])
+        columns = [column[0] for column in cursor.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -165,18 +170,13 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
 
 
 @click.command()
-@option("-e", "--evaluator", required=True)
-@option(
-    "--labels",
-    required=True,
-    type=EXISTING_FILE,
-    help="JSON lines: a case with `human` (and optionally `group`).",
-)
+@evaluator_option
+@_labels_option
 @judge_option
 @load_option
 @json_option
 def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> None:
-    """An evaluator against people: correlations, kappa, alpha, bias; a constant judge is exposed."""
+    """Compare an evaluator with people: correlations, kappa, alpha, bias. It exposes a constant judge."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import calibrate as compare_with_people
     from ragpulse_evaluators import evaluate_sync
@@ -189,26 +189,26 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
 
 
 @click.command("meta-evaluate")
-@option("-e", "--evaluator", default="grouse")
+@option("-e", "--evaluator", default="grouse", help="Evaluator NAME or NAME@VERSION.")
 @judge_option
-@option("--prompts", type=EXISTING_FOLDER)
-@option("--split", type=click.Choice(["train", "test"]), default="train")
+@prompts_option
+@option("--split", type=click.Choice(["train", "test"]), default="train", help="Which half of the unit tests.")
 @json_option
 def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: Split, as_json: bool) -> None:
-    """A judge against unit tests with known answers: success rate per metric and in all."""
+    """Run a judge against unit tests with known answers: success rate for each metric and in total."""
     from ragpulse_evaluators import meta_evaluate
 
     _report(meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split), as_json)
 
 
 @click.command("align")
-@option("-e", "--evaluator", required=True)
-@option("--labels", required=True, type=EXISTING_FILE, help="JSON lines: a case with `human`.")
+@evaluator_option
+@_labels_option
 @judge_option
-@option("--seed", default=0)
+@_seed_option
 @json_option
 def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: bool) -> None:
-    """Pick in-context examples from labelled cases; report agreement on held-out ones."""
+    """Choose in-context examples from labelled cases, and report the agreement on the other cases."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import align
 
@@ -218,23 +218,21 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
 
 
 @click.command("perturb")
-@since_option
-@option("--limit", default=200)
-@option("--seed", default=0)
-@option("--out", type=FILE, default="perturbed.jsonl")
+@since_option("7d")
+@option("--limit", type=COUNT, default=200, help="The most traces.")
+@_seed_option
+@option("--out", type=FILE, default="perturbed.jsonl", help="The file to write.")
 @asking
 def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
-    """Labelled negatives from own traffic: numbers, names, negations swapped, to test a judge with."""
+    """Make labelled negatives of stored traces, to test a judge: numbers, names and negations are swapped."""
     from ragpulse_evaluators import Case
     from ragpulse_evaluators.grounding import perturb
 
-    found = ask("GET traces", {"from": f"-{since}", "limit": limit, "evaluator": "groundedness", "sort": "best"})[
-        "traces"
-    ]
+    params = {"from": since, "limit": limit, "evaluator": "groundedness", "sort": "best"}
     cases = []
-    for trace in found:
-        whole = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
-        contexts = [context["text"] for context in whole["contexts"] if context["text"]]
+    for trace in ask("GET traces", params)["traces"]:
+        detail = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
+        contexts = [context["text"] for context in detail["contexts"] if context["text"]]
         if trace["response"] and contexts:
             cases.append(
                 Case(query=trace["query"], response=trace["response"], contexts=contexts, trace_id=trace["trace_id"])
@@ -253,4 +251,4 @@ def _report(report: Any, as_json: bool) -> None:
     if as_json:
         print_json(_plain(report))
         return
-    table("report", ("what", "value"), _plain(report).items())
+    table("report", ("name", "value"), _plain(report).items())

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from ragpulse_collector.cli.options import FILE, Ask, asking, json_option, option, since_yesterday
+from ragpulse_collector.cli.options import COUNT, FILE, Ask, asking, json_option, option, since_option, where_option
 from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
 
 
 @click.command()
 @click.argument("names", nargs=-1)
-@since_yesterday
-@option("--step", default="auto", help="Bucket width: 1m, 1h, 1d or auto.")
+@since_option("1d")
+@option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
@@ -25,8 +25,8 @@ def metrics(
     ask: Ask, names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], assisted_by: str | None,
     as_json: bool
 ) -> None:  # fmt: skip
-    """Metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {"from": f"-{since}", "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
+    """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
+    params = {"from": since, "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
         ask("GET metrics", params | {"name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
@@ -47,7 +47,7 @@ def metrics(
 
 
 def _assisted(estimate: dict[str, Any]) -> str:
-    """How much a check of all answers narrowed a point, or why it did not."""
+    """Return how much a check of all answers narrowed a point, or why it did not."""
     return (
         estimate["note"]
         or f"x {estimate['narrowing']:.2f} as wide: {estimate['n_all']} answers, {estimate['unchecked']} unchecked"
@@ -55,19 +55,19 @@ def _assisted(estimate: dict[str, Any]) -> str:
 
 
 @click.command()
-@since_yesterday
-@option("--where", "condition", help="SQL condition over the columns of `traces`: metadata.tenant = 'acme'.")
-@option("--tag", multiple=True, help="Traces with this tag; repeatable: with one of them.")
-@option("--release", multiple=True, help="Traces of this release (service.version); repeatable.")
-@option("--limit", default=20)
+@since_option("1d")
+@where_option
+@option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
+@option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
+@option("--limit", type=COUNT, default=20, help="The most traces.")
 @json_option
 @asking
 def traces(
     ask: Ask, since: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...], limit: int,
     as_json: bool
 ) -> None:  # fmt: skip
-    """The newest traces with their scores."""
-    params = {"from": f"-{since}", "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
+    """Show the newest traces with their scores."""
+    params = {"from": since, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
     answer = ask("GET traces", params)
     if as_json:
         print_json(answer)
@@ -94,11 +94,11 @@ def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
 
 @click.command()
 @click.argument("trace_id")
-@option("--html", type=FILE, help="Write one self-contained, redacted page.")
+@option("--html", type=FILE, help="Write a self-contained, redacted page to this file.")
 @json_option
 @asking
 def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
-    """One trace: question, contexts, answer, spans and scores."""
+    """Show one trace: question, contexts, answer, spans and scores."""
     from ragpulse_collector.client import TRACE_TABLES
 
     if html:
@@ -121,11 +121,11 @@ def _short(value: Any) -> Any:
 
 
 @click.command()
-@option("--count", type=int, help="Stop after so many traces.")
-@option("--interval", "pause_s", default=1.0, help="Seconds between two looks.")
+@option("--count", type=int, help="Stop after this many traces.")
+@option("--interval", "pause_s", type=click.FloatRange(min=0), default=1.0, help="Seconds between two requests.")
 @asking
 def tail(ask: Ask, count: int | None, pause_s: float) -> None:
-    """Follow new traces as they are stored."""
+    """Print new traces as they are stored."""
     cursor = ask("GET traces", {"limit": 1}).get("newest")
     seen = 0
     for turn in itertools.count():

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.operations import Operations
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -20,16 +25,40 @@ DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
 EXISTING_FILE, EXISTING_FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
+COUNT, USD = click.IntRange(min=1), click.FloatRange(min=0)
+_AGE = re.compile(r"-?(\d+(?:\.\d+)?)([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Failure(Exception):
-    """A command that could not do its work: one line, the fix included."""
+    """A command could not do its work: one line, the fix included."""
 
-    exit_code = 1
+
+class _Since(click.ParamType[str]):
+    """An age such as `7d`, or a time; its value is the `from` of the API: `-7d`, or ISO 8601 in UTC."""
+
+    name = "age"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            time = since_time(value)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r}: write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z", param, ctx
+            )
+        return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
+
+
+def since_time(since: str) -> datetime:
+    """Return the time that an age or ISO 8601 means; raises ValueError."""
+    if age := _AGE.fullmatch(since):
+        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
+    time = datetime.fromisoformat(since)
+    return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
 
 
 def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
-    """Declare an option, whose default is shown; `env` names environment variables, of which the first one wins."""
+    """Declare an option and show its default; `env` names environment variables, the first one wins."""
     return click.option(*names, **{"envvar": env, "show_envvar": bool(env), "show_default": True, **settings})
 
 
@@ -53,8 +82,8 @@ class Source(NamedTuple):
     def file(self) -> str | None:
         """The closed file, which wins over RAGPULSE_URL; raises Failure beside --url."""
         context = click.get_current_context(silent=True)
-        named = context is None or context.get_parameter_source("url") is ParameterSource.COMMANDLINE
-        if self.db and self.url and named:
+        on_command_line = context is None or context.get_parameter_source("url") is ParameterSource.COMMANDLINE
+        if self.db and self.url and on_command_line:
             raise Failure("--url is a running collector and --db a closed file: give one of them")
         return self.db
 
@@ -70,21 +99,20 @@ class Source(NamedTuple):
             try:
                 return client.call(operation, params)
             except ClientError as error:
-                hint = " (or read a closed file with --db)" if error.status is None else ""
-                raise Failure(f"{error}{hint}") from error
+                raise Failure(f"{error}{_HINTS.get(error.status, '')}") from error
 
         return ask
 
     def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
-        """Write what an operation makes to a new file that only its owner reads, like the database."""
+        """Write the file that an operation answers; like the database, only its owner can read it."""
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.file:
-            made = _offline(self.file)(operation, params)
-            made.path.chmod(0o600)
-            shutil.move(made.path, target)
-            made.discard()
+            copy = _offline(self.file)(operation, params)
+            copy.path.chmod(0o600)
+            shutil.move(copy.path, target)
+            copy.discard()
             return
         from ragpulse_collector.client import ClientError, connect
 
@@ -92,47 +120,80 @@ class Source(NamedTuple):
             connect(self.url, api_key=self.api_key).download(operation, params, target)
 
 
+_HINTS = {None: " (or read a closed file with --db)", 401: " (here: --api-key, or RAGPULSE_API_KEY)"}
+
+
 def source(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --url, --api-key and --db, and call the command with the `Source` that they name as `where`."""
+    """Add --url, --api-key and --db, and call the command with the `Source` that they name."""
 
     @wraps(command)
-    def run(url: str | None, db: str | None, api_key: str | None, **given: Any) -> Any:
-        return command(where=Source(url, db, api_key), **given)
+    def run(url: str | None, db: str | None, api_key: str | None, **options: Any) -> Any:
+        return command(source=Source(url, db, api_key), **options)
 
     run = option("--db", type=FILE, help="Read a closed file instead of a running collector.")(run)
-    run = option("--api-key", env="RAGPULSE_API_KEY", help="Key with the scope the command needs.")(run)
-    return option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")(run)
+    run = key_option("Key with the scope that the command needs.")(run)
+    return url_option(run)
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --url, --api-key and --db, and call the command with `ask`, which answers operations from there."""
 
     @wraps(command)
-    def run(where: Source, **given: Any) -> Any:
-        return command(ask=where.asker(), **given)
+    def run(source: Source, **options: Any) -> Any:
+        return command(ask=source.asker(), **options)
 
     return source(run)
 
 
+url_option = option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")
 json_option = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
+evaluator_option = option("-e", "--evaluator", required=True, help="Evaluator NAME or NAME@VERSION.")
 evaluators_option = option(
     "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
 )
 judge_option = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
-load_option = option(
-    "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
+config_option = option(
+    "--config",
+    env="RAGPULSE_CONFIG",
+    type=FILE,
+    help="Configuration file (default ./ragpulse.toml where there is one).",
 )
-since_option = option("--since", default="7d", help="How far back: 6h, 7d, 2w.")
-since_yesterday = option("--since", default="1d", help="How far back: 30m, 6h, 7d.")
+load_option = option(
+    "--load",
+    "loads",
+    multiple=True,
+    type=click.Path(exists=True),
+    help="Python or YAML file with evaluators; repeatable.",
+)
+prompts_option = option(
+    "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
+)
 where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
+dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
+yes_option = option("--yes", is_flag=True, help="Do not ask.")
+
+
+def key_option(text: str) -> Callable[[F], F]:
+    """Declare --api-key."""
+    return option("--api-key", env="RAGPULSE_API_KEY", help=text)
+
+
+def since_option(default: str) -> Callable[[F], F]:
+    """Declare --since."""
+    return option("--since", type=_Since(), default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
 
 
 def _offline(db: str) -> Ask:
     from ragpulse_collector.app.offline import offline
-    from ragpulse_dashboards import ApiError
 
     with failing(OSError, ValueError):
-        operations = click.get_current_context().with_resource(offline(db, config_path(None)))
+        return asker_of(click.get_current_context().with_resource(offline(db, config_path(None))))
+
+
+def asker_of(operations: Operations) -> Ask:
+    """Return the function that answers operations in this process."""
+    from ragpulse_dashboards import ApiError
 
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         try:
@@ -143,10 +204,10 @@ def _offline(db: str) -> Ask:
     return ask
 
 
-def config_path(given: str | None) -> Path | None:
-    """Return the configuration file: the one given, else ./ragpulse.toml where there is one."""
-    if given:
-        return Path(given)
+def config_path(config: str | None) -> Path | None:
+    """Return the configuration file: the one of the option, else ./ragpulse.toml where there is one."""
+    if config:
+        return Path(config)
     with suppress(OSError):
         if DEFAULT_CONFIG.is_file():
             return DEFAULT_CONFIG

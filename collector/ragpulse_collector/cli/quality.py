@@ -1,4 +1,4 @@
-"""`ragpulse replay`, `compare`, `check`, `plan`, `monitors`, `monitor`: quality over stored traces, and who is told."""
+"""`ragpulse replay`, `compare`, `check`, `plan`, `monitors`, `monitor`: quality of stored traces."""
 
 from __future__ import annotations
 
@@ -7,84 +7,85 @@ from typing import Any
 
 import click
 
-from ragpulse_collector.cli.client_replay import Caller
+from ragpulse_collector.cli.client_replay import LocalReplay
 from ragpulse_collector.cli.options import (
-    EXISTING_FOLDER,
+    COUNT,
     FILE,
     Ask,
     Failure,
     Source,
+    asker_of,
     asking,
+    config_path,
+    dry_run_option,
+    evaluator_option,
     evaluators_option,
     failing,
     json_option,
     load_option,
+    max_usd_option,
     option,
+    prompts_option,
     since_option,
-    since_yesterday,
     source,
     where_option,
+    yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cost, interval, print_json, table, watch
+from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, print_json, table, watch
 
 
 @click.command()
 @evaluators_option
 @option("--judge", help="Judge model; default: the collector's.")
-@option(
-    "--prompts",
-    type=EXISTING_FOLDER,
-    help="Folder of prompt files that replace the built-in ones.",
-)
+@prompts_option
 @load_option
-@since_option
+@since_option("7d")
 @where_option
-@option("--limit", type=int, help="At most so many units.")
-@option("--max-usd", type=float, help="Stop before spending more than this.")
-@option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
-@option("--yes", is_flag=True, help="Do not ask before spending.")
+@option("--limit", type=COUNT, help="The most units.")
+@max_usd_option
+@dry_run_option
+@yes_option
 @json_option
 @source
 def replay(
-    where: Source, evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool,
+    source: Source, evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool,
     **options: Any
 ) -> int:  # fmt: skip
-    """Run stored traces through evaluators: resumable, idempotent, the bill first. Exit 3: stopped by its cap."""
+    """Evaluate stored traces. The bill comes first; a repeat continues. Exit 3: stopped at its cap."""
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
-    if where.file:
-        return _replay_offline(where.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
-    caller = Caller(request) if request["loads"] or request["prompts"] else None
-    return _replay(where.asker(), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
+    if source.file:
+        return _replay_offline(source.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
+    local = LocalReplay(request) if request["loads"] or request["prompts"] else None
+    return _replay(source.asker(), request, local, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
-    """Replay over a closed file: a collector without a port works for as long as the replay takes."""
+def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
+    """Replay over a closed file, with a collector without a port that runs as long as the replay."""
     from ragpulse_collector.app.offline import working_on
-    from ragpulse_collector.cli.options import config_path
     from ragpulse_collector.store import StoreError
 
-    opened = working_on(db, config_path(None), loads=request["loads"], judge=request["judge"])
-    with failing(OSError, ValueError, StoreError), opened as ask:
-        return _replay(ask, request, **how)
+    collector = working_on(db, config_path(None), loads=request["loads"], judge=request["judge"])
+    with failing(OSError, ValueError, StoreError), collector as operations:
+        return _replay(asker_of(operations), request, **flags)
 
 
 def _replay(
-    ask: Ask, request: dict[str, Any], caller: Caller | None = None, *, dry_run: bool, yes: bool, as_json: bool
+    ask: Ask, request: dict[str, Any], local: LocalReplay | None = None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Bill, ask, run; with a `caller` the evaluators are this process's own."""
-    wanted = request if caller is None else caller.request(request)
-    bill = ask("POST replays", wanted | {"dry_run": True})
-    if caller is not None:
-        bill = caller.bill(bill, request["max_usd"])
+    """Print the bill, ask, and run; with `local` the evaluators run in this process."""
+    params = request if local is None else local.request(request)
+    bill = ask("POST replays", params | {"dry_run": True})
+    if local is not None:
+        bill = local.bill(bill, request["max_usd"])
     if not as_json:
-        _print_bill(bill)
+        click.echo(f"{bill['count']} units, {bill['already']} already scored; {cost(bill)}")
     if dry_run:
         if as_json:
             print_json(bill)
         return 0
     agree_to(bill, "replay", yes=yes)
-    runs = ask("POST replays", wanted)["replays"]
-    follow = watch if caller is None else caller.follow
+    runs = ask("POST replays", params)["replays"]
+    follow = watch if local is None else local.follow
     finished = [follow(ask, run, quiet=as_json) for run in runs]
     if as_json:
         print_json({"replays": finished})
@@ -92,7 +93,7 @@ def _replay(
     for run in capped:
         click.echo(
             f"ragpulse: replay {run['run_id']} stopped at its cap: {run['done']} of {run['total']} units are scored"
-            f" ({run['reason'] or 'no case fits'}); the same command goes on with a larger --max-usd",
+            f" ({run['reason'] or 'no case fits'}); the same command with a larger --max-usd continues",
             err=True,
         )
     if any(run["status"] == "failed" for run in finished):
@@ -100,21 +101,21 @@ def _replay(
     return 3 if capped else 0
 
 
-def _print_bill(bill: dict[str, Any]) -> None:
-    click.echo(f"{bill['count']} units, {bill['already']} already scored; {cost(bill)}")
-
-
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@option("-e", "--evaluator", help="Quality metric to compare by (default: every one both sides have).")
-@since_option
+@option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
+@since_option("7d")
 @where_option
 @json_option
 @asking
 def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool) -> None:
-    """Two sides (NAME@x, judge:..., run:ID, prompt:v7, model:...): difference, interval, test, worst flips."""
-    params = {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}", "where": condition}
+    """Compare two sides: difference, interval, test, worst flips.
+
+    A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
+    metadata.KEY:....
+    """
+    params = {"a": a, "b": b, "evaluator": evaluator, "from": since, "where": condition}
     answer = ask("GET compare", params)
     if as_json:
         print_json(answer)
@@ -125,30 +126,33 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
         ("difference b - a", interval(answer["difference"])),
     ]
     table("", ("side", "estimate"), rows)
-    test = answer.get("test") or {"name": "no test", "p": None}
+    test = answer["test"]
+    result = "no test" if test is None else f"{test['name']} p={cell(test['p'])}"
     needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
     paired = "paired" if answer["paired"] else "unpaired"
-    click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {test['name']} p={test['p']}")
+    click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
     if answer["flips"]:
         table(
             "worst flips",
             ("trace", "query", "a", "b"),
-            ((f["trace_id"], (f["query"] or "")[:60], f["a"], f["b"]) for f in answer["flips"][:10]),
+            ((flip["trace_id"], (flip["query"] or "")[:60], flip["a"], flip["b"]) for flip in answer["flips"][:10]),
         )
 
 
 @click.command()
-@option("-e", "--evaluator", required=True)
+@evaluator_option
 @option("--min", "minimum", type=float, required=True, help="Required quality on the normalized score, 0..1.")
-@since_yesterday
+@since_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @source
-def check(where: Source, evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None) -> int:
-    """Gate for CI: exit 0 above, 1 below, 3 undecided (the interval holds the limit), 2 could not run."""
+def check(
+    source: Source, evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None
+) -> int:
+    """Check quality in CI. Exit 0: above the limit; 1: below; 3: undecided, the interval holds it; 2: could not run."""
     try:
-        params = {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition}
-        answer = where.asker()("GET check", params)
+        params = {"evaluator": evaluator, "min": minimum, "from": since, "where": condition}
+        answer = source.asker()("GET check", params)
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
@@ -162,28 +166,27 @@ def check(where: Source, evaluator: str, minimum: float, since: str, condition: 
 
 
 @click.command()
-@option("-e", "--evaluator", required=True)
-@option("--half-width", type=float, required=True, help="Wanted precision, e.g. 0.02 for +-0.02.")
-@since_option
+@evaluator_option
+@option("--half-width", type=float, required=True, help="Precision: 0.02 means +-0.02.")
+@since_option("7d")
 @json_option
 @asking
 def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
-    """How many traces to score, at which rate, for how much."""
-    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": f"-{since}"})
+    """Plan how many traces to score, at which rate, at what cost."""
+    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": since})
     if as_json:
         print_json(answer)
         return
-    table("plan", ("what", "value"), answer.items())
+    table("plan", ("name", "value"), answer.items())
 
 
 @click.command()
 @asking
 def monitors(ask: Ask) -> None:
-    """Show the monitors with their states, and what each can detect."""
-    answer = ask("GET monitors", {})
+    """Show the monitors with their states, and the changes that each can detect."""
     rows = [
-        (one["name"], one["metric"], one["condition"], one["state"], one["text"] or "", one["detects"] or "")
-        for one in answer["monitors"]
+        [monitor[field] or "" for field in ("name", "metric", "condition", "state", "text", "detects")]
+        for monitor in ask("GET monitors", {})["monitors"]
     ]
     table("monitors", ("name", "metric", "condition", "state", "now", "detects"), rows)
 
@@ -192,24 +195,22 @@ def monitors(ask: Ask) -> None:
 @click.argument("name")
 @option("--metric", required=True, help="As in `ragpulse metrics`: quality:groundedness, latency_p95, requests.")
 @option("--condition", required=True, help="'< 0.85', '> 3000', 'change' or 'no data'.")
-@option("--window", default="1h", help="The time that one look covers.")
-@option("--where", "condition_where", help="One SQL boolean over the columns of `traces`.")
+@option("--window", default="1h", help="The time that one check covers.")
+@option("--where", help="SQL condition over the columns of `traces`.")
 @option("--notify", multiple=True, help="A [[destination]] of ragpulse.toml; repeatable.")
-@option("--min-n", type=int, default=0, help="Fewer answers or requests decide nothing.")
-@option("--false-alarms-per-year", type=float, default=4.0, help="Over all groups.")
-@option("--save", is_flag=True, help="Keep the monitor; without it nothing is changed.")
+@option("--min-n", type=int, default=0, help="With fewer answers or requests the monitor is undecided.")
+@option("--false-alarms-per-year", type=float, default=4.0, help="The acceptable number, over all groups.")
+@option("--save", is_flag=True, help="Store the monitor; without it nothing changes.")
 @asking
-def monitor(
-    ask: Ask, name: str, condition_where: str | None, notify: tuple[str, ...], save: bool, **given: Any
-) -> None:
-    """Show how often a monitor would have fired in the last week and what it can detect; keep it with --save."""
-    draft = {**given, "name": name, "where": condition_where, "notify": list(notify)}
-    found = ask("GET monitors/preview", draft)
-    times = "once" if found["would_have_fired"] == 1 else f"{found['would_have_fired']} times"
-    click.echo(f"would have fired {times} in the last {found['days']} days")
-    for firing in found["firings"][-5:]:
+def monitor(ask: Ask, notify: tuple[str, ...], save: bool, **options: Any) -> None:
+    """Preview a monitor: how often it would have fired in the last week, and the changes that it can detect."""
+    draft = {**options, "notify": list(notify)}
+    preview = ask("GET monitors/preview", draft)
+    times = "once" if preview["would_have_fired"] == 1 else f"{preview['would_have_fired']} times"
+    click.echo(f"would have fired {times} in the last {preview['days']} days")
+    for firing in preview["firings"][-5:]:
         click.echo(f"  {firing['t']}  {firing['text']}")
-    click.echo(found["detects"] or "what it can detect is not known for this metric")
+    click.echo(preview["detects"] or "the detectable change is unknown for this metric")
     if save:
         ask("POST monitors", draft)
-        click.echo(f"kept: {name}")
+        click.echo(f"stored: {options['name']}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,27 +13,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragpulse_collector.cli.options import (
-    EXISTING_FOLDER,
     FILE,
     Ask,
     Failure,
     asking,
     config_path,
+    dry_run_option,
     failing,
+    max_usd_option,
     option,
+    prompts_option,
     since_option,
+    since_time,
     where_option,
+    yes_option,
 )
 from ragpulse_collector.cli.tables import agree_to, cost
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.judge import JudgePrices
-    from ragpulse_evaluators import Case, Context, Judge
+    from ragpulse_evaluators import Context, Judge
     from ragpulse_evaluators.judged.questions import GeneratedQuestions
     from ragpulse_evaluators.result import Estimate
 
 _REPLY = 120
-"""Tokens that a question with its reference is expected to take."""
+"""The expected tokens of a question with its reference."""
 _SAMPLED = """
     SELECT any_value(id), any_value(text) FROM contexts
     WHERE length(trim(text)) > 0 AND trace_id IN (SELECT trace_id FROM traces WHERE start_time >= ?{condition})
@@ -42,19 +45,19 @@ _SAMPLED = """
 
 
 @click.command("generate-questions")
-@option("--judge", env="RAGPULSE_JUDGE", help="Judge model  [default: [judge] model of ./ragpulse.toml]")
-@since_option
+@option("--judge", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
+@since_option("7d")
 @where_option
 @option("--count", type=click.IntRange(1, 10_000), default=50, help="Contexts to ask about.")
 @option("--per-context", type=click.IntRange(1, 20), default=1, help="Questions for each context.")
 @option("--language", default="en", help="Language of the instructions.")
-@option("--prompts", type=EXISTING_FOLDER, help="Folder whose prompts replace the built-in.")
+@prompts_option
 @option("--seed", default=0, help="Chooses the sample of contexts.")
-@option("--concurrency", type=click.IntRange(1, 512), default=8)
-@option("--max-usd", type=click.FloatRange(min=0), help="Stop before spending more than this.")
-@option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
-@option("--yes", is_flag=True, help="Do not ask before spending.")
-@option("--out", type=FILE, default="questions.jsonl")
+@option("--concurrency", type=click.IntRange(1, 512), default=8, help="Requests at the same time.")
+@max_usd_option
+@dry_run_option
+@yes_option
+@option("--out", type=FILE, default="questions.jsonl", help="The file to write.")
 @asking
 def generate_questions(
     ask: Ask,
@@ -69,22 +72,25 @@ def generate_questions(
     out: str,
     **options: Any,
 ) -> int:
-    """Questions with references from stored contexts, as JSON lines; the bill first. Exit 3: stopped by its cap."""
-    asked, price = _judge(judge)
+    """Write questions with references from stored contexts. The bill comes first. Exit 3: stopped at its cap."""
+    from ragpulse_evaluators import generate_questions as write_questions
+
+    priced_judge, price = _judge(judge)
     contexts = _contexts(ask, since, condition, count, seed)
-    bill = _bill(contexts, asked, price, options, max_usd)
+    bill = _bill(contexts, priced_judge, price, options, max_usd)
     click.echo(f"{len(contexts)} contexts; {cost(bill)}")
     if dry_run:
         return 0
     agree_to(bill, "command", yes=yes)
-    with _watching(_capped(asked, price, max_usd), len(contexts)) as watched:
-        found = _written(contexts, watched, options)
-    _write(Path(out), found.cases)
-    return _report(found, watched, out)
+    with _watching(_capped(priced_judge, price, max_usd), len(contexts)) as watched, failing(OSError, ValueError):
+        questions = asyncio.run(write_questions(contexts, watched, **options))
+    lines = (case.model_dump_json(exclude_defaults=True) for case in questions.cases)
+    Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return _report(questions, watched, out)
 
 
 def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
-    """The judge of this folder's configuration, priced."""
+    """Return the judge of this folder's configuration, with its prices."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
@@ -100,18 +106,14 @@ def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
 
 
 def _contexts(ask: Ask, since: str, condition: str | None, count: int, seed: int) -> list[Context]:
-    """A random sample of the distinct contexts of the matching traces."""
-    from ragpulse_collector.analysis.selection import duration_s
+    """Return a random sample of the distinct contexts of the matching traces."""
     from ragpulse_evaluators import Context
 
-    try:
-        first = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=duration_s(since))
-    except ValueError as error:
-        raise Failure(f"--since: {error}") from error
+    start = since_time(since).replace(tzinfo=None).isoformat(sep=" ")
     query = _SAMPLED.format(condition=f" AND ({condition})" if condition else "", count=count)
-    rows = ask("POST sql", {"query": query, "params": [first.isoformat(sep=" "), str(seed)]})["rows"]
+    rows = ask("POST sql", {"query": query, "params": [start, str(seed)]})["rows"]
     if not rows:
-        raise Failure(f"no context with text is stored since {since}: choose a longer --since or another --where")
+        raise Failure(f"no context with text is stored since {start} UTC: choose a longer --since or another --where")
     return [Context(text=text, id=name) for name, text in rows]
 
 
@@ -122,15 +124,15 @@ def _bill(
     from ragpulse_evaluators.judged.templates import PromptFile
 
     source = PromptFile("generate_questions", options["language"], options["prompts"]).source
-    estimates = [_estimate(one, source, judge, options["per_context"]) for one in contexts]
-    made = bill(estimates, judge, len(contexts), price)
-    if cap is not None and made["cost_usd"] is None:
-        raise Failure(f"{made['cost_unknown_reason']}, so that --max-usd can be kept")
-    return made | ({} if cap is None else {"cost_usd_at_most": min(cap, made["cost_usd_at_most"])})
+    estimates = [_estimate(context, source, judge, options["per_context"]) for context in contexts]
+    total = bill(estimates, judge, len(contexts), price)
+    if cap is not None and total["cost_usd"] is None:
+        raise Failure(f"{total['cost_unknown_reason']}, so that --max-usd can hold")
+    return total | ({} if cap is None else {"cost_usd_at_most": min(cap, total["cost_usd_at_most"])})
 
 
 def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:
-    """One call, and one more where its reply cannot be read."""
+    """Estimate one call, and one more in case its reply cannot be read."""
     from ragpulse_evaluators.judges import max_tokens_of
     from ragpulse_evaluators.judges.protocol import count_tokens
     from ragpulse_evaluators.result import Estimate
@@ -146,7 +148,7 @@ def _estimate(context: Context, instructions: str, judge: Judge, questions: int)
 
 
 def _capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
-    """The judge under a hard cap, where there is one."""
+    """Return the judge under a hard cap, if there is one."""
     from ragpulse_evaluators.judges import Budget, BudgetedJudge, model_of
 
     if cap is None:
@@ -157,7 +159,7 @@ def _capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
 
 @contextmanager
 def _watching(judge: Judge, count: int) -> Iterator[Any]:
-    """The judge with a bar that shows finished contexts and what they cost; it remembers cost and last failure."""
+    """Provide the judge with a bar of finished contexts and their cost; it holds the cost and the last failure."""
     from ragpulse_evaluators.judges.protocol import JudgeWrapper, Question
 
     class Watched(JudgeWrapper):
@@ -173,7 +175,7 @@ def _watching(judge: Judge, count: int) -> Iterator[Any]:
                 raise
             finally:
                 costs = [self.spent_usd, *(call.cost_usd for call in calls)]
-                self.spent_usd = None if None in costs else sum(one for one in costs if one is not None)
+                self.spent_usd = None if None in costs else sum(filter(None, costs))
                 bar.update(min(1, count - bar.pos), self)
             return calls
 
@@ -187,30 +189,16 @@ def _spent(watched: Any) -> str:
     return "cost unknown" if watched.spent_usd is None else f"{watched.spent_usd:.4f} USD"
 
 
-def _written(contexts: Sequence[Context], judge: Judge, options: Mapping[str, Any]) -> GeneratedQuestions:
-    from ragpulse_evaluators import generate_questions as write
-
-    made: Callable[..., Any] = write
-    with failing(OSError, ValueError):
-        found: GeneratedQuestions = asyncio.run(made(contexts, judge, **options))
-    return found
-
-
-def _write(path: Path, cases: Sequence[Case]) -> None:
-    lines = (case.model_dump_json(exclude_defaults=True) for case in cases)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _report(found: GeneratedQuestions, watched: Any, out: str) -> int:
-    """Say what was written and what became of the rest; 3 where the cap stopped it, 1 where nothing came of it."""
+def _report(questions: GeneratedQuestions, watched: Any, out: str) -> int:
+    """Print the counts of questions and of skipped contexts; returns 3 after a stop at the cap, 1 without questions."""
     from ragpulse_evaluators.errors import BudgetExceeded
 
-    click.echo(f"{len(found.cases)} questions in {out}; {_spent(watched)}")
-    for reason, number in sorted(found.skipped.items()):
-        click.echo(f"  {number} without: {reason}")
+    click.echo(f"{len(questions.cases)} questions in {out}; {_spent(watched)}")
+    for reason, number in sorted(questions.skipped.items()):
+        click.echo(f"  {number} skipped: {reason}")
     if isinstance(watched.failure, BudgetExceeded):
-        click.echo(f"ragpulse: {watched.failure}: a larger --max-usd asks about all contexts", err=True)
+        click.echo(f"ragpulse: {watched.failure}: a larger --max-usd continues with the other contexts", err=True)
         return 3
-    if not found.cases and watched.failure is not None:
+    if not questions.cases and watched.failure is not None:
         raise Failure(str(watched.failure))
-    return 0 if found.cases else 1
+    return 0 if questions.cases else 1

@@ -7,12 +7,13 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import FILE, config_path, failing, option
+from ragpulse_collector.cli.options import config_option, config_path, failing, option
 
 if TYPE_CHECKING:
     from ragpulse_collector.client import Client
@@ -28,12 +29,7 @@ DEADLINE_S = 45.0
 @option("--port", type=int, help="Port for OTLP/HTTP, API and pages (default 4318; 0 = any).")
 @option("--grpc-port", type=int, help="Port for OTLP/gRPC (default 4317 with the [grpc] extra).")
 @option("--grpc/--no-grpc", default=None, help="Whether to receive OTLP/gRPC (default: where [grpc] is installed).")
-@option(
-    "--config",
-    env="RAGPULSE_CONFIG",
-    type=FILE,
-    help="Configuration (default ./ragpulse.toml if present).",
-)
+@config_option
 @option(
     "--load",
     "loads",
@@ -45,11 +41,11 @@ DEADLINE_S = 45.0
 @option(
     "--judge",
     env="RAGPULSE_JUDGE",
-    help="Judge model, any litellm name; none is ever called without this or [judge] model.",
+    help="Judge model: any litellm name. Without it and [judge] model no judge is called.",
 )
 @option("--roles", help="Comma-separated: ingest,evaluate,maintain (default all).")
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
-    """Receive, store, evaluate and show: OTLP, API and pages on one port.
+    """Start the collector: OTLP, API and pages on one port.
 
     Every setting of ragpulse.toml is also an environment variable: RAGPULSE_PORT, RAGPULSE_DB, RAGPULSE_JUDGE_MODEL ...
     """
@@ -57,8 +53,11 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.store import StoreError
 
+    path = config_path(config)
+
     def load() -> Settings:
-        settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
+        # A file that was there at the start and is gone at SIGHUP is an error: without it there would be no keys.
+        settings = load_settings(path or config_path(None)).with_options("judge", {"model": judge})
         settings = settings.with_options("collector", {**options, "roles": roles.split(",") if roles else None})
         settings = _with_key(settings)
         settings.check()
@@ -70,9 +69,9 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
 
 
 @click.command()
-@option("--config", env="RAGPULSE_CONFIG", type=FILE, help="The configuration of the collector.")
+@config_option
 def healthy(config: str | None) -> None:
-    """Ask the collector of this machine or container whether it can store; exit 1 where not. For health checks."""
+    """Check that the collector of this machine or container can store. Exit 1 where it cannot."""
     import ssl
 
     from ragpulse_collector.client import Client, ClientError
@@ -82,16 +81,14 @@ def healthy(config: str | None) -> None:
     with failing(SettingsError, ClientError):
         collector = load_settings(config_path(config)).collector
         scheme = "https" if collector.tls_certificate else "http"
-        unchecked = ssl.SSLContext(
-            ssl.PROTOCOL_TLS_CLIENT
-        )  # its name is not ours to check: the question stays inside the machine
+        unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the request stays inside the machine: no name to check
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         client = Client(f"{scheme}://127.0.0.1:{collector.port}", timeout_s=4, context=unchecked)
         click.echo(client.request("GET", "/readyz", accept="text/plain").decode("utf-8", "replace").strip())
 
 
 def _with_key(settings: Settings) -> Settings:
-    """Add the key that was made at the first start, or make it now and print it: a container has no other way in."""
+    """Add the key of the first start, or make it now and print it: a container has no other way in."""
     from ragpulse_collector.settings import ApiKey, SettingsError
 
     collector = settings.collector
@@ -99,24 +96,24 @@ def _with_key(settings: Settings) -> Settings:
         return settings
     if collector.on_a_lake:
         raise SettingsError("generate_key is for one process over a file: on a lake give all of them the same api_keys")
-    kept = Path(f"{collector.db}.key")
-    if kept.exists():
-        key = ApiKey.model_validate_json(kept.read_text(encoding="utf-8"))
+    path = Path(f"{collector.db}.key")
+    if path.exists():
+        key = ApiKey.model_validate_json(path.read_text(encoding="utf-8"))
     else:
         secret, key = ApiKey.generated("generated", ("admin",))
-        kept.touch(mode=0o600)
-        kept.write_text(key.model_dump_json(), encoding="utf-8")
-        click.echo(f"API key (shown once; delete {kept} for a new one): {secret}")
+        path.touch(mode=0o600)
+        path.write_text(key.model_dump_json(), encoding="utf-8")
+        click.echo(f"API key (shown once; delete {path} for a new one): {secret}")
     return settings.with_options("collector", {"api_keys": [key.model_dump()]})
 
 
 @click.command()
-@option("--serve", "stay", is_flag=True, help="Stay up after the table, until interrupted.")
+@option("--serve", "serving", is_flag=True, help="Keep serving after the table, until Ctrl-C.")
 @option("--model", help="Answer with this litellm model instead of the extractive answerer.")
 @option("--judge", help="Also judge with this litellm model (default: the offline checks only).")
 @option("--port", type=int, default=0, help="Port of the demo's collector; 0: any free one.")
-def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
-    """A real RAG application over ragpulse's own guides, end to end, offline, in under a minute."""
+def demo(serving: bool, model: str | None, judge: str | None, port: int) -> int:
+    """Run a small RAG application over ragpulse's guides, offline, and print its efficiency and quality."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
     from ragpulse_collector.demo.report import print_report
@@ -128,14 +125,15 @@ def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
         collector.start()
         try:
             client, started = connect(collector.url), time.monotonic()
-            asked = _ask_everything(client, model)
-            done = _wait_for_evaluations(client, asked)
-            click.echo(f"answered {asked} questions, {done} results, {time.monotonic() - started:.1f} s\n")
+            questions = _ask_everything(client, model)
+            done = _wait_for_evaluations(client, questions)
+            click.echo(f"answered {questions} questions, {done} results, {time.monotonic() - started:.1f} s\n")
             print_report(client, click.echo)
-            hint = "(Ctrl-C ends)" if stay else "(stays up with: ragpulse demo --serve)"
+            hint = "(Ctrl-C ends)" if serving else "(ragpulse demo --serve keeps serving)"
             click.echo(f"\npage: {collector.url}/   {hint}")
-            if stay:
-                _until_interrupted()
+            if serving:
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
         finally:
             collector.stop()
     return 0
@@ -145,13 +143,13 @@ def _ask_everything(client: Client, model: str | None) -> int:
     from ragpulse_collector.demo.application import QUESTIONS, model_generator
     from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
-    # A model is asked once a question and version: it may cost money.
+    # A model answers each question once per version: it may cost money.
     planned = visits(rounds=1) if model else visits()
     click.echo(f"collector at {client.url}")
     click.echo(f"{len(planned)} visits with {len(QUESTIONS)} questions, spread over the last {HOURS:g} hours")
     click.echo(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
-    for one in traffic(planned, generate=model_generator(model, _complete) if model else None):
-        client.request("POST", f"/v1/{one.signal}", body=one.body, content_type=one.content_type)
+    for request in traffic(planned, generate=model_generator(model, _complete) if model else None):
+        client.request("POST", f"/v1/{request.signal}", body=request.body, content_type=request.content_type)
     return len(planned)
 
 
@@ -166,7 +164,7 @@ def _complete(model: str, prompt: str) -> Any:
 
 
 def _wait_for_evaluations(client: Client, traces: int) -> int:
-    """Return how many results there are once no job is pending; raises TimeoutError after the deadline."""
+    """Wait until no job is pending and return the number of results; raises TimeoutError after the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         decided = client.sql("select count(distinct trace_id) as n from decisions").rows()[0]["n"]
@@ -177,18 +175,11 @@ def _wait_for_evaluations(client: Client, traces: int) -> int:
     raise TimeoutError(f"evaluations did not finish within {DEADLINE_S:.0f} s: {state}")
 
 
-def _until_interrupted() -> None:
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        return
-
-
 @click.command("run", context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
 def run(program: tuple[str, ...]) -> int:
-    """Run a Python program recorded, unchanged: `ragpulse run app.py`, `ragpulse run uvicorn app:app`.
+    """Run a Python program and record it: `ragpulse run app.py`, `ragpulse run uvicorn app:app`.
 
-    Needs only the extra [instrument]; RAGPULSE_* and OTEL_* variables configure it.
+    The program needs no change. Needs only the extra [instrument]; RAGPULSE_* and OTEL_* variables configure it.
     """
     return subprocess.run([sys.executable, "-m", "ragpulse_collector", "run", *program], check=False).returncode

@@ -29,20 +29,20 @@ def console() -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows; numbers to the right, unknown as a dash. Texts of spans are hostile: markup is escaped."""
+    """Print rows: numbers to the right, unknown values as a dash. Span texts are hostile: markup is escaped."""
     from rich.markup import escape
     from rich.table import Table
 
-    printed = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    listed = [list(row) for row in rows]
+    output = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    rows = list(rows)
     for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float | None) for row in listed)
+        numeric = all(isinstance(row[index], int | float | None) for row in rows)
         width = TRACE_ID_WIDTH if column == "trace" else None
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        printed.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not numeric, min_width=width)
-    for row in listed:
-        printed.add_row(*(escape(cell(value)) for value in row))
-    console().print(printed)
+        output.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not numeric, min_width=width)
+    for row in rows:
+        output.add_row(*(escape(cell(value)) for value in row))
+    console().print(output)
 
 
 def cell(value: Any) -> str:
@@ -53,7 +53,7 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return safe(str(value), keep="")
+    return safe(str(value), breaks="")
 
 
 def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -67,13 +67,13 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def safe(text: str, *, keep: str = "\n\t") -> str:
-    """Replace control characters by spaces: texts of spans are hostile, and a terminal obeys them."""
-    return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)
+def safe(text: str, *, breaks: str = "\n\t") -> str:
+    """Replace control characters by spaces: span texts are hostile, and a terminal obeys them."""
+    return "".join(letter if letter.isprintable() or letter in breaks else " " for letter in text)
 
 
 def interval(point: dict[str, Any] | None) -> str:
-    """Format an estimate with its interval and n: its own words, else `0.91 [0.88, 0.93] n=120`."""
+    """Format an estimate with its interval and n: in its own words, or as `0.91 [0.88, 0.93] n=120`."""
     if point and point.get("words"):
         return str(point["words"])
     if not point or point.get("value") is None:
@@ -100,12 +100,12 @@ def cost(bill: Mapping[str, Any]) -> str:
     return f"{tokens}; about {likely:.4f} USD, at least {low:.4f}, at most {most:.4f}"
 
 
-def agree_to(bill: Mapping[str, Any], what: str, *, yes: bool) -> None:
-    """Ask before spending, unless it is free or agreed to; raises Failure where nobody can answer."""
+def agree_to(bill: Mapping[str, Any], work: str, *, yes: bool) -> None:
+    """Ask before work that may cost money, unless `yes`; raises Failure where nobody can answer."""
     if yes or bill["cost_usd_at_most"] == 0:
         return
     if not sys.stdin.isatty():
-        raise Failure(f"this {what} may cost money: add --yes (and --max-usd X as a cap)")
+        raise Failure(f"this {work} may cost money: add --yes (and --max-usd X as a cap)")
     click.confirm("start?", abort=True)
 
 
@@ -126,7 +126,7 @@ def watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 @contextmanager
 def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
-    """Give a function that shows how far a run is, and say at the end where it stopped."""
+    """Provide the function that shows the progress of a run; print its last state at the end."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -137,24 +137,24 @@ def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
         TextColumn("{task.fields[cost]}"),
     )
     plain = in_ci() or not sys.stderr.isatty()
-    latest, told_at = run, 0.0
+    latest, printed_at = run, 0.0
     with Progress(*columns, disable=plain or quiet, console=console()) as bars:
         bar = bars.add_task(run["evaluator"], total=run["total"], cost="")
 
-        def show(now: dict[str, Any]) -> None:
-            nonlocal latest, told_at
-            latest = now
-            bars.update(bar, completed=now["done"], cost=f"{now['cost_usd'] or 0:.4f} USD")
-            if plain and not quiet and time.monotonic() - told_at > LINE_EVERY_S:
-                told_at = time.monotonic()
-                click.echo(_line(now), err=True)
+        def show(state: dict[str, Any]) -> None:
+            nonlocal latest, printed_at
+            latest = state
+            bars.update(bar, completed=state["done"], cost=f"{state['cost_usd'] or 0:.4f} USD")
+            if plain and not quiet and time.monotonic() - printed_at > LINE_EVERY_S:
+                printed_at = time.monotonic()
+                click.echo(_summary(state), err=True)
 
         yield show
     if not quiet:
-        click.echo(_line(latest))
+        click.echo(_summary(latest))
 
 
-def _line(run: dict[str, Any]) -> str:
+def _summary(run: dict[str, Any]) -> str:
     return (
         f"{run['evaluator']} {run['status']}: {run['done']}/{run['total']} "
         f"ok={run['ok']} skipped={run['skipped']} invalid={run['invalid']} error={run['error']} "

@@ -1,7 +1,7 @@
 """A small real RAG application: BM25 over the project's guides, an extractive answerer, three decorators.
 
 Its release v2 carries a planted regression: it searches an archive as well. Where the archive's old FAQ is found,
-answers are claims that no passage supports. The application does not tell anyone; the evaluators are to find it.
+answers are claims that no passage supports. Nothing in the traces names the fault; the evaluators have to find it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ARCHIVE = (
         "retention: ask your dealer.",
     ),
 )
-"""A document of the archive that nobody should find any more."""
+"""An outdated document of the archive."""
 
 
 def guides() -> list[Path]:
@@ -96,21 +96,21 @@ class Index:
         self._documents = Counter(word for counts in self._counts for word in counts)
 
     def idf(self, word: str) -> float:
-        """Return how telling a word is: high where few passages hold it."""
+        """Return the weight of a word: high where few passages hold it."""
         n = self._documents[word]
         return math.log(1 + (len(self.entries) - n + 0.5) / (n + 0.5))
 
     def search(self, query: str, k: int) -> list[tuple[Passage, float]]:
         """Return the k best passages with their scores, best first."""
-        wanted = set(words(query))
-        scored = [(self._score(number, wanted), number) for number in range(len(self.entries))]
+        terms = set(words(query))
+        scored = [(self._score(number, terms), number) for number in range(len(self.entries))]
         best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[:k]
         return [(self.entries[number], round(score, 4)) for score, number in best if score > 0]
 
-    def _score(self, number: int, wanted: set[str]) -> float:
+    def _score(self, number: int, terms: set[str]) -> float:
         counts, length = self._counts[number], self._lengths[number]
         norm = K1 * (1 - B + B * length / self._mean_length)
-        return sum(self.idf(w) * counts[w] * (K1 + 1) / (counts[w] + norm) for w in wanted if w in counts)
+        return sum(self.idf(w) * counts[w] * (K1 + 1) / (counts[w] + norm) for w in terms if w in counts)
 
 
 QUESTIONS = (
@@ -160,7 +160,7 @@ MADE_UP = (
     "Oracle and SAP ship it as their default.",
 )
 MADE_UP_SHARE = 0.04
-"""How often an answer is made up where the archive was not found."""
+"""The share of made-up answers without the archive."""
 TIMEOUT_SHARE = 0.015
 MODELS = (("gpt-5-mini", "openai", 0.7), ("claude-haiku-4-5", "anthropic", 0.3))
 """Name, provider and share of the requests: the answers are extracted, the tokens counted, the prices theirs."""
@@ -173,8 +173,8 @@ class Application:
     """Question in, answer out; every step decorated."""
 
     def __init__(self, *, generate: Generate | None = None, seed: int = 7) -> None:
-        found = passages(guides())
-        self._indexes = {"v1": Index(found), "v2": Index([*found, *ARCHIVE])}
+        entries = passages(guides())
+        self._indexes = {"v1": Index(entries), "v2": Index([*entries, *ARCHIVE])}
         self._chance = random.Random(seed)
         self._generate = generate or self._ask_a_model
         self._models = [
@@ -192,43 +192,43 @@ class Application:
         """Answer a question about ragpulse."""
         self.trace_id = ragpulse.current_span().trace_id
         with ragpulse.attributes(prompt_name="qa", prompt_version=prompt_version):
-            found = self.search(question, prompt_version)
-            return str(self._generate(question, found, prompt_version)["text"])
+            contexts = self.search(question, prompt_version)
+            return str(self._generate(question, contexts, prompt_version)["text"])
 
     @ragpulse.retriever(name="bm25", query="query")
     def search(self, query: str, version: str, k: int = 4) -> list[dict[str, Any]]:
-        """Return the k best passages of what this version searches."""
-        found = self._indexes[version].search(query, k)
-        return [{"id": passage.id, "text": passage.text, "score": score} for passage, score in found]
+        """Return the k best passages of this version's index."""
+        matches = self._indexes[version].search(query, k)
+        return [{"id": passage.id, "text": passage.text, "score": score} for passage, score in matches]
 
-    def _ask_a_model(self, question: str, found: Sequence[dict[str, Any]], prompt_version: str) -> Any:
+    def _ask_a_model(self, question: str, contexts: Sequence[dict[str, Any]], prompt_version: str) -> Any:
         (model,) = self._chance.choices(self._models, [share for *_, share in MODELS])
-        return model(question, found, prompt_version)
+        return model(question, contexts, prompt_version)
 
-    def extract(self, question: str, found: Sequence[dict[str, Any]], prompt_version: str) -> dict[str, Any]:
-        """Answer with the sentences that hold the question's most telling words; a few calls fail."""
+    def extract(self, question: str, contexts: Sequence[dict[str, Any]], prompt_version: str) -> dict[str, Any]:
+        """Answer with the sentences that hold the rarest words of the question; a few calls fail."""
         if self._chance.random() < TIMEOUT_SHARE:
             raise TimeoutError("the model did not answer within 20 s")
-        if not found:
+        if not contexts:
             text = "I could not find this in the documentation."
         else:
-            text = " ".join(f"{sentence} [{rank}]" for sentence, rank in self._best_sentences(question, found))
-        outdated = any(passage["id"].startswith(ARCHIVE[0].id) for passage in found)
+            text = " ".join(f"{sentence} [{rank}]" for sentence, rank in self._best_sentences(question, contexts))
+        outdated = any(passage["id"].startswith(ARCHIVE[0].id) for passage in contexts)
         if outdated or self._chance.random() < MADE_UP_SHARE:
             text = " ".join(self._chance.sample(MADE_UP, 2))
-        prompt = PROMPTS[prompt_version] + question + "".join(passage["text"] for passage in found)
+        prompt = PROMPTS[prompt_version] + question + "".join(passage["text"] for passage in contexts)
         return {"text": text, "usage": {"input_tokens": len(words(prompt)), "output_tokens": len(words(text))}}
 
-    def _best_sentences(self, question: str, found: Sequence[dict[str, Any]], n: int = 2) -> list[tuple[str, int]]:
-        wanted = set(words(question))
+    def _best_sentences(self, question: str, contexts: Sequence[dict[str, Any]], n: int = 2) -> list[tuple[str, int]]:
+        terms = set(words(question))
         scored = [
             (
-                sum(self._indexes["v1"].idf(word) for word in wanted & set(words(sentence)))
+                sum(self._indexes["v1"].idf(word) for word in terms & set(words(sentence)))
                 / (8 + len(words(sentence))),
                 rank,
                 sentence,
             )
-            for rank, passage in enumerate(found, 1)
+            for rank, passage in enumerate(contexts, 1)
             for sentence in _SENTENCE.split(passage["text"])
             if len(sentence) > 30
         ]
@@ -242,8 +242,8 @@ def model_generator(model: str, complete: Callable[[str, str], Any]) -> Generate
     @ragpulse.llm(
         model=model, query="question", response=lambda result: result["text"], usage=lambda result: result["usage"]
     )
-    def generate(question: str, found: Sequence[dict[str, Any]], prompt_version: str) -> dict[str, Any]:
-        passages = "\n\n".join(f"[{rank}] {passage['text']}" for rank, passage in enumerate(found, 1))
+    def generate(question: str, contexts: Sequence[dict[str, Any]], prompt_version: str) -> dict[str, Any]:
+        passages = "\n\n".join(f"[{rank}] {passage['text']}" for rank, passage in enumerate(contexts, 1))
         call = complete(model, f"{PROMPTS[prompt_version]}\n\nPassages:\n{passages}\n\nQuestion: {question}")
         return {
             "text": call.completion,

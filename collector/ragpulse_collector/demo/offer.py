@@ -1,4 +1,4 @@
-"""`POST demo` and `DELETE demo`: generated traffic for somebody who looks around, and its removal."""
+"""`POST demo` and `DELETE demo`: generated traffic for a first look, and its removal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ragpulse_collector.store.retention import prune_service
 from ragpulse_collector.store.rows import utc_now
 
 
-def offered(store: Store) -> tuple[Operation, ...]:
+def operations(store: Store) -> tuple[Operation, ...]:
     """Return the two operations over a store."""
     return (
         Operation(
@@ -38,20 +38,19 @@ def offered(store: Store) -> tuple[Operation, ...]:
 
 
 def load(store: Store, params: Params) -> dict[str, Any]:
-    """Store the traffic; raises PermissionError (409) where it is there already. Evaluations follow by themselves."""
+    """Store the traffic; raises PermissionError (409) where it is stored already. Evaluation follows."""
     from ragpulse_collector.demo.traffic import traffic, visits
 
     del params
     if spans_of_service(store, DEMO_SERVICE):
-        raise PermissionError("demo data is here already: DELETE demo removes it")
+        raise PermissionError("demo data is stored already: DELETE demo removes it")
     planned = visits()
-    ends = max(visit.ago for visit in planned), timedelta(0)
-    first, last = (iso(utc_now() - end) for end in ends)
+    first, last = (iso(utc_now() - ago) for ago in (max(visit.ago for visit in planned), timedelta(0)))
     for body in traffic(planned):
         store.submit(body).result()
     return {"service": DEMO_SERVICE, "traces": len(planned), "from": first, "to": last}
 
 
 def remove(store: Store, params: Params) -> dict[str, Any]:
-    """Delete the service's traces and all that belongs to them; the deletion is in the audit."""
+    """Delete the traces of the service with all their data; the audit records it."""
     return {"deleted": prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows}

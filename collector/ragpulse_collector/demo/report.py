@@ -1,4 +1,4 @@
-"""The table the demo prints: efficiency and quality per prompt version, and what changed."""
+"""The table of the demo: efficiency and quality of each prompt version, and the change."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EFFICIENCY = (
 )
 QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
 LABELS = {"refusal": "answered"}
-"""What a high value means, where the evaluator's name reads as its opposite."""
+"""Labels for evaluators whose names read as the opposite of a high value."""
 Say = Callable[[str], object]
 
 
 def print_report(client: Client, say: Say) -> None:
-    """Print one column per prompt version: efficiency, quality with interval, and the verdict."""
+    """Print one column for each prompt version: efficiency, quality with interval, and the verdict."""
     say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in VERSIONS))
     for name, label, form in EFFICIENCY:
         points = _by_version(client, name)
@@ -77,6 +77,6 @@ def _estimate(point: dict[str, Any] | None) -> str:
 
 
 def _interval(figures: dict[str, Any], form: str) -> str:
-    """The interval; nothing where there are too few users for one."""
+    """Format the interval; empty where too few users give none."""
     lo, hi = figures["lo"], figures["hi"]
     return "" if lo is None or hi is None else f" [{lo:{form}}, {hi:{form}}]"

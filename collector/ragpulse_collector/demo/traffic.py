@@ -1,6 +1,6 @@
-"""Hours of generated traffic: the application answers for real and now, its spans are moved to when they are to be.
+"""Hours of generated traffic: the application answers now, and its spans are moved into the past.
 
-visits (when, what, who, which prompt) ─▶ application, decorated ─▶ spans, feedback ─ moved back ─▶ OTLP bodies
+visits (time, question, user, prompt) ─▶ application, decorated ─▶ spans, feedback ─ moved back ─▶ OTLP bodies
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ class Visit:
 
 
 def visits(*, rounds: int = ROUNDS) -> list[Visit]:
-    """Return every question `rounds` times under each version, in order of time, the second version from half way on.
+    """Return every question `rounds` times under each version, in order of time: first `v1`, then `v2`.
 
-    Spread over almost six hours with a rhythm of busier and quieter times, the last one a few seconds ago.
+    They spread over almost six hours, with busier and quieter times; the last is a few seconds ago.
     """
     chance = random.Random(7)
-    asked = [chance.sample(QUESTIONS, len(QUESTIONS)) for _ in range(rounds * len(VERSIONS))]
-    questions = [question for one in asked for question in one]
+    shuffled = (chance.sample(QUESTIONS, len(QUESTIONS)) for _ in range(rounds * len(VERSIONS)))
+    questions = [question for order in shuffled for question in order]
     gaps = [chance.expovariate(1.0 + 0.6 * (number // 40 % 2)) for number in range(len(questions))]
-    left, scale = sum(gaps), HOURS * 3600.0 / sum(gaps)
-    found = []
+    remaining, scale = sum(gaps), HOURS * 3600.0 / sum(gaps)
+    planned = []
     for number, (question, gap) in enumerate(zip(questions, gaps, strict=True)):
-        left -= gap
+        remaining -= gap
         version = VERSIONS[number * len(VERSIONS) // len(questions)]
-        ago = timedelta(seconds=max(0.0, left) * scale + 5.0)
+        ago = timedelta(seconds=max(0.0, remaining) * scale + 5.0)
         session = number // TURNS
-        who = {"user": f"user-{session % USERS}", "session": f"session-{session}"}
-        found.append(Visit(ago=ago, question=question, version=version, **who))
-    return found
+        user = {"user": f"user-{session % USERS}", "session": f"session-{session}"}
+        planned.append(Visit(ago=ago, question=question, version=version, **user))
+    return planned
 
 
 def traffic(planned: Sequence[Visit], *, generate: Generate | None = None) -> Iterator[RawBody]:
-    """Answer every visit and yield spans and feedback as OTLP bodies, each as long before now as its visit was.
+    """Answer every visit and yield spans and feedback as OTLP bodies, with the times of the visits.
 
-    Without a model to `generate` the durations are those of a service that asks one: drawn, not measured. Nothing goes
-    to where the process else sends its spans; one traffic at a time. Raises RuntimeError where spans are missing.
+    Without a model to `generate` the durations are random, as those of a service with a model. The process's own
+    exporter gets nothing; one traffic at a time. Raises RuntimeError where spans are missing.
     """
     with _one_at_a_time, _Receiver() as receiver:
         ragpulse.configure(SERVICE, endpoint=receiver.url, capture_content=True, isolated=True)
@@ -82,7 +82,7 @@ def traffic(planned: Sequence[Visit], *, generate: Generate | None = None) -> It
             ragpulse.flush(timeout=10)
         finally:
             ragpulse.shutdown()
-    yield from _moved(receiver, planned, drawn=generate is None)
+    yield from _bodies(receiver, planned, random_durations=generate is None)
 
 
 def _visit(application: Application, planned: Sequence[Visit]) -> None:
@@ -100,7 +100,7 @@ def _visit(application: Application, planned: Sequence[Visit]) -> None:
 
 
 class _Receiver:
-    """Takes what the SDK sends, over a socket on loopback, and keeps it."""
+    """Collects the requests of the SDK, over a socket on loopback."""
 
     def __init__(self) -> None:
         self.traces: list[ExportTraceServiceRequest] = []
@@ -122,7 +122,7 @@ class _Receiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="ragpulse-demo", daemon=True)
@@ -140,39 +140,39 @@ class _Receiver:
         self._server.server_close()
 
 
-def _moved(received: _Receiver, planned: Sequence[Visit], *, drawn: bool) -> Iterator[RawBody]:
-    """Visits were answered one after the other: the n-th trace to begin is the n-th visit."""
+def _bodies(received: _Receiver, planned: Sequence[Visit], *, random_durations: bool) -> Iterator[RawBody]:
+    """Yield the requests with the times of the visits: these were answered in order, so the n-th trace is the n-th."""
     traces: dict[bytes, list[Span]] = {}
-    for one in received.traces:
-        for span in (span for part in one.resource_spans for scope in part.scope_spans for span in scope.spans):
+    for request in received.traces:
+        for span in (span for part in request.resource_spans for scope in part.scope_spans for span in scope.spans):
             traces.setdefault(span.trace_id, []).append(span)
     order = sorted(traces.values(), key=lambda spans: min(span.start_time_unix_nano for span in spans))
     if len(order) != len(planned):
         raise RuntimeError(f"{len(order)} of {len(planned)} traces arrived")
     now, chance = time.time_ns(), random.Random(7)
-    begun = {}
+    starts = {}
     for spans, visit in zip(order, planned, strict=True):
-        begun[spans[0].trace_id] = begin = now - visit.ago // timedelta(microseconds=1) * 1000
-        _move(spans, begin, chance if drawn else None)
+        starts[spans[0].trace_id] = start = now - visit.ago // timedelta(microseconds=1) * 1000
+        _move(spans, start, chance if random_durations else None)
     for body in received.logs:
-        for record in (one for part in body.resource_logs for scope in part.scope_logs for one in scope.log_records):
-            record.time_unix_nano = record.observed_time_unix_nano = begun[record.trace_id] + 30_000 * MS
-    yield from (_body("traces", one) for one in received.traces)
-    yield from (_body("logs", one) for one in received.logs)
+        for record in (log for part in body.resource_logs for scope in part.scope_logs for log in scope.log_records):
+            record.time_unix_nano = record.observed_time_unix_nano = starts[record.trace_id] + 30_000 * MS
+    yield from (_body("traces", request) for request in received.traces)
+    yield from (_body("logs", request) for request in received.logs)
 
 
-def _move(spans: Sequence[Span], begin: int, chance: random.Random | None) -> None:
-    """Let the trace begin then; with `chance` the root's steps follow one another and take as long as real ones."""
+def _move(spans: Sequence[Span], start: int, chance: random.Random | None) -> None:
+    """Move the trace to its start; with `chance` its steps follow one another with random durations."""
     root, *steps = sorted(spans, key=lambda span: span.start_time_unix_nano)
-    back, at = root.start_time_unix_nano - begin, begin + 4 * MS
+    shift, time_ns = root.start_time_unix_nano - start, start + 4 * MS
     for span in spans:
-        span.start_time_unix_nano -= back
-        span.end_time_unix_nano -= back
+        span.start_time_unix_nano -= shift
+        span.end_time_unix_nano -= shift
     if chance:
         for step in steps:
-            step.start_time_unix_nano, at = at, at + int(_duration_ms(step, chance) * MS)
-            step.end_time_unix_nano = at
-    root.end_time_unix_nano = max(root.end_time_unix_nano, at + 2 * MS)
+            step.start_time_unix_nano, time_ns = time_ns, time_ns + int(_duration_ms(step, chance) * MS)
+            step.end_time_unix_nano = time_ns
+    root.end_time_unix_nano = max(root.end_time_unix_nano, time_ns + 2 * MS)
     for span in spans:
         for event in span.events:
             event.time_unix_nano = span.end_time_unix_nano

@@ -12,6 +12,7 @@ from typing import Literal
 from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.selection import dimensions, duration_s, filter_of
 from ragpulse_collector.analysis.traffic import check_metric
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.sampling.rule import Rule
@@ -120,11 +121,12 @@ class Definitions:
         if destinations(settings) != self.destinations:
             raise SettingsError(f"{self._file}: other destinations of messages need a restart")
         fixed = {monitor.name: monitor for monitor in settings.monitor}
-        for monitor in settings.monitor:
+        for number, monitor in enumerate(settings.monitor):
             try:
                 self.check(monitor)
             except ValueError as error:
-                raise SettingsError(f"{self._file}: monitor {monitor.name!r}: {error}") from error
+                line = source_line(settings, "monitor", number) or self._file
+                raise SettingsError(f"{line}: monitor {monitor.name!r}: {error}") from error
 
         def apply() -> None:
             self._fixed = fixed

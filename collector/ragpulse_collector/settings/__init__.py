@@ -17,6 +17,7 @@ from ragpulse_collector.settings.collector import (
     Scope,
     Section,
     SettingsError,
+    message,
 )
 from ragpulse_collector.settings.evaluation import (
     EvaluatorFiles,
@@ -56,6 +57,7 @@ __all__ = [
     "Stratum",
     "TargetSettings",
     "TierPrice",
+    "message",
 ]
 
 
@@ -105,15 +107,16 @@ class Settings(Section):
         return [*files, *(f"module {module}" for module in self.evaluators.modules)]
 
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
-        """Return a copy in which the options given on the command line (not None) win."""
-        given = {key: value for key, value in options.items() if value is not None}
-        merged = getattr(self, section).model_dump() | given
+        """Return a copy in which the options of the command line (not None) win."""
+        table = getattr(self, section)
+        values = {key: value for key, value in options.items() if value is not None}
         try:
-            part = type(getattr(self, section)).model_validate(merged)
+            table = type(table).model_validate(table.model_dump() | values)
         except ValidationError as error:
             first = error.errors()[0]
-            raise SettingsError(f"--{'-'.join(map(str, first['loc']))}: {first['msg']}") from error
-        return self.model_copy(update={section: part})
+            option = str(first["loc"][0]).replace("_", "-")
+            raise SettingsError(f"--{option}: {message(first)}") from error
+        return self.model_copy(update={section: table})
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe to start with; raises SettingsError."""
@@ -125,3 +128,8 @@ class Settings(Section):
             )
         if bool(self.collector.tls_certificate) != bool(self.collector.tls_key):
             raise SettingsError("[collector] tls_certificate and tls_key go together")
+        for path in filter(None, (self.collector.tls_certificate, self.collector.tls_key)):
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                raise SettingsError(f"[collector] tls_certificate, tls_key: {path}: {error.strerror}") from error

@@ -11,12 +11,19 @@ from typing import Annotated, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 Scope = Literal["ingest", "read", "admin"]
 
 
 class SettingsError(ValueError):
     """The configuration cannot be used; the message names the place and the fix."""
+
+
+def message(error: ErrorDetails) -> str:
+    """Return the sentence of pydantic in the words of TOML."""
+    words = error["msg"].removeprefix("Value error, ")
+    return words.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
 
 
 class Section(BaseModel):
@@ -153,6 +160,16 @@ class CollectorSettings(Section):
         if path and not _ROOT_PATH.fullmatch(path):
             raise ValueError("begin with / and do not end with it, as in /rag")
         return path
+
+    @field_validator("redact")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -28,8 +28,8 @@ class JudgeSettings(Section):
     @property
     def address(self) -> str | None:
         """Where the judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""
-        written = self.model if self.model and self.model.startswith(("http://", "https://")) else None
-        return written.partition("#")[0] if written else self.api_base
+        model = self.model or ""
+        return model.partition("#")[0] if model.startswith(("http://", "https://")) else self.api_base
 
     @property
     def is_local(self) -> bool:
@@ -41,8 +41,8 @@ class JudgeSettings(Section):
     @property
     def names(self) -> frozenset[str]:
         """What the model may be called where it is priced: as configured, as litellm names it, or as the URL does."""
-        written = self.model or ""
-        return frozenset((written, f"openai/{written}", written.rpartition("#")[2]))
+        model = self.model or ""
+        return frozenset((model, f"openai/{model}", model.rpartition("#")[2]))
 
 
 class TierPrice(Section):

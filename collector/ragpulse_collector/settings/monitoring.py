@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ragpulse_collector.settings.collector import Section
 
@@ -105,10 +106,17 @@ class DriftSettings(Section):
     """The `[drift]` table: how often frozen answers are judged again, and whom to tell that a judge moved."""
 
     every: str = "7d"
-    """`"never"`: only when asked."""
+    """`12h`, `7d`, or `never`: only when somebody asks."""
     webhook: str | None = None
     """Who receives the message."""
     slack: str | None = None
     """Who receives the message."""
     secret: str | None = None
     """Key of the HMAC signature sent with the webhook."""
+
+    @field_validator("every")
+    @classmethod
+    def _interval(cls, every: str) -> str:
+        if not re.fullmatch(r"never|(?=.*[1-9])\d+(\.\d+)?\s*[smhdw]", every):
+            raise ValueError('write how often, as in "12h" or "7d", or "never"')
+        return every

@@ -86,6 +86,7 @@ def _attach(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyCon
 @contextlib.contextmanager
 def _as_store_error(path: Path) -> Iterator[None]:
     try:
+        _check_format(path)
         yield
     except duckdb.Error as error:
         raise StoreError(_explain(path, error)) from error
@@ -93,6 +94,17 @@ def _as_store_error(path: Path) -> Iterator[None]:
         raise StoreError(f"{error}: {_DAMAGE_HINT.format(path)}") from error
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error}") from error
+
+
+def _check_format(path: Path) -> None:
+    """Raise StoreError for a file of another kind.
+
+    DuckDB opens JSON, CSV and Parquet as views of a database in memory: everything written to it would be lost.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(12)[8:] != b"DUCK":
+                raise StoreError(f"{path} is not a file this duckdb ({duckdb.__version__}) can read: it is no database")
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:

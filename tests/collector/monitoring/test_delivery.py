@@ -273,5 +273,5 @@ def test_a_monitor_from_the_terminal(collector: Start, capsys: pytest.CaptureFix
     assert run(["monitor", "silence", "--metric", "requests", "--condition", "no data", "--save", *where]) == 0
     assert run(["monitors", *where]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"would have fired .*\nsilence is seen after 1h\nkept: silence", out, re.DOTALL)
+    assert re.search(r"would have fired .*\nsilence is seen after 1h\nstored: silence", out, re.DOTALL)
     assert "no data" in out

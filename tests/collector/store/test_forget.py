@@ -171,8 +171,8 @@ def test_prune_over_http_and_from_the_terminal(
     assert client.sql("SELECT count(*) AS n FROM raw.audit WHERE contains(detail, 'ann')").rows() == [{"n": 0}]
     for wrong, says in (
         ({"trace": "abc"}, "no trace id"),
-        ({"user": "a", "session": "b"}, "say one of"),
-        ({}, "say one"),
+        ({"user": "a", "session": "b"}, "name one of"),
+        ({}, "name one"),
     ):
         with pytest.raises(ClientError, match=says):
             client.call("POST prune", wrong)

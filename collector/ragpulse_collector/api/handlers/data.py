@@ -1,4 +1,4 @@
-"""Data out and clean-up: users' SQL, exports and snapshots (no path comes from a client), events, prune, remap."""
+"""Data out and clean-up: users' SQL, exports and snapshots, events, prune, remap. No path comes from a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.drafts import Prune
-from ragpulse_collector.api.handlers.traces import listed
+from ragpulse_collector.api.handlers.traces import list_sql
 from ragpulse_collector.api.models import Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
@@ -31,16 +31,16 @@ from ragpulse_collector.store.rows import utc_now
 
 
 class StoreWithCopies(Store, Protocol):
-    """A store that can be copied out while it is written, and that says how busy it is."""
+    """A store that can be copied while it is written, and that reports how busy it is."""
 
     query_times: QueryTimes
 
     def backlog(self) -> Backlog:
-        """Return what was accepted and is not on disk yet."""
+        """Return the accepted bodies that are not on disk yet."""
         ...
 
     def purge(self) -> None:
-        """Rewrite the files that hold deleted rows, where the store can do so while it is used."""
+        """Rewrite the files with deleted rows, where the store can do so while it runs."""
         ...
 
     def snapshot(self, path: str | Path) -> Path:
@@ -58,7 +58,7 @@ class StoreWithCopies(Store, Protocol):
 
 @dataclass(frozen=True)
 class Download:
-    """A file made for one answer; the sender calls `discard` afterwards."""
+    """A file of one answer; the sender calls `discard` afterwards."""
 
     path: Path
     media_type: str
@@ -87,8 +87,8 @@ def export_archive(store: StoreWithCopies, params: Export) -> Download:
 
 
 def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> Download:
-    """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
-    sql, parameters = _chosen(store, params, max_rows) if params.where else listed(params, max_rows=max_rows)
+    """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises ValueError."""
+    sql, parameters = _by_ids(store, params, max_rows) if params.where else list_sql(params, max_rows=max_rows)
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
         return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
@@ -97,9 +97,9 @@ def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> 
         raise
 
 
-def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
-    """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
-    sql, parameters = listed(params, max_rows=max_rows)
+def _by_ids(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
+    """Return what `list_sql` returns; the `where` runs here, under the limits of users' SQL."""
+    sql, parameters = list_sql(params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
     return with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]}
 
@@ -108,7 +108,7 @@ OUT_OF_REACH = [
     "snapshots, exports, datasets in files and copies before a migration (NAME.before-v*) that were made earlier",
     "the bytes of a file until `ragpulse vacuum` has rewritten it; those of a lake until its snapshots expire",
 ]
-"""What `prune` of a person cannot delete."""
+"""The data that `prune` of a person cannot delete."""
 
 
 def pruned(store: StoreWithCopies, params: Prune, *, also: Mapping[str, Forget]) -> dict[str, Any]:
@@ -124,22 +124,22 @@ def pruned(store: StoreWithCopies, params: Prune, *, also: Mapping[str, Forget])
     if params.service:
         return {"cutoff": None, "deleted": prune_service(store, params.service, **options).rows}
     cutoff = utc_now() - timedelta(seconds=params.older_than or 0.0)
-    found = prune(store, older_than=cutoff, **options)
-    return {"cutoff": found.cutoff, "deleted": found.rows}
+    deletion = prune(store, older_than=cutoff, **options)
+    return {"cutoff": deletion.cutoff, "deleted": deletion.rows}
 
 
 def remap_all(store: Store, params: Params, *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
     """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
     del params
-    seen, changed = remap(store, derive, price=price)
-    return {"spans": seen, "changed": changed}
+    spans, changed = remap(store, derive, price=price)
+    return {"spans": spans, "changed": changed}
 
 
 ARROW = "application/vnd.apache.arrow.stream"
 
 
 def sql(store: Store, settings: CollectorSettings, params: Sql) -> Any:
-    """Answer the operation; raises ValueError or Refused with the reason, TimeoutError."""
+    """Answer `POST sql`; raises ValueError or Refused with the reason, or TimeoutError."""
     rows = store.run_user_sql(
         params.query, params.params, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows
     )
@@ -164,7 +164,7 @@ def _arrow(rows: Rows) -> Any:
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
 
 
-_MOST = 10_000
+_MAX_EVENTS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTRIBUTES = {
     "gen_ai.evaluation.name": "evaluator",
@@ -181,18 +181,17 @@ _ATTRIBUTES = {
 
 
 def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer `GET export/evaluations`: an OTLP/JSON body of log records, to be sent to any `/v1/logs` as it is.
+    """Answer `GET export/evaluations`: an OTLP/JSON body of log records for any `/v1/logs`.
 
-    `from` (default an hour ago) and `to` are times of evaluation, not of the request; at most `limit` (10,000), the
-    oldest first: the next question begins at the last `timeUnixNano` (what has this very instant comes again). Each
-    record is in the context of the evaluated span; what was skipped is no event. Raises ValueError for a malformed
-    parameter.
+    `from` (default an hour ago) and `to` are times of evaluation, not of the request. The answer holds the oldest
+    `limit` (10,000) events. The next request starts at the last `timeUnixNano`; events of this instant come again. Each
+    record is in the context of the evaluated span. Skipped evaluations are no events. Raises ValueError.
     """
     now = utc_now()
     limits = {
         "first": instant(params.get("from"), now=now) or now - timedelta(hours=1),
         "last": instant(params.get("to"), now=now) or now,
-        "most": min(_MOST, max(1, int(params.get("limit") or _MOST))),
+        "most": min(_MAX_EVENTS, int(params.get("limit") or _MAX_EVENTS)),
         "evaluator": params.get("evaluator") or None,
     }
     records = [_record(row) for row in store.read(f"{EVENTS} ORDER BY created_at LIMIT $most", limits).dicts()]
@@ -202,12 +201,12 @@ def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
-    at = (row["created_at"].replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+    time_ns = (row["created_at"].replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
     attributes = {name: row[column] for name, column in _ATTRIBUTES.items() if row[column] is not None}
     if row["status"] != "ok":
         attributes["error.type"] = row["status"]
     return {
-        "timeUnixNano": str(at),
+        "timeUnixNano": str(time_ns),
         "eventName": "gen_ai.evaluation.result",
         "traceId": row["trace_id"],
         "spanId": row["span_id"],

@@ -1,4 +1,4 @@
-"""`/metrics`: the status, the quality estimates and the watched judges as Prometheus text, with few values a label."""
+"""`/metrics`: the status, the quality estimates and the watched judges as Prometheus text, with few label values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 MAX_LABEL_VALUES = 50
 Sample = tuple[Mapping[str, Any], Any]
-"""Labels and a value; null labels and null values are left out."""
+"""Labels and a value; null labels and null values are omitted."""
 _FIGURES = (
     ("received_requests_total", "received.requests", "OTLP requests answered."),
     ("received_spans_total", "received.spans", "Spans accepted."),
@@ -37,14 +37,14 @@ _FIGURES = (
     ("unknown_price_calls", "unknown_price.calls", "Calls of the last day without a price."),
     ("judge_spent_usd", "judge.spent_today_usd", "Spent today (UTC)."),
 )
-"""Metric, its place in the answer of `GET status`, its help, and of several values the label that tells them apart."""
+"""Metric, its path in the answer of `GET status`, its help, and for several values their label."""
 _QUALITY = {
     "": ("value", "Estimate over the last day, 0..1."),
-    "_lo": ("least", "Lower end of its interval, whatever the missing answers would have said."),
-    "_hi": ("most", "Upper end of its interval."),
+    "_lo": ("least", "Lower end of its interval, with all missing answers failed."),
+    "_hi": ("most", "Upper end of its interval, with all missing answers passed."),
     "_n": ("n", "Scored units behind it."),
-    "_users": ("users", "Users who asked for them."),
-    "_missing_share": ("missing_share", "Share of the selected answers without a verdict."),
+    "_users": ("users", "Users of these units."),
+    "_missing_share": ("missing_share", "Share of the selected answers without a result."),
 }
 """Suffix of a gauge → the figure of a headline and its help."""
 
@@ -57,20 +57,20 @@ def render(
 
 
 def _status(status: Mapping[str, Any]) -> Iterator[str]:
-    for name, place, description, *label in _FIGURES:
-        found: Any = reduce(getitem, place.split("."), status)
-        samples = [({label[0]: key}, value) for key, value in found.items()] if label else [({}, found)]
+    for name, path, description, *label in _FIGURES:
+        figure: Any = reduce(getitem, path.split("."), status)
+        samples = [({label[0]: key}, value) for key, value in figure.items()] if label else [({}, figure)]
         yield from _family(name, description, samples)
-    problems = [({"name": one["name"]}, 1) for one in status["problems"]]
+    problems = [({"name": problem["name"]}, 1) for problem in status["problems"]]
     yield from _family("problem", "1: `GET status` has a problem of this name.", problems)
-    spent = [({"rule": one["name"]}, one["spent_today_usd"]) for one in status["judge"]["rules"]]
+    spent = [({"rule": rule["name"]}, rule["spent_today_usd"]) for rule in status["judge"]["rules"]]
     yield from _family("rule_spent_usd", "Spent today (UTC) by rules with a budget of their own.", spent)
     yield from _query_times(status["queries"])
 
 
 def _query_times(times: Mapping[str, Any]) -> Iterator[str]:
     name, total = "ragpulse_query_seconds", 0
-    yield f"# HELP {name} Time that queries of the store took."
+    yield f"# HELP {name} Duration of queries of the store."
     yield f"# TYPE {name} histogram"
     for bound, count in zip((*times["bounds"], "+Inf"), times["counts"], strict=True):
         total += count
@@ -81,32 +81,32 @@ def _query_times(times: Mapping[str, Any]) -> Iterator[str]:
 
 def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
     for suffix, (figure, description) in _QUALITY.items():
-        samples = [({"evaluator": one["evaluator"], "service": one.get("service")}, one[figure]) for one in quality]
+        samples = [({"evaluator": row["evaluator"], "service": row.get("service")}, row[figure]) for row in quality]
         yield from _family(f"quality{suffix}", description, samples)
 
 
 def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield how far each watched judge has moved since its answers were frozen (reports of `GET drift`)."""
-    moves, sure = [], []
+    """Yield how far each watched judge has moved on its stored answers (reports of `GET drift`)."""
+    moves, significant = [], []
     for report in watched:
         move = next((check["judge_move"] for check in report["checks"]), None)
         if move is not None:
             labels = {"evaluator": report["evaluator"]}
             moves.append((labels, move["value"]))
-            sure.append((labels, int(report["state"] == "firing")))
-    yield from _family("judge_drift", "Judge's move on frozen answers.", moves)
-    yield from _family("judge_drift_sure", "1: the move is sure.", sure)
+            significant.append((labels, int(report["state"] == "firing")))
+    yield from _family("judge_drift", "The judge's move on the stored answers.", moves)
+    yield from _family("judge_drift_sure", "1: the move is significant.", significant)
 
 
 def _family(name: str, description: str, samples: Iterable[Sample]) -> Iterator[str]:
-    known = [(labels, value) for labels, value in samples if value is not None][:MAX_LABEL_VALUES]
-    if not known:
+    present = [(labels, value) for labels, value in samples if value is not None][:MAX_LABEL_VALUES]
+    if not present:
         return
     yield f"# HELP ragpulse_{name} {description}"
     yield f"# TYPE ragpulse_{name} {'counter' if name.endswith('_total') else 'gauge'}"
-    for labels, value in known:
-        shown = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items() if text is not None)
-        yield f"ragpulse_{name}{f'{{{shown}}}' if shown else ''} {value}"
+    for labels, value in present:
+        pairs = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items() if text is not None)
+        yield f"ragpulse_{name}{f'{{{pairs}}}' if pairs else ''} {value}"
 
 
 def _escape(text: Any) -> str:

@@ -1,6 +1,6 @@
 """Rules of online evaluation, and the evaluators that they run.
 
-A rule is from the file (read-only), from the API and pages (kept in the store), or built in.
+A rule is from the file (read-only), from the API and pages (in the store), or built in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ragpulse_collector.api.drafts import Replay, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.configuration import place
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
@@ -26,21 +26,21 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import planned_half_width
 
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
-"""What is added when a judge is named and no rule is configured."""
+"""The second built-in rule where a judge is configured and no rule is."""
 PREVIEW_DAYS = 7
 
 
 class Rules:
     """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
 
-    def __init__(self, settings: Settings, store: Store, *, known: Callable[[str], object]) -> None:
-        """`known(name)` raises ValueError or LookupError when an evaluator cannot run online here."""
-        self._store, self._known, self._lock = store, known, Lock()
+    def __init__(self, settings: Settings, store: Store, *, check_evaluator: Callable[[str], object]) -> None:
+        """`check_evaluator(name)` raises ValueError or LookupError where an evaluator cannot run online here."""
+        self._store, self._check_evaluator, self._lock = store, check_evaluator, Lock()
         self._stored, self._deleted = self._load()
         self.reload(settings)()
 
     def reload(self, settings: Settings) -> Callable[[], None]:
-        """Check the rules of the file; returns what puts them in force. Raises SettingsError."""
+        """Check the rules of the file; returns the function that puts them in force. Raises SettingsError."""
         file = settings.source or "ragpulse.toml"
         fixed = tuple(self._of_file(settings, number) for number in range(len(settings.rule)))
         for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
@@ -54,24 +54,28 @@ class Rules:
         return apply
 
     def _of_file(self, settings: Settings, number: int) -> Rule:
-        given = settings.rule[number]
+        entry, key = settings.rule[number], "where"
         try:
-            rule = Rule.from_json(given.model_dump(), source="file")
-            for name in (*rule.evaluators, *rule.scores):
-                self._known(name)
+            rule = Rule.from_json(entry.model_dump(), source="file")
+            key = "evaluators"
+            self._check_evaluators(rule)
         except (ValueError, LookupError) as error:
-            where = place(settings, "rule", number, "evaluators") or settings.source or "ragpulse.toml"
-            raise SettingsError(f"{where}: rule {given.name!r}: {error.args[0]}") from error
+            line = source_line(settings, "rule", number, key) or settings.source or "ragpulse.toml"
+            raise SettingsError(f"{line}: rule {entry.name!r}: {error.args[0]}") from error
         return rule
 
+    def _check_evaluators(self, rule: Rule) -> None:
+        for name in (*rule.evaluators, *rule.scores):
+            self._check_evaluator(name)
+
     def effective(self) -> Sequence[Rule]:
-        """Return the rules in force now; the sampler asks before every decision."""
+        """Return the rules in force now; the sampler reads them before every decision."""
         stored = {rule.name for rule in self._stored}
         built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
         return (*built_in, *self._fixed, *self._stored)
 
     def budgets(self) -> dict[str, float]:
-        """Return what the rules with a budget of their own may spend in a day, by name."""
+        """Return the daily budgets of the rules that have one, by name."""
         return {rule.name: rule.budget_usd_per_day for rule in self.effective() if rule.budget_usd_per_day is not None}
 
     def list(self, params: Params) -> dict[str, Any]:
@@ -80,7 +84,7 @@ class Rules:
         today = utc_now().date()
         return {
             "rules": [
-                _shown(rule) | {"spent_today_usd": spent_usd(self._store.read, day=today, rule=rule.name)}
+                _answer(rule) | {"spent_today_usd": spent_usd(self._store.read, day=today, rule=rule.name)}
                 for rule in self.effective()
             ]
         }
@@ -91,12 +95,12 @@ class Rules:
         if any(rule.name == other.name for other in self.effective()):
             self._refuse_fixed(rule.name)
             raise PermissionError(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
-        return self._keep(rule, "create", params)
+        return self._store_rule(rule, "create", params)
 
     def replace(self, params: RuleDraft) -> dict[str, Any]:
         """Answer `PUT rules/{name}`; a built-in rule is replaced by a stored one of its name."""
         self._refuse_fixed(params.name)
-        return self._keep(self._read(params), "change", params)
+        return self._store_rule(self._read(params), "change", params)
 
     def delete(self, params: Named) -> dict[str, Any]:
         """Answer `DELETE rules/{name}`; raises LookupError where there is none."""
@@ -109,7 +113,7 @@ class Rules:
         return {"ok": True}
 
     def preview(self, params: RuleDraft) -> dict[str, Any]:
-        """Answer `GET rules/preview`: what a rule would have selected of the last week's traces, and cost."""
+        """Answer `GET rules/preview`: the selection of a rule among the last week's traces, and its cost."""
         rule = self._read(params)
         rows = (
             self._store.limited()
@@ -136,9 +140,8 @@ class Rules:
         }
 
     def _read(self, params: RuleDraft) -> Rule:
-        rule = Rule.from_json(params.given())
-        for name in (*rule.evaluators, *rule.scores):
-            self._known(name)
+        rule = Rule.from_json(params.values())
+        self._check_evaluators(rule)
         return rule
 
     def _refuse_fixed(self, name: str) -> None:
@@ -147,9 +150,9 @@ class Rules:
                 f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP"
             )
 
-    def _keep(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
+    def _store_rule(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
         self._write(rule, action, params.caller.actor)
-        return _shown(rule)
+        return _answer(rule)
 
     def _write(self, rule: Rule, action: str, actor: str) -> None:
         text = json.dumps(rule.as_json(), ensure_ascii=False)
@@ -170,12 +173,12 @@ _LAST_TURN = {
     "session": " AND session_id IS NOT NULL"
     " QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY start_time DESC) = 1",
 }
-"""What the traces that a rule looks at meet."""
+"""The condition on the traces of a rule, by its unit."""
 
 
-def _shown(rule: Rule) -> dict[str, Any]:
-    own = {"budget_usd_per_day": rule.budget_usd_per_day}
-    return rule.as_json() | own | {"policy": rule.policy, "source": rule.source, "enabled": True}
+def _answer(rule: Rule) -> dict[str, Any]:
+    state = {"policy": rule.policy, "source": rule.source, "enabled": True}
+    return rule.as_json() | {"budget_usd_per_day": rule.budget_usd_per_day} | state
 
 
 def evaluators(
@@ -186,7 +189,7 @@ def evaluators(
     rules: Callable[[], Sequence[Rule]],
     calibration: Callable[[str], dict[str, Any] | None],
 ) -> dict[str, Any]:
-    """Answer the operation."""
+    """Answer `GET evaluators`."""
     del params
     online: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for rule in rules():
@@ -208,16 +211,16 @@ def evaluators(
 
 
 def _stats(store: Store) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for name, status, count, cost, elapsed in results_of_day(store):
-        stats = found.setdefault(
+        stats = by_name.setdefault(
             name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
         )
         stats[status] = count
         stats["cost_usd"] += cost or 0.0
         if status == "ok":
             stats["mean_latency_ms"] = elapsed
-    return found
+    return by_name
 
 
 FILES = ("loads", "prompts")
@@ -225,15 +228,15 @@ _ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
 
 
 def names_only(params: Replay) -> None:
-    """Refuse a replay that brings files or a judge's address along; raises ValueError with the fix.
+    """Refuse a replay with files or the address of a judge; raises ValueError with the fix.
 
-    A caller who may start a replay must not make the collector read a file, run code or call a host of their
-    choice: evaluators are registered from Python, judges' addresses come from the configuration.
+    A caller with the right to start a replay must not make the collector read a file, run code or call a host of their
+    choice. Evaluators are registered from Python; addresses of judges come from the configuration.
     """
     for name in FILES:
         if getattr(params, name):
             raise ValueError(
-                f"{name}: files are not taken over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
+                f"{name}: no files over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
                 " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
                 " makes the collector know them"
             )

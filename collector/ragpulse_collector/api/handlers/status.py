@@ -1,4 +1,4 @@
-"""`GET status`: the collector's own counters, and what is wrong with it now: number, rate, time to clear."""
+"""`GET status`: the counters of the collector, and its present problems with number, rate and time to clear."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ragpulse_collector.store.rows import utc_now
 VERSION = version("ragpulse")
 
 RECENT = timedelta(minutes=10)
-"""Rates of evaluation, and whether the judge answers, are of the last ten minutes."""
+"""The window of the evaluation rates and of the judge's state."""
 SOON_FULL_S = 3 * 86400.0
 LOW_BYTES = 1024**3
 SLOW_S = 3600.0
-"""A backlog that needs longer than this is a problem; below it is a queue."""
+"""A backlog that needs longer than this is a problem."""
 
 
 class Status:
-    """Answers the operation; holds when the process started."""
+    """Answers `GET status`; holds the start time of the process."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Status:
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
-        """Return the counts; those of the process since its start, those of the data from the store."""
+        """Return the counts of the process since its start, and those of the stored data."""
         del params
         collector, now = self._settings.collector, utc_now()
         sizes = _sizes(collector.db)
         used = sizes["size_bytes"] + sizes["wal_bytes"]
-        found = {
+        status = {
             "version": VERSION,
             "started_at": self._started_at,
             "uptime_s": round(time.monotonic() - self._started, 3),
@@ -72,7 +72,7 @@ class Status:
             "prices": self._prices(),
             "roles": list(collector.roles),
         }
-        return found | {"problems": problems(found)}
+        return status | {"problems": problems(status)}
 
     def _received(self) -> dict[str, Any]:
         by_code = Counter[str]()
@@ -89,12 +89,12 @@ class Status:
             "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
             "duplicates": self._counters.duplicates,
             "unmapped": self._counters.unmapped,
-            "not_stored": {signal: dict(found) for signal, found in sorted(self._counters.not_stored.items())},
+            "not_stored": {signal: dict(counts) for signal, counts in sorted(self._counters.not_stored.items())},
             **stored,
         }
 
     def _undecided(self) -> dict[str, Any]:
-        """Count the traces that the sampler has not looked at yet, and say how long the oldest is there."""
+        """Return the number of undecided traces and the age of the oldest."""
         traces, oldest = health.undecided(self._store, utc_now())
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
@@ -132,8 +132,8 @@ def _age_s(oldest: datetime | None) -> float:
 
 def _sizes(db: str) -> dict[str, Any]:
     path = Path(db)
-    kept = [str(log) for log in damaged_logs(path)]
-    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": kept}
+    damaged = [str(log) for log in damaged_logs(path)]
+    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": damaged}
 
 
 def _size(path: Path) -> int:
@@ -144,29 +144,29 @@ def _size(path: Path) -> int:
 
 
 def unknown_price(store: Store, now: datetime) -> dict[str, Any]:
-    """Return how many calls of the last day have no known cost, by model."""
+    """Return the number of calls of the last day without a known cost, by model."""
     models = health.unpriced_calls(store, now - timedelta(days=1))
     calls = sum(models.values())
     return {"calls": calls, "per_hour": round(calls / 24, 3), "models": models}
 
 
 def pace(recent: Mapping[str, Any], pending: int) -> dict[str, Any]:
-    """Return how fast jobs come and are done, and when none is pending at this pace; null where they grow."""
-    made, done, seconds = recent["made"], recent["done"], RECENT.total_seconds()
-    clears = 0.0 if not pending else pending * seconds / (done - made) if done > made else None
-    return {"new_per_s": made / seconds, "done_per_s": done / seconds, "clears_in_s": clears}
+    """Return the rates of new and finished jobs, and the seconds until none is pending; null where they grow."""
+    new, done, seconds = recent["made"], recent["done"], RECENT.total_seconds()
+    clears = 0.0 if not pending else pending * seconds / (done - new) if done > new else None
+    return {"new_per_s": new / seconds, "done_per_s": done / seconds, "clears_in_s": clears}
 
 
 def judge_state(recent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether the judge answers: its errors of the last ten minutes, and since when nothing else came."""
-    answered, errors = recent["answered"], recent["errors"]
-    down = errors > 0 and (answered is None or answered < recent["last_failed"])
-    since = (answered or recent["first_failed"]) if down else None
+    """Return the errors of the judge in the last ten minutes, and since when it has only failed."""
+    last_answer, errors = recent["answered"], recent["errors"]
+    down = errors > 0 and (last_answer is None or last_answer < recent["last_failed"])
+    since = (last_answer or recent["first_failed"]) if down else None
     return {"errors": errors, "down_since": since, "reason": recent["reason"] if down else None}
 
 
 def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) -> dict[str, Any]:
-    """Return the free space, and when it is used up at the pace of the last day; null where that is not known.
+    """Return the free space, and when it is used up at the pace of the last day; null where that is unknown.
 
     Nothing grows beyond `retention_gb`. A lake's files are elsewhere.
     """
@@ -176,35 +176,36 @@ def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) ->
     spans, recent, oldest = health.growth(store, now - timedelta(days=1))
     seconds = min(86400.0, (now - oldest).total_seconds()) if oldest else 0.0
     per_s = used / spans * recent / seconds if spans and seconds > RECENT.total_seconds() else None
-    room = settings.retention_gb * 1e9 - used
-    full = free / per_s if per_s and room > free else None
+    growth_left = settings.retention_gb * 1e9 - used
+    full = free / per_s if per_s and growth_left > free else None
     return {"free_bytes": free, "growth_bytes_per_day": per_s and per_s * 86400, "full_in_s": full}
 
 
 def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what somebody should do something about: `name`, `text`, `fix`, `n`, `per_s`, `clears_in_s`."""
+    """Return the problems that need a person: `name`, `text`, `fix`, `n`, `per_s`, `clears_in_s`."""
     fields = ("name", "n", "per_s", "clears_in_s", "text", "fix")
-    return [dict(zip(fields, one, strict=True)) for one in _found(status)]
+    return [dict(zip(fields, problem, strict=True)) for problem in _problems(status)]
 
 
-def _found(status: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    queue, room, unpriced = status["queue"], status["disk"], status["unknown_price"]
+def _problems(status: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    queue, space, unpriced = status["queue"], status["disk"], status["unknown_price"]
     if queue["refused"]:
         text = f"nothing is written, {queue['bodies']} bodies wait: {queue['refused']}"
-        fix = "free some space or repair the disk: senders keep their data, and writing goes on by itself"
+        fix = "free some space or repair the disk: senders keep their data, and writing continues by itself"
         yield "store", queue["bodies"], None, None, text, fix
-    free, full = room["free_bytes"], room["full_in_s"]
+    free, full = space["free_bytes"], space["full_in_s"]
     if free is not None and (free < LOW_BYTES or (full is not None and full < SOON_FULL_S)):
         when = "" if full is None else f"; full in {_length(full)} at the pace of the last day"
-        growth = room["growth_bytes_per_day"]
+        growth = space["growth_bytes_per_day"]
         text, fix = f"{free / 1e9:.1f} GB are free on the disk{when}", "free some space, or lower retention_gb"
         yield "disk", free, growth and growth / 86400, full, text, fix
     yield from _of_evaluation(status["evaluations"], status["judge"])
     if calls := unpriced["calls"]:
-        model, most = next(iter(unpriced["models"].items()))
-        text = f"{calls} calls of the last day ({unpriced['per_hour']:g} an hour) have no price; of {model}: {most}"
+        model, count = next(iter(unpriced["models"].items()))
+        per_hour = unpriced["per_hour"]
+        text = f"{calls} calls of the last day ({per_hour:g} an hour) have no price; {count} of them use {model}"
         fix = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml, reload, then `ragpulse remap`'
-        yield "unknown_price", calls, unpriced["per_hour"] / 3600, None, text, fix
+        yield "unknown_price", calls, per_hour / 3600, None, text, fix
 
 
 def _of_evaluation(evaluations: Mapping[str, Any], judge: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

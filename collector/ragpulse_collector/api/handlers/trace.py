@@ -1,4 +1,4 @@
-"""`GET traces/{trace_id}`: one trace with everything known of it, also as a regression test that runs offline."""
+"""`GET traces/{trace_id}`: one trace with all its data, also as a page and as a regression test that runs offline."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ BRIEF = "brief"
 
 
 def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
-    """Answer the operation; raises LookupError when there is no such trace.
+    """Answer `GET traces/{trace_id}`; raises LookupError where there is no such trace.
 
-    `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns of each span what a
-    waterfall shows; `spans=<span id>` returns that span alone, with everything.
+    `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
+    waterfall; `spans=<span id>` returns that span alone, with all columns.
     """
     trace_id, only = params.trace_id, params.only
-    found: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     if only != "rest":
         facts = trace_answers.facts(store, trace_id)
         if facts is None:
             raise _unknown(trace_id)
-        found["trace"] = {"trace_id": trace_id.hex, **facts}
-        found |= trace_answers.neighbours(store, facts["start_time"], params.caller.binding)
+        answer["trace"] = {"trace_id": trace_id.hex, **facts}
+        answer |= trace_answers.neighbours(store, facts["start_time"], params.caller.binding)
     if only != "trace":
-        found |= _rest(store, trace_id, instant(params.at, now=utc_now()), params.spans)
+        answer |= _rest(store, trace_id, instant(params.at, now=utc_now()), params.spans)
     _check_binding(store, params)
-    return found
+    return answer
 
 
 def _check_binding(store: Store, params: OneTrace) -> None:
-    """Raise LookupError where the caller's key is not bound to the trace; after reading, as a span may have come."""
+    """Raise LookupError where the caller's key is not bound to the trace; after reading, because spans may arrive."""
     if not is_bound(store, params.trace_id, params.caller.binding):
         raise _unknown(params.trace_id)
 
 
-def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str | None) -> dict[str, Any]:
-    spans = trace_answers.spans(store, trace_id, at, which)
-    if not spans and at is not None:  # the time was off: look everywhere before saying no
-        return _rest(store, trace_id, None, which)
+def _rest(store: Store, trace_id: UUID, start: datetime | None, choice: str | None) -> dict[str, Any]:
+    spans = trace_answers.spans(store, trace_id, start, choice)
+    if not spans and start is not None:  # the time may be wrong: look everywhere
+        return _rest(store, trace_id, None, choice)
     if not spans:
         raise _unknown(trace_id)
-    near = spans[0]["start_time"] if at is not None else None
+    near = spans[0]["start_time"] if start is not None else None
     contexts = trace_answers.part(store, "contexts", trace_id, near)
     _restore(spans, contexts)
-    if which in (None, BRIEF):
-        contexts = _placed(contexts, _bearing(store, trace_id, spans, contexts))
+    if choice in (None, BRIEF):
+        contexts = _in_order(contexts, _context_spans(store, trace_id, spans, contexts))
     return {
         "spans": _parsed(spans),
         "contexts": _parsed(contexts),
@@ -74,43 +74,43 @@ def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str | None) 
     }
 
 
-def _bearing(
+def _context_spans(
     store: Store, trace_id: UUID, spans: Sequence[Mapping[str, Any]], contexts: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Return the ids of the spans whose contexts the first unit's answer was made from, as its evaluators see them."""
-    bearing = {one["span_id"] for one in contexts}
+    """Return the ids of the spans whose contexts the evaluators of the first unit see."""
+    with_contexts = {context["span_id"] for context in contexts}
     nodes = [
         Node(
-            one["span_id"],
-            one["parent_span_id"],
-            one["start_time"],
-            one["kind"],
-            has_contexts=one["span_id"] in bearing or one["contexts_state"] is not None,
+            span["span_id"],
+            span["parent_span_id"],
+            span["start_time"],
+            span["kind"],
+            has_contexts=span["span_id"] in with_contexts or span["contexts_state"] is not None,
         )
-        for one in spans
+        for span in spans
     ]
     unit = trace_answers.unit_of(store, trace_id)
     root = f"{unit[0]:016x}" if unit and unit[0] is not None else None
     return context_spans(within(root, nodes) if root else nodes)
 
 
-def _placed(contexts: list[dict[str, Any]], bearing: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the contexts that evaluators see first, in their order; the others are marked as superseded."""
-    place = {span_id: number for number, span_id in enumerate(bearing)}
-    marked = [one | {"superseded": one["span_id"] not in place} for one in contexts]
-    return sorted(marked, key=lambda one: place.get(one["span_id"], len(place)))
+def _in_order(contexts: list[dict[str, Any]], span_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the contexts of these spans first, in their order; the others are marked as superseded."""
+    order = {span_id: number for number, span_id in enumerate(span_ids)}
+    marked = [context | {"superseded": context["span_id"] not in order} for context in contexts]
+    return sorted(marked, key=lambda context: order.get(context["span_id"], len(order)))
 
 
 def trace_page(store: Store, params: OneTrace) -> dict[str, Any]:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
-    from ragpulse_dashboards import standalone  # the templates: not before somebody wants a page
+    from ragpulse_dashboards import standalone  # the templates load at the first page
 
-    answer = plain(trace_detail(store, TraceDetail.parse(params.given(), params.caller)))
+    answer = plain(trace_detail(store, TraceDetail.parse(params.values(), params.caller)))
     return {"filename": f"trace-{answer['trace']['trace_id'][:12]}.html", "text": standalone(answer)}
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[Any, datetime]:
-    """Return the trace's first unit and its request time; raises LookupError where it is not decided yet."""
+    """Return the trace's first unit and its request time; raises LookupError where it is undecided."""
     unit = trace_answers.unit_of(store, trace_id)
     if unit is None:
         raise LookupError(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
@@ -118,42 +118,42 @@ def unit_of(store: Store, trace_id: UUID) -> tuple[Any, datetime]:
 
 
 def _restore(spans: list[dict[str, Any]], contexts: Sequence[Mapping[str, Any]]) -> None:
-    """Put the texts that were lifted into columns back into the raw attributes, where these were read."""
-    found = _documents(contexts)
+    """Put the texts of columns back into the raw attributes, where the spans have these."""
+    documents = _documents(contexts)
     for span in spans:
         if "attributes" in span:
             span["attributes"] = restore_attributes(
-                span["attributes"], span["query"], span["response"], found.get(span["span_id"])
+                span["attributes"], span["query"], span["response"], documents.get(span["span_id"])
             )
 
 
 def _parsed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the JSON texts of rows in place; a text that many rows share is read once."""
-    known: dict[str, Any] = {}
+    """Parse the JSON texts of rows in place; a text that many rows share is parsed once."""
+    values: dict[str, Any] = {}
     for column in set(_JSON).intersection(rows[0] if rows else ()):
         for row in rows:
             text = row[column]
             if isinstance(text, str):
-                if text not in known:
-                    known[text] = _value(text)
-                row[column] = known[text]
+                if text not in values:
+                    values[text] = _value(text)
+                row[column] = values[text]
     return rows
 
 
 def _value(text: str) -> Any:
     try:
         return orjson.loads(text)
-    except orjson.JSONDecodeError:  # a client's own text in a JSON place: shown as it came
+    except orjson.JSONDecodeError:  # a client's own text instead of JSON: shown as it is
         return text
 
 
 def _documents(contexts: Sequence[Mapping[str, Any]]) -> dict[str, list[ContextRecord]]:
-    """The retrieved documents of each span."""
-    found = defaultdict(list)
-    for one in contexts:
-        record = ContextRecord(**{name: one[name] for name in ("rank", "id", "score", "text", "metadata")})
-        found[one["span_id"]].append(record)
-    return found
+    """Return the retrieved documents of each span."""
+    documents = defaultdict(list)
+    for context in contexts:
+        record = ContextRecord(**{name: context[name] for name in ("rank", "id", "score", "text", "metadata")})
+        documents[context["span_id"]].append(record)
+    return documents
 
 
 def _scored(row: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ LEAST = 0.5
 
 
 def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
-    """Answer the operation; raises LookupError where the trace is gone or not complete."""
+    """Answer `GET traces/{trace_id}/pytest`; raises LookupError where the trace is gone or undecided."""
     trace_id = params.trace_id
     span, request_time = unit_of(store, trace_id)
     case = case_of(store, trace_id.hex, f"{span:016x}", request_time=request_time)
@@ -205,14 +205,14 @@ def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
         raise LookupError(f"the spans of trace {trace_id.hex} are past the retention")
     scored = trace_answers.scored_by(store, trace_id)
     checks = {name: LEAST for name in scored if name in OFFLINE} or {"groundedness": LEAST}
-    kept = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)
-    kept["contexts"] = [{"id": one["id"], "text": one["text"]} for one in kept.get("contexts") or ()]
+    fields = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)
+    fields["contexts"] = [{"id": context["id"], "text": context["text"]} for context in fields.get("contexts") or ()]
     _check_binding(store, params)
     short = trace_id.hex[:8]
     text = _TEXT.format(
         trace_id=trace_id.hex,
         when=request_time.isoformat(timespec="seconds") + "Z",
-        case=pprint.pformat(kept, indent=4, width=110, sort_dicts=False),
+        case=pprint.pformat(fields, indent=4, width=110, sort_dicts=False),
         checks=checks,
         short=short,
     )

@@ -1,4 +1,4 @@
-"""What people add: labels, scores (feedback), evaluations asked for by hand, and datasets."""
+"""Labels, scores (feedback), evaluations by hand, and datasets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Score
 from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import trace_list
-from ragpulse_collector.api.models import MAX_LIMIT, ById
+from ragpulse_collector.api.models import ById
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
@@ -23,7 +23,7 @@ _FEEDBACK_COLUMNS = (
     "feedback_id", "trace_id", "span_id", "time", "received_at", "name", "score", "label", "explanation", "source",
 )  # fmt: skip
 Mask = Callable[[str], str]
-"""Masks what must not be stored in a text that a person typed."""
+"""Masks a text that a person typed."""
 
 
 def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
     score = float(bool(params.passing)) if params.score is None else params.score
     passing = score >= 0.5 if params.passing is None else params.passing
     comment, annotator = _masked(params.comment, mask), _masked(params.annotator, mask) or "page"
-    place = (params.trace_id.hex, f"{span:016x}", request_time)
+    key = (params.trace_id.hex, f"{span:016x}", request_time)
     verdict = (params.evaluator, score, passing, comment, annotator, params.label_pi)
-    store.write(lambda tx: tx.append("labels", _LABEL_COLUMNS, [(*place, *verdict, tx.at)])).result()
+    store.write(lambda tx: tx.append("labels", _LABEL_COLUMNS, [(*key, *verdict, tx.at)])).result()
     return {"ok": True}
 
 
@@ -46,9 +46,9 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     span = None if params.span_id is None else f"{params.span_id:016x}"
     name, text = mask(params.name), _masked(params.label, mask)
     comment = _masked(params.comment or params.explanation, mask)
-    place = (uuid.uuid4().hex, params.trace_id.hex, span)
+    key = (uuid.uuid4().hex, params.trace_id.hex, span)
     value = (name, params.score, text, comment, "human")
-    store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*place, tx.at, tx.at, *value)])).result()
+    store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])).result()
     return {"ok": True}
 
 
@@ -56,15 +56,15 @@ def force(
     params: Evaluate,
     *,
     queue: Callable[[str, str | None, Sequence[str]], int],
-    known: Callable[[str], object],
+    check_evaluator: Callable[[str], object],
     wake: Callable[[], None],
 ) -> dict[str, Any]:
-    """Answer `POST evaluate`: run evaluators on one trace now; the designed pi stays, so estimates stay honest.
+    """Answer `POST evaluate`: run evaluators on one trace now. The stored pi stays, so estimates stay unbiased.
 
     `queue` is the sampler's `force`. Raises ValueError or LookupError for an unknown evaluator or trace.
     """
     for name in params.evaluators:
-        known(name)
+        check_evaluator(name)
     span = None if params.span_id is None else f"{params.span_id:016x}"
     queued = queue(params.trace_id.hex, span, params.evaluators)
     wake()
@@ -75,15 +75,13 @@ def _masked(text: str | None, mask: Mask) -> str | None:
     return None if text is None else mask(text)
 
 
-_KEPT = ("query", "response", "trace_id", "latency_ms", "cost_usd")
+_ITEM_FIELDS = ("query", "response", "trace_id", "latency_ms", "cost_usd")
 
 
 def dataset_list(store: Store) -> dict[str, Any]:
     """Answer `GET datasets`."""
-    found = stored.datasets(store)
-    return {
-        "datasets": [one | {key: iso(one[key]) for key in ("created_at", "changed_at")} for one in found],
-    }
+    times = ("created_at", "changed_at")
+    return {"datasets": [row | {key: iso(row[key]) for key in times} for row in stored.datasets(store)]}
 
 
 def dataset(store: Store, params: ById) -> dict[str, Any]:
@@ -95,11 +93,11 @@ def dataset(store: Store, params: ById) -> dict[str, Any]:
 
 
 def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
-    """Answer `POST datasets/{id}`: add items as given, named traces, or the first 1,000 that match the filters.
+    """Answer `POST datasets/{id}`: add items, named traces, or the first `limit` that match the filters.
 
-    Raises ValueError where nothing with a question is found.
+    Raises ValueError where none of them has a question.
     """
-    items, more = [one.model_dump() for one in params.items], False
+    items, more = [item.model_dump() for item in params.items], False
     if not items:
         rows, more = _chosen(store, params)
         items = [_item(row) for row in rows if row["query"]]
@@ -118,12 +116,17 @@ def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
 
 def _chosen(store: Store, params: DatasetDraft) -> tuple[list[dict[str, Any]], bool]:
     if params.trace_ids:
-        return trace_rows(store, [one.hex for one in params.trace_ids]), False
-    answer = trace_list(store, params.model_copy(update={"limit": MAX_LIMIT}))
+        return trace_rows(store, [trace_id.hex for trace_id in params.trace_ids]), False
+    answer = trace_list(store, params)
     return answer["traces"], answer["next"] is not None
 
 
 def _item(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A line as `ragpulse freeze` writes it; what was retrieved is read from the trace while it is stored."""
+    """Return an item in the form of `ragpulse freeze`; readers take its documents from the stored trace."""
     response = None if row.get("error") else row["response"]
-    return {**{key: row[key] for key in _KEPT}, "response": response, "at": str(row["start_time"]), "retrieved": None}
+    return {
+        **{key: row[key] for key in _ITEM_FIELDS},
+        "response": response,
+        "at": str(row["start_time"]),
+        "retrieved": None,
+    }
