@@ -35,8 +35,6 @@ WIDTH: Final = 120
 """Points of a chart at most: a card is about 500 px wide, and a point with an interval needs 4."""
 SHORT_RANGES: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
 """Ranges for a young store."""
-_EXPLAINED: Final = {"latency": "latency_ms", "ttft": "ttft_ms", "error": "error_rate", "errors": "error_rate"}
-"""The metric of Explain for a family of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +89,9 @@ class Chart:
 
     @cached_property
     def step(self) -> int:
-        """Seconds of a bucket."""
-        return int(self.answers[0][1]["step"])
+        """Seconds of a bucket; of a single bucket (step 0) those of the range."""
+        start, end = self.span
+        return int(self.answers[0][1]["step"]) or ((end or 0) - (start or 0)) or 60
 
     @cached_property
     def metrics(self) -> Sequence[str]:
@@ -152,8 +151,8 @@ class Chart:
         if evaluator:
             return {"metric": self.metric} if family == "quality" else {}
         if family == "requests":
-            return {"metric": "latency_ms", "sel_lo": 0}
-        return {"metric": _EXPLAINED.get(family.partition("_")[0], family)}
+            return {"metric": "latency_p95", "sel_lo": 0}
+        return {"metric": "error_rate" if family == "errors" else family}
 
     @cached_property
     def data(self) -> str:

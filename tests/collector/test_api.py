@@ -462,10 +462,10 @@ def test_metrics_and_ordinary_logs_are_counted_and_said_once(
         client.request("POST", "/v1/metrics", body={"resourceMetrics": [metrics]})
         client.request("POST", "/v1/logs", body={"resourceLogs": [logs]})
     assert client.call("GET status")["not_stored"] == {"metrics": {"shop": 4}, "logs": {"shop": 2}}
-    said = [record.getMessage() for record in caplog.records if "service shop" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "service 'shop'" in record.getMessage()]
     assert sorted(said) == [
-        "service shop sends log records that are no GenAI events: they are accepted and counted, not stored",
-        "service shop sends metrics: they are accepted and counted, not stored",
+        "service 'shop' sends log records that are no GenAI events: they are accepted and counted, not stored",
+        "service 'shop' sends metrics: they are accepted and counted, not stored",
     ]
     page = client.request("GET", "/health", accept="text/html")
     assert b"Metrics of shop, counted only" in page

@@ -42,7 +42,7 @@ PAGES = (
     "/exemplars?metric=quality:groundedness&t=2026-11-21T04:00:00Z&step=900",
     "/figures?metric=latency_p50&metric=latency_p95",
     "/figures/rows?metric=quality:groundedness&title=groundedness",
-    "/facets?for=/explain&metric=latency_ms",
+    "/facets?for=/explain&metric=latency_p95",
     "/traces/unknown",
 )
 SPILLING = (

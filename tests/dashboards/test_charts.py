@@ -129,3 +129,12 @@ def test_a_replays_past_is_marked_where_the_rule_goes_on() -> None:
         drawn = json.loads(chart.data)
         assert [one["text"] for one in drawn["markers"]] == texts
         assert len(drawn["lines"]) == 1
+
+
+def test_one_bucket_is_as_long_as_its_range() -> None:
+    """The API says step 0 for a single bucket: a rate is over the range, and an empty range divides by nothing."""
+    whole = {**answer({"group": {}, "points": [point(0, 120.0)]}), "name": "requests", "unit": "count", "step": 0}
+    chart = Chart(key="k", name="Requests", answers=[("", whole)], metric="requests")
+    assert (chart.step, chart.rows[0]["value"], chart.latest and chart.latest["value"]) == (3600, 2.0, 2.0)
+    empty = Chart(key="k", name="Requests", answers=[("", {**whole, "to": whole["from"]})], metric="requests")
+    assert json.loads(empty.data)["step"] == 60

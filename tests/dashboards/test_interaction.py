@@ -74,11 +74,11 @@ def test_a_marked_stretch_zooms_every_chart_and_a_double_click_returns(browser: 
     ("chart", "metric"),
     [
         ("lead", "quality:groundedness"),
-        ("latency", "latency_ms"),
+        ("latency", "latency_p95"),
         ("cost", "cost_usd"),
         ("tokens", "input_tokens"),
         ("error-rate", "error_rate"),
-        ("requests", "latency_ms"),
+        ("requests", "latency_p95"),
     ],
 )
 def test_a_marked_stretch_of_any_chart_is_explained(browser: Browser, site: str, chart: str, metric: str) -> None:
@@ -506,7 +506,7 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
     """Dragging a box puts its edges into the URL and ranks the attributes."""
 
     def steps(visit: Visit) -> None:
-        visit.open("/explain?metric=latency_ms")
+        visit.open("/explain?metric=latency_p95")
         box = visit.box("[data-heatmap] svg")
         visit.page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
         visit.page.mouse.down()
@@ -526,7 +526,7 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
         with visit.page.expect_navigation():
             visit.page.mouse.up()
         assert set(query_of(visit)) & {"sel_lo", "sel_hi"} == {"sel_lo"}  # the top row also holds what is beyond it
-        visit.open("/explain?metric=latency_ms&sel_from=2026-11-21T11:30:00Z")
+        visit.open("/explain?metric=latency_p95&sel_from=2026-11-21T11:30:00Z")
         assert [marked.get_attribute(edge) for edge in ("x", "width", "height")] == ["47", "1", "16"]
 
     browser.visit(site, steps)

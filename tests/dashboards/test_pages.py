@@ -7,17 +7,18 @@ import re
 from collections.abc import Mapping
 from html import unescape
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from ragpulse_collector.analysis.traffic import check_metric
 from ragpulse_dashboards import CONTENT_SECURITY_POLICY, ApiError, routes
 from ragpulse_dashboards.formats import by_unit, estimate, interval
 
 from .fake_api import FakeApi
-from .fake_day import hexid
+from .fake_day import EVALUATORS, hexid
 from .test_browser import PAGES
 
 
@@ -639,8 +640,8 @@ def test_demo_data_is_loaded_named_and_removed() -> None:
 
 def test_values_to_filter_by_keep_what_the_page_shows() -> None:
     """The filter menu's links lead back to its page with range and figure; a page it does not know is the list."""
-    html = unescape(client().get("/facets?for=/explain&from=-7d&metric=latency_ms").text)
-    assert 'href="/explain?from=-7d&metric=latency_ms&model=gpt-5-mini"' in html
+    html = unescape(client().get("/facets?for=/explain&from=-7d&metric=latency_p95").text)
+    assert 'href="/explain?from=-7d&metric=latency_p95&model=gpt-5-mini"' in html
     assert 'href="/traces?model=gpt-5-mini"' in unescape(client().get("/facets?for=//evil.example").text)
 
 
@@ -800,7 +801,7 @@ def test_an_alert_is_changed_muted_and_deleted() -> None:
 
 def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
     """Each time says how many traces it has and where most lie; its link explains just that time."""
-    html = unescape(client().get("/explain?metric=latency_ms").text)
+    html = unescape(client().get("/explain?metric=latency_p95").text)
     table = html.partition("The heatmap as a table")[2].partition("</table>")[0]
     assert table.count('<th scope="row"') == 48
     assert re.search(r"Nov 21 11:30</th><td class=\"num\">\d+</td><td class=\"num\">1\.\d+\ss–1\.\d+\ss</td>", table)
@@ -827,6 +828,16 @@ def test_why_begins_with_what_explains_most() -> None:
     places = [part.index(name) for part in (sentences, table) for name in ("large", "some.md", "rare.md")]
     assert places[:3] == sorted(places[:3])
     assert places[3:] == sorted(places[3:], reverse=True)
+
+
+def test_the_api_knows_every_metric_that_explain_offers() -> None:
+    """Those of its menu, and those of the links below the charts: the API refuses a name that is no metric."""
+    options = re.findall(r'<option value="([^"]+)"', client().get("/explain").text)
+    links = re.findall(r'href="/explain\?([^"]+)" data-why', unescape(client().get("/").text))
+    linked = [parse_qs(query)["metric"][0] for query in links]
+    assert {"latency_p95", "cost_usd", "error_rate"} <= set(options) & set(linked)
+    for metric in (*options, *linked):
+        check_metric(metric, EVALUATORS)
 
 
 def test_explain_without_a_range_shows_the_one_that_holds_the_data() -> None:

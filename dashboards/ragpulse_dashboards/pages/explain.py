@@ -17,7 +17,7 @@ __all__ = ["Heatmap", "build_heatmap", "routes"]
 
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
-METRICS: Final = ("latency_ms", "ttft_ms", "cost_usd", "input_tokens", "output_tokens", "error_rate")
+METRICS: Final = ("latency_p95", "ttft_p95", "cost_usd", "input_tokens", "output_tokens", "error_rate")
 MAX_ROWS: Final = 8
 SIGNIFICANT: Final = 0.05
 _LEAST_SHARE: Final = 0.001
