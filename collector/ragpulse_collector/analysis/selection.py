@@ -104,7 +104,7 @@ def duration_s(value: Any) -> float:
     except ValueError:
         raise ValueError(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
     if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError(f"{text[:80]!r} is no duration: it must be positive, and less than 300 years")
+        raise ValueError(f"{text[:80]!r} is no duration: it must be positive, and at most 317 years")
     return seconds
 
 
