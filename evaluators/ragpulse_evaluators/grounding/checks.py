@@ -7,7 +7,7 @@ doubt. On human-labelled supported answers each fires in well under 1 in 100, so
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
@@ -37,39 +37,56 @@ _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got
 _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _BOUND_REACH = 9
-_FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
+_FACTORS = {"half": 0.5, "quarter": 0.25, "quarters": 0.25, "twice": 2.0, "double": 2.0, "cent": 0.01, "cents": 0.01}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_POSITIVE = re.compile(r"[1-9]\d*")
+_MAX_COUNTS = 12
 _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
 
 
-def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
+def check_numbers(numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
 
-    A number in letters may count what the evidence lists ("all three"), unless the evidence has another number.
+    A number in letters may count what the evidence lists ("all three"), unless the evidence has another number, or be
+    a sum or a difference ("two hours later").
     """
-    if not mine:
+    unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
+    if not unknown:
         return []
-    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_multiples(theirs, evidence)}
-    unknown = [q for q in mine if not q.values & known and not any(q.values & o.values or q.agrees(o) for o in theirs)]
-    other = any(not any(q.values & o.values or q.agrees(o) for q in mine) for o in theirs)
-    return [f"number {q.text} not in the evidence" for q in unknown if other or not q.text.isalpha() or len(q.text) < 2]
+    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)][:_MAX_COUNTS]
+    derived = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_parts(counts, evidence)}
+    in_letters = {f"{value:.10g}" for a, b in permutations(counts, 2) for value in (a + b, a - b)}
+    other = any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
+    return [
+        f"number {q.text} not in the evidence"
+        for q in unknown
+        if not q.values & derived and (len(q.text) < 2 or not q.text.isalpha() or (other and not q.values & in_letters))
+    ]
 
 
-def _multiples(theirs: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
-    """Halves and doubles of the evidence's numbers, where it speaks of a half or of twice as much."""
-    factors = [factor for word, factor in _FACTORS.items() if any(t.norm == word for t in evidence)]
-    return {f"{float(v) * factor:.10g}" for q in theirs for v in q.values if _NUMBER.fullmatch(v) for factor in factors}
+def _parts(counts: Sequence[float], evidence: Sequence[Word]) -> set[str]:
+    """Values that the evidence says in words: "half" and "one in two" are 50 (percent), "50 cents" are 0.50."""
+    factors = {_FACTORS[t.norm] for t in evidence if t.norm in _FACTORS}
+    for count, part in pairwise(evidence):
+        if (count.numeric or count.norm == "a") and part.norm.removesuffix("s") in ORDINALS:
+            factors.add(1 / ORDINALS[part.norm.removesuffix("s")])
+    parts = {count * factor for count, factor in product((1.0, *counts), factors)}
+    for part, link, whole in zip(evidence, evidence[1:], evidence[2:], strict=False):
+        if link.norm in ("in", "of") and _NUMBER.fullmatch(part.key) and _POSITIVE.fullmatch(whole.key):
+            parts.add(float(part.key) / float(whole.key))
+    percent = {100 * part for part in parts if part < 1}
+    return {f"{value:.10g}" for value in parts | percent | {float(round(value)) for value in percent}}
 
 
-def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[str]:
+def check_units(numbers: Sequence[Quantity], known: Sequence[Quantity]) -> list[str]:
     """Object to a number that the evidence gives in another unit only."""
     objections = []
-    for quantity in mine:
-        same = [q for q in theirs if q.values & quantity.values]
-        if quantity.unit and same and all(q.unit and not q.agrees(quantity) for q in same):
+    for quantity in numbers:
+        same = [q for q in known if q.values & quantity.values]
+        if quantity.unit and same and all(q.unit for q in same) and not any(q.agrees(quantity) for q in known):
             objections.append(f"unit of {quantity.text} differs: {quantity.unit} here, {same[0].unit} in the evidence")
     return objections
 
@@ -153,8 +170,11 @@ def check_negation(
     spelled: Mapping[str, str],
     *,
     copied: bool,
+    near: bool,
 ) -> list[str]:
     """Object where the same word is negated on one side only; evidence that says it both ways decides nothing.
+
+    Far from the wording of the evidence it objects only where nothing at all is denied on the other side.
 
     A word like "unless" or "until" beside it in the evidence may deny it too. A claim that copies the best sentence
     denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
@@ -166,11 +186,15 @@ def check_negation(
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
     scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    if any(_unmatched(scope, evidence, _denials(evidence, tokens)) for scope in scopes):
+    denials = _denials(evidence, tokens)
+    if (near or not denials) and any(_unmatched(scope, evidence, denials) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = negations(covered)[:_MAX_NEGATIONS]
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, covered)) for i in theirs):
+    denials = _denials(tokens, covered)
+    if (near or not denials) and any(
+        _unmatched([k for k in _scope(i, covered) if k in once], tokens, denials) for i in theirs
+    ):
         return ["negated in the evidence, not here"]
     return []
 
@@ -254,7 +278,7 @@ def check_opposites(tokens: Sequence[Word], known: frozenset[str], evidence: Seq
         place = next((j for j, t in enumerate(evidence) if t.norm in others and said[t.key] < theirs[t.key]), None)
         if place is None or (token.key not in known and any(opposites(t.norm) & others for t in evidence)):
             continue
-        if _denied(tokens, i) == _denied(evidence, place) and not turned(tokens, i, evidence, place):
+        if _denied(tokens, i) == _denied(evidence, place) and not turned(tokens, i, evidence, place, loosely=True):
             objections.append(f"'{token.text}' here, '{evidence[place].text}' in the evidence")
     return objections
 
@@ -274,7 +298,13 @@ def _denied(tokens: Sequence[Word], i: int) -> bool:
 
 
 def turned(
-    tokens: Sequence[Word], i: int, evidence: Sequence[Word], j: int, names: frozenset[str] | None = None
+    tokens: Sequence[Word],
+    i: int,
+    evidence: Sequence[Word],
+    j: int,
+    names: frozenset[str] | None = None,
+    *,
+    loosely: bool = False,
 ) -> bool:
     """Tell whether what stands around place i stands around place j the other way round; "by" turns it once more.
 
@@ -286,7 +316,7 @@ def turned(
     if _passive(tokens, i) != _passive(evidence, j):
         left, right = right, left
     crossed, straight = len(before & right) + len(after & left), len(before & left) + len(after & right)
-    return bool(before & right and after & left) and crossed > straight
+    return crossed > straight and (loosely or bool(before & right and after & left))
 
 
 def _content_of(tokens: Sequence[Word], names: frozenset[str] | None) -> set[str]:

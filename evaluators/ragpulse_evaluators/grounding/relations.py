@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 from ragpulse_evaluators.grounding.checks import opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS
 from ragpulse_evaluators.grounding.text import Word, stem, words
 
 __all__ = [
@@ -271,7 +271,7 @@ def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex, subject: Word | Non
 
 def _may_be_name(token: Word) -> bool:
     """Tell a word that says something from a light one, which a paraphrase exchanges freely."""
-    return token.kind == "word" and token.norm not in LIGHT_WORDS and token.norm not in OPINIONS
+    return token.kind == "word" and token.norm not in LIGHT_WORDS
 
 
 def _same_word(token: Word, other: Word) -> bool:
