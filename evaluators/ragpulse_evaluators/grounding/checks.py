@@ -7,12 +7,12 @@ doubt. On human-labelled supported answers each fires in well under 1 in 100, so
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, BOUNDS_AFTER, DENIALS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -37,33 +37,46 @@ _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got
 _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _BOUND_REACH = 9
-_FACTORS = {"half": 0.5, "quarter": 0.25, "quarters": 0.25, "twice": 2.0, "double": 2.0, "cent": 0.01, "cents": 0.01}
+_FACTORS = {
+    "half": 0.5,
+    "quarter": 0.25,
+    "quarters": 0.25,
+    "twice": 2.0,
+    "double": 2.0,
+    "doubles": 2.0,
+    "halves": 0.5,
+    "halved": 0.5,
+    "cent": 0.01,
+    "cents": 0.01,
+}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_NAMED = {"noon": "12", "midnight": "12"} | {word: str(value) for word, value in ORDINALS.items()}
 _POSITIVE = re.compile(r"[1-9]\d*")
-_MAX_COUNTS = 12
 _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
 
 
-def check_numbers(numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
+def check_numbers(
+    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, near: bool
+) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
 
-    A number in letters may count what the evidence lists ("all three"), unless the evidence has another number, or be
-    a sum or a difference ("two hours later").
+    A number in letters may count what the evidence lists ("all three") or follow from it ("two hours later"): it is an
+    objection only `near` the wording of the evidence, and where that has another number.
     """
     unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
     if not unknown:
         return []
-    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)][:_MAX_COUNTS]
-    derived = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_parts(counts, evidence)}
-    in_letters = {f"{value:.10g}" for a, b in permutations(counts, 2) for value in (a + b, a - b)}
-    other = any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
+    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)]
+    named = {_NAMED[t.norm] for t in evidence if t.norm in _NAMED}
+    derived = {"1"} | named | _parts(counts, evidence)
+    other = near and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
     return [
         f"number {q.text} not in the evidence"
         for q in unknown
-        if not q.values & derived and (len(q.text) < 2 or not q.text.isalpha() or (other and not q.values & in_letters))
+        if not q.values & derived and (other or not q.text.isalpha() or len(q.text) < 2)
     ]
 
 
@@ -97,16 +110,19 @@ def check_bounds(
     """Object to "at least 5" where the evidence says "up to 5"; a negation before a bound may turn it round."""
     objections: list[str] = []
     for quantity in mine:
-        bound = _bound(tokens, quantity.position)
-        same = {_bound(evidence, q.position) for q in theirs if q.agrees(quantity)}
+        bound = _bound(tokens, quantity)
+        same = {_bound(evidence, q) for q in theirs if q.agrees(quantity)}
         if bound and same and same <= _BOUND_NAMES.keys() and bound not in same:
             objections.append(f"{quantity.text} is the {_BOUND_NAMES[bound]} here, the other bound in the evidence")
     return objections
 
 
-def _bound(tokens: Sequence[Word], position: int) -> str | None:
-    """Tell whether a number is a lower or an upper bound, by the words before it."""
-    before = [t for t in tokens[max(0, position - _BOUND_REACH) : position] if t.kind != "sign"]
+def _bound(tokens: Sequence[Word], quantity: Quantity) -> str | None:
+    """Tell whether a number is a lower or an upper bound, by the words before it or right after it."""
+    after = [t.norm for t in tokens[quantity.end : quantity.end + 4]]
+    if bound := next((BOUNDS_AFTER[pair] for pair in pairwise(after) if pair in BOUNDS_AFTER), None):
+        return bound
+    before = [t for t in tokens[max(0, quantity.position - _BOUND_REACH) : quantity.position] if t.kind != "sign"]
     if any(t.negation for t in before):
         return None
     phrase = " ".join(t.norm for t in before[-2:])
@@ -146,10 +162,14 @@ def check_months(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
 
 def check_names(tokens: Sequence[Word], best: Sequence[Word], index: EvidenceIndex) -> list[str]:
     """Object to names that occur in no context, where the evidence has a name that the claim leaves out."""
+    initials = "".join(t.norm[0] for t in best)
     unknown = {
         t.text: None
         for t in names(tokens)
-        if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys)
+        if t.key not in index.keys
+        and not index.near(t.key)
+        and not has_alias(t, index.keys)
+        and not (t.text.isupper() and t.norm in initials)
     }
     said = {t.key for t in tokens} if unknown else set()
     exchanged = not index.cased or any((t.key in index.names or t.capital) and t.key not in said for t in best)
@@ -174,27 +194,26 @@ def check_negation(
 ) -> list[str]:
     """Object where the same word is negated on one side only; evidence that says it both ways decides nothing.
 
-    Far from the wording of the evidence it objects only where nothing at all is denied on the other side.
-
     A word like "unless" or "until" beside it in the evidence may deny it too. A claim that copies the best sentence
     denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
-    the `covered` ones.
+    the `covered` ones. Far from the wording of the evidence only the next word counts, and only where nothing at all
+    is denied on the other side.
     """
     mine, theirs = negations(tokens)[:_MAX_NEGATIONS], negations(best)[:_MAX_NEGATIONS]
     if copied and len(mine) > len(theirs):
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
-    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    denials = _denials(evidence, tokens)
+    reach = 3 if near else 1
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)[:reach]] for i in mine if not _conditional(tokens, i)]
+    denials = _denials(evidence, tokens if near else ())
     if (near or not denials) and any(_unmatched(scope, evidence, denials) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = negations(covered)[:_MAX_NEGATIONS]
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    denials = _denials(tokens, covered)
-    if (near or not denials) and any(
-        _unmatched([k for k in _scope(i, covered) if k in once], tokens, denials) for i in theirs
-    ):
+    scopes = [[key for key in _scope(i, covered)[:reach] if key in once] for i in theirs]
+    denials = _denials(tokens, covered if near else ())
+    if (near or not denials) and any(_unmatched(scope, tokens, denials) for scope in scopes):
         return ["negated in the evidence, not here"]
     return []
 

@@ -255,6 +255,7 @@ ALIASES = {
     "ceo": ("chief", "executiv"),
     "cfo": ("financ", "chief"),
     "nyc": ("new", "york"),
+    "id": ("identity",),
 }
 """Short forms and the stems of what they stand for."""
 

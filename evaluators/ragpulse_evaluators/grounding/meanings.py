@@ -26,7 +26,7 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNSPACED_WORDS,
 )
 
-__all__ = ["BOUNDS", "DENIALS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
+__all__ = ["BOUNDS", "BOUNDS_AFTER", "DENIALS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -159,6 +159,20 @@ BOUNDS = {
 }
 """Words right before a number that make it the least or the most."""
 
+BOUNDS_AFTER = {
+    ("the", "latest"): "most",
+    ("at", "most"): "most",
+    ("or", "less"): "most",
+    ("or", "fewer"): "most",
+    ("or", "younger"): "most",
+    ("the", "earliest"): "least",
+    ("at", "least"): "least",
+    ("or", "more"): "least",
+    ("or", "longer"): "least",
+    ("or", "older"): "least",
+}
+"""Words soon after a number that make it the least or the most."""
+
 DENIALS = _words(
     "free closed closes close forbidden forbid prohibited prohibit refuse refused refuses reject rejected deny "
     "denied exclude excluded lack lacks lacked fail fails failed failure except unless avoid avoids prevent prevents "
@@ -226,6 +240,7 @@ LEXICON_ID = _identity(
     PRONOUNS,
     DENIALS,
     BOUNDS,
+    BOUNDS_AFTER,
     UNSPACED_WORDS,
     ALIASES,
     OPENERS,
