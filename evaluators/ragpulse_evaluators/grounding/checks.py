@@ -24,6 +24,7 @@ __all__ = [
     "check_opposites",
     "check_quantifiers",
     "check_units",
+    "derived_values",
     "has_alias",
     "turned",
 ]
@@ -69,9 +70,7 @@ def check_numbers(
     unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
     if not unknown:
         return []
-    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)]
-    named = {_NAMED[t.norm] for t in evidence if t.norm in _NAMED}
-    derived = {"1"} | named | _parts(counts, evidence)
+    derived = derived_values(known, evidence)
     other = near and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
     return [
         f"number {q.text} not in the evidence"
@@ -80,8 +79,9 @@ def check_numbers(
     ]
 
 
-def _parts(counts: Sequence[float], evidence: Sequence[Word]) -> set[str]:
-    """Values that the evidence says in words: "half" and "one in two" are 50 (percent), "50 cents" are 0.50."""
+def derived_values(known: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
+    """Return values that the evidence says in words: "half", "one in two" are 50 (percent), "50 cents" are 0.50."""
+    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)]
     factors = {_FACTORS[t.norm] for t in evidence if t.norm in _FACTORS}
     for count, part in pairwise(evidence):
         if (count.numeric or count.norm == "a") and part.norm.removesuffix("s") in ORDINALS:
@@ -91,7 +91,8 @@ def _parts(counts: Sequence[float], evidence: Sequence[Word]) -> set[str]:
         if link.norm in ("in", "of") and _NUMBER.fullmatch(part.key) and _POSITIVE.fullmatch(whole.key):
             parts.add(float(part.key) / float(whole.key))
     percent = {100 * part for part in parts if part < 1}
-    return {f"{value:.10g}" for value in parts | percent | {float(round(value)) for value in percent}}
+    named = {_NAMED[t.norm] for t in evidence if t.norm in _NAMED}
+    return {"1"} | named | {f"{value:.10g}" for value in parts | percent | {float(round(value)) for value in percent}}
 
 
 def check_units(numbers: Sequence[Quantity], known: Sequence[Quantity]) -> list[str]:
@@ -162,18 +163,19 @@ def check_months(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
 
 def check_names(tokens: Sequence[Word], best: Sequence[Word], index: EvidenceIndex) -> list[str]:
     """Object to names that occur in no context, where the evidence has a name that the claim leaves out."""
-    initials = "".join(t.norm[0] for t in best)
     unknown = {
         t.text: None
         for t in names(tokens)
-        if t.key not in index.keys
-        and not index.near(t.key)
-        and not has_alias(t, index.keys)
-        and not (t.text.isupper() and t.norm in initials)
+        if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys) and not _initials(t, best)
     }
     said = {t.key for t in tokens} if unknown else set()
     exchanged = not index.cased or any((t.key in index.names or t.capital) and t.key not in said for t in best)
     return [f"name '{name}' absent from the contexts" for name in unknown] if exchanged else []
+
+
+def _initials(token: Word, evidence: Sequence[Word]) -> bool:
+    """Tell whether capitals are the first letters of words in a row ("NDA", "non-disclosure agreement")."""
+    return token.text.isupper() and token.norm in "".join(t.norm[0] for t in evidence)
 
 
 def has_alias(token: Word, keys: frozenset[str]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from ragpulse_evaluators.grounding.checks import opposites, turned
+from ragpulse_evaluators.grounding.checks import derived_values, opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
 from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, UNITS
@@ -133,16 +133,16 @@ def check_clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> lis
         return []
     counted = [(tokens, *_known_words(tokens, index)) for tokens in pieces]
     foreign = [tokens for tokens, known, words in counted if words >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * words]
-    held = [
-        known >= _HELD_SHARE * words and copied_share(tokens, index) >= _COPIED_SHARE
-        for tokens, known, words in counted
-        if tokens not in foreign
-    ]
-    spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign if held and all(held))
+    if not foreign:
+        return []
+    others = [(tokens, known >= _HELD_SHARE * words) for tokens, known, words in counted if tokens not in foreign]
+    if not others or not all(held and _copied_share(tokens, index) >= _COPIED_SHARE for tokens, held in others):
+        return []
+    spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign)
     return [f"nothing in the contexts speaks of '{clause}'" for clause in spoken]
 
 
-def copied_share(tokens: Sequence[Word], index: EvidenceIndex) -> float:
+def _copied_share(tokens: Sequence[Word], index: EvidenceIndex) -> float:
     """Return the share of words that stand in this order in the context sentence that says most of them."""
     support = index.support(tokens)
     keys = [index.spelled(t.key) for t in tokens]
@@ -175,8 +175,9 @@ def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
     same = (p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here))
     theirs = quantities(next(same, clause.best.tokens))
     left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
+    derived = derived_values(theirs, clause.best.tokens) if left_out else set[str]()
     for quantity in mine:
-        if left_out and not any(quantity.agrees(q) for q in theirs):
+        if left_out and not any(quantity.agrees(q) for q in theirs) and not quantity.values & derived:
             yield f"number {quantity.text} here, {left_out[0].text} in the evidence"
 
 
