@@ -1,12 +1,12 @@
 """Answers written for this project: word for word from their contexts, as models dress them, and rephrased by hand.
 
-Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts and a rephrasing of each. Each half,
-the dresses and the edits were committed before anything was tuned on the tuning half of the same collection.
+Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts, each with an answer to a question about it.
+The fourth collection is the test half; nothing is tuned on it. The three earlier collections are tuning data, their
+former test halves included.
 
-The test halves are used up; docs/grounding.md reports each evaluation. A language model (Claude)
-wrote the second collection, 126 items, on 24 November 2026, before it read the code of the evaluator, but after it
-read docs/grounding.md. The same model wrote the third, 60 items, on the same day, after it read the code and before it
-saw which answers fail. A hash of the first context, and nobody's choice, put each line into one of the halves.
+A language model (Claude) wrote the second and the third collection on 24 November 2026 and the fourth on 25 November
+2026. It wrote the fourth, 90 answers to questions about 90 texts, after it read the evaluator's code and before it saw
+which answers of any collection fail.
 """
 
 import json
@@ -18,16 +18,22 @@ from typing import Literal
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.text import split_sentences
 
-Half = Literal["tuning", "test", "first test", "third test"]
+Half = Literal["tuning", "test"]
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "evaluators" / "fixtures"
 _FILES: dict[Half, tuple[str, ...]] = {
-    "tuning": ("grounding_tuning.jsonl", "grounding_tuning_2.jsonl", "grounding_tuning_3.jsonl"),
-    "test": ("grounding_test_2.jsonl",),
-    "first test": ("grounding_test.jsonl",),
-    "third test": ("grounding_test_3.jsonl",),
+    "tuning": (
+        "grounding_tuning.jsonl",
+        "grounding_tuning_2.jsonl",
+        "grounding_tuning_3.jsonl",
+        "grounding_tuning_4.jsonl",
+        "grounding_test.jsonl",
+        "grounding_test_2.jsonl",
+        "grounding_test_3.jsonl",
+    ),
+    "test": ("grounding_test_4.jsonl",),
 }
 
-_LEAD_INS = {
+_LEAD_INS: dict[Half, tuple[str, ...]] = {
     "tuning": (
         "Here is what I found:",
         "Here are the details:",
@@ -36,11 +42,11 @@ _LEAD_INS = {
     ),
     "test": ("Here's what the documents say:", "Below is an overview:", "Of course. The key points are:", "In short:"),
 }
-_PREFIXES = {
+_PREFIXES: dict[Half, tuple[str, ...]] = {
     "tuning": ("Based on the provided documents, ", "According to the context, ", "As stated in the documentation, "),
     "test": ("Based on the information provided, ", "According to the sources, ", "The documentation states that "),
 }
-_CLOSINGS = {
+_CLOSINGS: dict[Half, tuple[str, ...]] = {
     "tuning": (
         "Is there anything else I can help you with?",
         "Let me know if you have any questions!",
@@ -62,7 +68,7 @@ _CLOSINGS = {
         "You're welcome!",
     ),
 }
-_GREETINGS = {
+_GREETINGS: dict[Half, tuple[str, ...]] = {
     "tuning": ("Great question!", "Hello!", "Sure, I can help with that."),
     "test": ("Good question.", "Hi there!", "Certainly!", "Thanks for asking!"),
 }
@@ -94,8 +100,8 @@ def _rows(half: Half) -> Iterator[dict[str, list[str]]]:
         yield from map(json.loads, (FOLDER / name).read_text(encoding="utf-8").splitlines())
 
 
-def _of(table: dict[str, tuple[str, ...]], half: Half, count: int) -> str:
-    phrases = table["tuning" if half == "tuning" else "test"]
+def _of(table: dict[Half, tuple[str, ...]], half: Half, count: int) -> str:
+    phrases = table[half]
     return phrases[count % len(phrases)]
 
 

@@ -7,12 +7,12 @@ doubt. On human-labelled supported answers each fires in well under 1 in 100, so
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, BOUNDS_AFTER, DENIALS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "check_opposites",
     "check_quantifiers",
     "check_units",
+    "derived_values",
     "has_alias",
     "turned",
 ]
@@ -37,39 +38,69 @@ _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got
 _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _BOUND_REACH = 9
-_FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
+_FACTORS = {
+    "half": 0.5,
+    "quarter": 0.25,
+    "quarters": 0.25,
+    "twice": 2.0,
+    "double": 2.0,
+    "doubles": 2.0,
+    "halves": 0.5,
+    "halved": 0.5,
+    "cent": 0.01,
+    "cents": 0.01,
+}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_NAMED = {"noon": "12", "midnight": "12"} | {word: str(value) for word, value in ORDINALS.items()}
+_POSITIVE = re.compile(r"[1-9]\d*")
 _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
 
 
-def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
+def check_numbers(
+    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, near: bool
+) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
 
-    A number in letters may count what the evidence lists ("all three"), unless the evidence has another number.
+    A number in letters may count what the evidence lists ("all three") or follow from it ("two hours later"): it is an
+    objection only `near` the wording of the evidence, and where that has another number.
     """
-    if not mine:
+    unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
+    if not unknown:
         return []
-    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_multiples(theirs, evidence)}
-    unknown = [q for q in mine if not q.values & known and not any(q.values & o.values or q.agrees(o) for o in theirs)]
-    other = any(not any(q.values & o.values or q.agrees(o) for q in mine) for o in theirs)
-    return [f"number {q.text} not in the evidence" for q in unknown if other or not q.text.isalpha() or len(q.text) < 2]
+    derived = derived_values(known, evidence)
+    other = near and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
+    return [
+        f"number {q.text} not in the evidence"
+        for q in unknown
+        if not q.values & derived and (other or not q.text.isalpha() or len(q.text) < 2)
+    ]
 
 
-def _multiples(theirs: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
-    """Halves and doubles of the evidence's numbers, where it speaks of a half or of twice as much."""
-    factors = [factor for word, factor in _FACTORS.items() if any(t.norm == word for t in evidence)]
-    return {f"{float(v) * factor:.10g}" for q in theirs for v in q.values if _NUMBER.fullmatch(v) for factor in factors}
+def derived_values(known: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
+    """Return values that the evidence says in words: "half", "one in two" are 50 (percent), "50 cents" are 0.50."""
+    counts = [float(value) for q in known for value in q.values if _NUMBER.fullmatch(value)]
+    factors = {_FACTORS[t.norm] for t in evidence if t.norm in _FACTORS}
+    for count, part in pairwise(evidence):
+        if (count.numeric or count.norm == "a") and part.norm.removesuffix("s") in ORDINALS:
+            factors.add(1 / ORDINALS[part.norm.removesuffix("s")])
+    parts = {count * factor for count, factor in product((1.0, *counts), factors)}
+    for part, link, whole in zip(evidence, evidence[1:], evidence[2:], strict=False):
+        if link.norm in ("in", "of") and _NUMBER.fullmatch(part.key) and _POSITIVE.fullmatch(whole.key):
+            parts.add(float(part.key) / float(whole.key))
+    percent = {100 * part for part in parts if part < 1}
+    named = {_NAMED[t.norm] for t in evidence if t.norm in _NAMED}
+    return {"1"} | named | {f"{value:.10g}" for value in parts | percent | {float(round(value)) for value in percent}}
 
 
-def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[str]:
+def check_units(numbers: Sequence[Quantity], known: Sequence[Quantity]) -> list[str]:
     """Object to a number that the evidence gives in another unit only."""
     objections = []
-    for quantity in mine:
-        same = [q for q in theirs if q.values & quantity.values]
-        if quantity.unit and same and all(q.unit and not q.agrees(quantity) for q in same):
+    for quantity in numbers:
+        same = [q for q in known if q.values & quantity.values]
+        if quantity.unit and same and all(q.unit for q in same) and not any(q.agrees(quantity) for q in known):
             objections.append(f"unit of {quantity.text} differs: {quantity.unit} here, {same[0].unit} in the evidence")
     return objections
 
@@ -80,16 +111,19 @@ def check_bounds(
     """Object to "at least 5" where the evidence says "up to 5"; a negation before a bound may turn it round."""
     objections: list[str] = []
     for quantity in mine:
-        bound = _bound(tokens, quantity.position)
-        same = {_bound(evidence, q.position) for q in theirs if q.agrees(quantity)}
+        bound = _bound(tokens, quantity)
+        same = {_bound(evidence, q) for q in theirs if q.agrees(quantity)}
         if bound and same and same <= _BOUND_NAMES.keys() and bound not in same:
             objections.append(f"{quantity.text} is the {_BOUND_NAMES[bound]} here, the other bound in the evidence")
     return objections
 
 
-def _bound(tokens: Sequence[Word], position: int) -> str | None:
-    """Tell whether a number is a lower or an upper bound, by the words before it."""
-    before = [t for t in tokens[max(0, position - _BOUND_REACH) : position] if t.kind != "sign"]
+def _bound(tokens: Sequence[Word], quantity: Quantity) -> str | None:
+    """Tell whether a number is a lower or an upper bound, by the words before it or right after it."""
+    after = [t.norm for t in tokens[quantity.end : quantity.end + 4]]
+    if bound := next((BOUNDS_AFTER[pair] for pair in pairwise(after) if pair in BOUNDS_AFTER), None):
+        return bound
+    before = [t for t in tokens[max(0, quantity.position - _BOUND_REACH) : quantity.position] if t.kind != "sign"]
     if any(t.negation for t in before):
         return None
     phrase = " ".join(t.norm for t in before[-2:])
@@ -132,11 +166,16 @@ def check_names(tokens: Sequence[Word], best: Sequence[Word], index: EvidenceInd
     unknown = {
         t.text: None
         for t in names(tokens)
-        if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys)
+        if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys) and not _initials(t, best)
     }
     said = {t.key for t in tokens} if unknown else set()
     exchanged = not index.cased or any((t.key in index.names or t.capital) and t.key not in said for t in best)
     return [f"name '{name}' absent from the contexts" for name in unknown] if exchanged else []
+
+
+def _initials(token: Word, evidence: Sequence[Word]) -> bool:
+    """Tell whether capitals are the first letters of words in a row ("NDA", "non-disclosure agreement")."""
+    return token.text.isupper() and token.norm in "".join(t.norm[0] for t in evidence)
 
 
 def has_alias(token: Word, keys: frozenset[str]) -> bool:
@@ -153,24 +192,30 @@ def check_negation(
     spelled: Mapping[str, str],
     *,
     copied: bool,
+    near: bool,
 ) -> list[str]:
     """Object where the same word is negated on one side only; evidence that says it both ways decides nothing.
 
     A word like "unless" or "until" beside it in the evidence may deny it too. A claim that copies the best sentence
     denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
-    the `covered` ones.
+    the `covered` ones. Far from the wording of the evidence only the next word counts, and only where nothing at all
+    is denied on the other side.
     """
     mine, theirs = negations(tokens)[:_MAX_NEGATIONS], negations(best)[:_MAX_NEGATIONS]
     if copied and len(mine) > len(theirs):
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
-    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    if any(_unmatched(scope, evidence, _denials(evidence, tokens)) for scope in scopes):
+    reach = 3 if near else 1
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)[:reach]] for i in mine if not _conditional(tokens, i)]
+    denials = _denials(evidence, tokens if near else ())
+    if (near or not denials) and any(_unmatched(scope, evidence, denials) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = negations(covered)[:_MAX_NEGATIONS]
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, covered)) for i in theirs):
+    scopes = [[key for key in _scope(i, covered)[:reach] if key in once] for i in theirs]
+    denials = _denials(tokens, covered if near else ())
+    if (near or not denials) and any(_unmatched(scope, tokens, denials) for scope in scopes):
         return ["negated in the evidence, not here"]
     return []
 
@@ -254,7 +299,7 @@ def check_opposites(tokens: Sequence[Word], known: frozenset[str], evidence: Seq
         place = next((j for j, t in enumerate(evidence) if t.norm in others and said[t.key] < theirs[t.key]), None)
         if place is None or (token.key not in known and any(opposites(t.norm) & others for t in evidence)):
             continue
-        if _denied(tokens, i) == _denied(evidence, place) and not turned(tokens, i, evidence, place):
+        if _denied(tokens, i) == _denied(evidence, place) and not turned(tokens, i, evidence, place, loosely=True):
             objections.append(f"'{token.text}' here, '{evidence[place].text}' in the evidence")
     return objections
 
@@ -274,7 +319,13 @@ def _denied(tokens: Sequence[Word], i: int) -> bool:
 
 
 def turned(
-    tokens: Sequence[Word], i: int, evidence: Sequence[Word], j: int, names: frozenset[str] | None = None
+    tokens: Sequence[Word],
+    i: int,
+    evidence: Sequence[Word],
+    j: int,
+    names: frozenset[str] | None = None,
+    *,
+    loosely: bool = False,
 ) -> bool:
     """Tell whether what stands around place i stands around place j the other way round; "by" turns it once more.
 
@@ -286,7 +337,7 @@ def turned(
     if _passive(tokens, i) != _passive(evidence, j):
         left, right = right, left
     crossed, straight = len(before & right) + len(after & left), len(before & left) + len(after & right)
-    return bool(before & right and after & left) and crossed > straight
+    return crossed > straight and (loosely or bool(before & right and after & left))
 
 
 def _content_of(tokens: Sequence[Word], names: frozenset[str] | None) -> set[str]:

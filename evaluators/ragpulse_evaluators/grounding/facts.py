@@ -72,6 +72,8 @@ def quantities(tokens: Sequence[Word]) -> list[Quantity]:
         if values:
             unit = _unit(tokens, position, end)
             forms = _on_the_clock(values, unit) if unit in ("am", "pm") else values
+            if unit and len(values) == 1:  # with a unit 0.50 is no version
+                forms = forms | {_plain(float(value)) for value in values if _PLAIN.fullmatch(value)}
             if forms != {"1"} or tokens[position].kind == "number":
                 found.append(Quantity(_surface(tokens, position, end), frozenset(forms), unit, position, end))
         position = max(end, position + 1)

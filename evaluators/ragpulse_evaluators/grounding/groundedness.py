@@ -8,13 +8,12 @@ from typing import Any
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, EvidenceIndex, index_of
+from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
 from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.model import (
     BIAS,
     CEILING,
-    NO_CLAIM,
     THRESHOLD,
     WEIGHTS,
     Findings,
@@ -38,6 +37,7 @@ __all__ = (
     "assess",
     "judge_claim",
     "judge_sentences",
+    "pool_response",
     "readable_contexts",
     "readable_response",
 )
@@ -50,12 +50,12 @@ _DOUBTS = {
     "order": "the words are in the contexts, but not said in this way",
     "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
     "new_run": "several words in a row are not in the evidence",
-    "opinions": "it gives an opinion the evidence does not",
     "self_words": "it speaks of 'I' or 'we', the evidence does not",
     "opener": "it opens like an answer ('yes', 'well'), the evidence does not",
     "question": "it asks instead of saying",
 }
 """What to say where no word and no fact is wrong, by the feature that lowers the score most."""
+_SMALL_TALK = ("self_words", "opener", "question")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +113,25 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     response = response[:MAX_RESPONSE_CHARS]
     reading = read_markup(response, ids)
     judged = judge_sentences(response, reading.text, contexts)
-    claims = [(found, evidence) for found, evidence in judged if found.claim]
+    sentences = tuple(evidence for _, evidence in judged)
     code = tuple(_check_code(block, contexts) for block in reading.code)
-    evidence = tuple(evidence for _, evidence in judged)
-    if not claims:
-        return Assessment(None, None, evidence, code)
-    share = sum(evidence.supported for _, evidence in claims) / len(claims)
-    weakest = grounded_score(pool([found for found, _ in claims]))
-    return Assessment(round(share, 4), round(weakest, 4), evidence, code)
+    supported = [sentence.supported for sentence in sentences if sentence.claim]
+    if not supported:
+        return Assessment(None, None, sentences, code)
+    share = sum(supported) / len(supported)
+    features, objected = pool_response([findings for findings, _ in judged])
+    weakest = grounded_score(features, objected=objected)
+    return Assessment(round(share, 4), round(weakest, 4), sentences, code)
 
 
-def judge_sentences(response: str, read: str, contexts: Sequence[str]) -> list[tuple[Findings, SentenceEvidence]]:
+def pool_response(sentences: Sequence[Findings | None]) -> tuple[dict[str, float], bool]:
+    """Pool the claims and the small talk ("Me too!") of a response; greetings and offers are None."""
+    return pool([s for s in sentences if s and (s.claim or any(s.features[name] for name in _SMALL_TALK))])
+
+
+def judge_sentences(
+    response: str, read: str, contexts: Sequence[str]
+) -> list[tuple[Findings | None, SentenceEvidence]]:
     """Measure and judge each sentence; `read` is the response with everything blank that is no sentence."""
     index = index_of(tuple(contexts))
     return [
@@ -156,56 +164,50 @@ def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
     return _judge(Sentence(claim, 0, len(claim)), claim, index)[1]
 
 
-def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings, SentenceEvidence]:
-    """Judge one sentence; `read` is its text without marks."""
+def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings | None, SentenceEvidence]:
+    """Judge one sentence; `read` is its text without marks. A greeting or an offer is not measured."""
     if claims_nothing(read):
-        return NO_CLAIM, _no_claim(sentence)
+        return None, _evidence(sentence, 1.0, None, (NOTHING_CLAIMED,), claim=False)
     read = blank_lead_in(read)
     tokens = words(read)
     support = index.support(tokens)
-    found = measure(tokens, read, support, index)
-    score = grounded_score(found.values)
+    findings = measure(tokens, read, support, index)
+    score = grounded_score(findings.features, objected=bool(findings.objections))
     best = support[0] if support else None
-    return found, SentenceEvidence(
-        text=sentence.text,
-        start=sentence.start,
-        end=sentence.end,
-        score=round(score, 4),
-        supported=score >= THRESHOLD or not found.claim,
-        claim=found.claim,
-        rank=best.context + 1 if best else None,
-        evidence=best.sentence.text if best else "",
-        evidence_start=best.sentence.start if best else None,
-        evidence_end=best.sentence.end if best else None,
-        reasons=_reasons(found, supported=score >= THRESHOLD),
-    )
+    return findings, _evidence(sentence, score, best, _reasons(findings, score), claim=findings.claim)
 
 
-def _no_claim(sentence: Sentence) -> SentenceEvidence:
+def _evidence(
+    sentence: Sentence, score: float, best: ContextSentence | None, reasons: tuple[str, ...], *, claim: bool
+) -> SentenceEvidence:
     return SentenceEvidence(
         text=sentence.text,
         start=sentence.start,
         end=sentence.end,
-        score=1.0,
-        supported=True,
-        claim=False,
-        rank=None,
-        evidence="",
-        evidence_start=None,
-        evidence_end=None,
-        reasons=(NOTHING_CLAIMED,),
+        score=round(score, 4),
+        supported=score >= THRESHOLD or not claim,
+        claim=claim,
+        rank=best.context + 1 if best else None,
+        evidence=best.sentence.text if best else "",
+        evidence_start=best.sentence.start if best else None,
+        evidence_end=best.sentence.end if best else None,
+        reasons=reasons,
     )
 
 
-def _reasons(found: Findings, *, supported: bool) -> tuple[str, ...]:
-    if not found.claim:
+def _reasons(findings: Findings, score: float) -> tuple[str, ...]:
+    if not findings.claim:
         return (NOTHING_CLAIMED,)
-    if found.reasons or supported:
-        return found.reasons
-    return (_DOUBTS[drawback(found.values, _DOUBTS)],)
+    new = findings.new_words
+    words = ", ".join(f"'{word}'" for word in new[:_SHOWN_WORDS]) + (", ..." if len(new) > _SHOWN_WORDS else "")
+    reasons = ((f"not in the contexts: {words}",) if new else ()) + findings.objections
+    if reasons or score >= THRESHOLD:
+        return reasons
+    return (_DOUBTS[drawback(findings.features, _DOUBTS)],)
 
 
 _SHOWN = 3
+_SHOWN_WORDS = 5
 _SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
 
 
@@ -214,17 +216,18 @@ class Groundedness(Evaluator):
 
     It passes where `parts["weakest"]` reaches the threshold: a small logistic model over wording, held down by each
     objection that a reader can verify (numbers, units, dates, names, negation, opposites, quantifiers, bounds, roles,
-    subjects, sources). Wording counts by length, an objection by its worst sentence. Markdown, citation marks and
-    sentences that claim nothing are left out; `parts["code"]` reports fenced code apart. It sees surface, not meaning:
-    a free paraphrase scores low. `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the
-    evidence's text). Source: this project; measured on BEGIN (Dziri et al. 2022).
+    subjects, sources). Far from the wording of the contexts fewer objections count. Wording counts by length, an
+    objection by its worst sentence. Markdown, citation marks and sentences that claim nothing are left out;
+    `parts["code"]` reports fenced code apart. It compares surface, not meaning: about one free paraphrase in ten fails.
+    `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the evidence's text). Source: this
+    project; measured on BEGIN (Dziri et al. 2022).
     """
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
     immediate = True
-    label = "2"
+    label = "3"
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
         super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
@@ -312,6 +315,7 @@ ENTRIES: tuple[Entry, ...] = (
         former={
             "1": "the score is the share of supported claims since version 2;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",
+            "2": "fewer retold answers fail since version 3, so its scores are higher than those of version 2",
         },
     ),
 )

@@ -15,7 +15,6 @@ __all__ = [
     "NEGATIONS",
     "NUMBER_WORDS",
     "OPENERS",
-    "OPINIONS",
     "ORDINALS",
     "PRONOUNS",
     "SELF_WORDS",
@@ -256,6 +255,7 @@ ALIASES = {
     "ceo": ("chief", "executiv"),
     "cfo": ("financ", "chief"),
     "nyc": ("new", "york"),
+    "id": ("identity",),
 }
 """Short forms and the stems of what they stand for."""
 
@@ -284,10 +284,3 @@ LIGHT_WORDS = _words(
     "alone itself themselves yourself anyone everyone nobody whoever whatever whenever whereas"
 )
 """Common words that commit to little on their own: a new one weighs less than another new word."""
-
-OPINIONS = _words(
-    "love loves loved loving great cool fun awesome amazing favorite favourite favorites enjoy enjoyed enjoys "
-    "interesting nice bad beautiful wonderful lovely wow haha lol hope wish glad fan fascinating exciting boring "
-    "delicious tasty crazy funny scary hate hated terrible"
-)
-"""What people say of what they like: small talk that no context holds."""

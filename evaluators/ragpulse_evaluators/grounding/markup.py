@@ -151,7 +151,9 @@ _EN = (
     r"(?:is|was) there any(?:thing|one|where)\b.*\?",
     r"(?:please |just |and )?(?:let (?:me|us) know|feel free|do not hesitate|don't hesitate|reach out)\b.*",
     r"(?:i |we )?(?:really |sincerely )?hope (?:this|that|it|these|the|you|i)\b.*",
-    r"(?:would you (?:like|prefer)|do you (?:want|need|have)|are you (?:looking|interested))\b.*\?",
+    r"(?:would you (?:like|prefer)|do you (?:want|need) (?:me|us|to|help|more|further|any(?:thing)?)"
+    r"|do you have (?:any )?(?:more|other|further|additional|specific|questions?)"
+    r"|are you (?:looking|interested))\b.*\?",
     r"(?:shall|should|can|may|could|how can|what can|how may|how else can|what else can) (?:i|we)\b.*\?",
     r"(?:does|did|is) (?:this|that|it)\b.{0,20}\b(?:help|answer|make sense|clear|clarify|work)\b.*\?",
     r"(?:if|should) you (?:ever )?(?:have|need|want|would like|'d like|run into|require|get stuck)\b.*"
@@ -169,7 +171,7 @@ _EN = (
     r"(?:i|we) (?:can|could|will|would be (?:happy|glad) to|'d be (?:happy|glad) to) (?:certainly "
     r"|gladly )?(?:help|assist|explain)\b.*",
     r"let (?:me|us|'s) (?:explain|help|walk|break|check|summari[sz]e|see|show|look|take|go|start|clarify)\b.*",
-    r"(?:best|kind|warm) regards\b.*|sincerely\b.*|cheers\b.*|(?:here|below)(?:'s| is| are)\b[^.]*",
+    r"(?:best|kind|warm) regards\b.*|sincerely\b.*|cheers|(?:here|below)(?:'s| is| are)\b[^.]*",
     r"(?:please )?see (?:below|the (?:following|table|list)).*",
 )
 _ZH = (

@@ -18,7 +18,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     NEGATIONS,
     NUMBER_WORDS,
     OPENERS,
-    OPINIONS,
     ORDINALS,
     PRONOUNS,
     SELF_WORDS,
@@ -27,7 +26,7 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNSPACED_WORDS,
 )
 
-__all__ = ["BOUNDS", "DENIALS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
+__all__ = ["BOUNDS", "BOUNDS_AFTER", "DENIALS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -36,7 +35,7 @@ def _words(text: str) -> frozenset[str]:
 
 _OPPOSITE_PAIRS = (
     "before:after prior:after first:last previous:next increase:decrease|reduce|lower|fall|decline|drop|shrink "
-    "rise|grow|raise|climb:fall|decrease|decline|drop|shrink|reduce|lower "
+    "rises|climbs:falls|drops|declines|decreases rise|grow|raise|climb:fall|decrease|decline|drop|shrink|reduce|lower "
     "rose|grew|climbed:fell|declined|dropped|shrank|decreased "
     "growth:decline gain:loss more:less|fewer most:least majority:minority higher:lower highest:lowest "
     "largest|biggest|greatest:smallest larger|bigger|greater:smaller big|large|huge:small|tiny|little "
@@ -70,6 +69,8 @@ _OPPOSITE_PAIRS = (
     "best:worst better:worse good|excellent:bad|poor improve|improves|improved:worsen|worsens|worsened|deteriorate "
     "deteriorates "
     "create|created|add|added|build|built:delete|deleted|remove|removed|destroy "
+    "erased|wiped:kept|stored|saved"
+    " "
     "build|built|construct|constructed:destroy|destroyed|demolished|demolish "
     "founded|established:dissolved|closed arrive|arrived:depart|departed|left enter|entered:leave|exit|exited "
     "success|succeed|succeeded|successful:failure|fail|failed|unsuccessful profit:loss income:expense credit:debit "
@@ -158,12 +159,27 @@ BOUNDS = {
 }
 """Words right before a number that make it the least or the most."""
 
+BOUNDS_AFTER = {
+    ("the", "latest"): "most",
+    ("at", "most"): "most",
+    ("or", "less"): "most",
+    ("or", "fewer"): "most",
+    ("or", "younger"): "most",
+    ("the", "earliest"): "least",
+    ("at", "least"): "least",
+    ("or", "more"): "least",
+    ("or", "longer"): "least",
+    ("or", "older"): "least",
+}
+"""Words soon after a number that make it the least or the most."""
+
 DENIALS = _words(
     "free closed closes close forbidden forbid prohibited prohibit refuse refused refuses reject rejected deny "
     "denied exclude excluded lack lacks lacked fail fails failed failure except unless avoid avoids prevent prevents "
     "stop stops stopped lost lose loses empty absent missing impossible banned rare rarely seldom hardly useless "
     "only few little instead optional rather less fewer against prior before until out any other limited maximum "
-    "largest highest longest solely exclusively reserved either otherwise"
+    "largest highest longest solely exclusively reserved either otherwise merely just alone purely exempt discouraged"
+    " discourages waived"
 )
 """Words that deny something without a negation, and words whose sentence may be retold with a negation."""
 
@@ -224,12 +240,12 @@ LEXICON_ID = _identity(
     PRONOUNS,
     DENIALS,
     BOUNDS,
+    BOUNDS_AFTER,
     UNSPACED_WORDS,
     ALIASES,
     OPENERS,
     LINK_WORDS,
     LIGHT_WORDS,
-    OPINIONS,
     _SYNONYM_ROWS,
 )
 """12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

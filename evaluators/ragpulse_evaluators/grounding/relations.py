@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rapidfuzz.distance import Levenshtein
+from rapidfuzz.distance import LCSseq, Levenshtein
 
-from ragpulse_evaluators.grounding.checks import opposites, turned
+from ragpulse_evaluators.grounding.checks import derived_values, opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, UNITS
 from ragpulse_evaluators.grounding.text import Word, stem, words
 
 __all__ = [
@@ -43,6 +43,7 @@ _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
 _HELD_SHARE = 0.9
+_COPIED_SHARE = 0.75
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
@@ -77,12 +78,17 @@ class Clause:
     cover: float
 
 
-def check_exchange(pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
-    """Object to names, numbers and subjects that the contexts hold, but say of something else."""
+def check_exchange(
+    pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex, *, near: bool
+) -> list[str]:
+    """Object to names, numbers and subjects that the contexts hold, but say of something else.
+
+    Numbers in letters count only `near` the wording of the evidence.
+    """
     if len(index.sentences) < 2:
         return []
     said = {index.spelled(t.key) for t in tokens}
-    mine = quantities(tokens)
+    mine = [q for q in quantities(tokens) if near or not q.text.isalpha()]
     objections: dict[str, None] = {}
     first: Clause | None = None
     for clause in clauses(pieces, index):
@@ -127,9 +133,20 @@ def check_clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> lis
         return []
     counted = [(tokens, *_known_words(tokens, index)) for tokens in pieces]
     foreign = [tokens for tokens, known, words in counted if words >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * words]
-    held = [known >= _HELD_SHARE * words for tokens, known, words in counted if tokens not in foreign]
-    spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign if held and all(held))
+    if not foreign:
+        return []
+    others = [(tokens, known >= _HELD_SHARE * words) for tokens, known, words in counted if tokens not in foreign]
+    if not others or not all(held and _copied_share(tokens, index) >= _COPIED_SHARE for tokens, held in others):
+        return []
+    spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign)
     return [f"nothing in the contexts speaks of '{clause}'" for clause in spoken]
+
+
+def _copied_share(tokens: Sequence[Word], index: EvidenceIndex) -> float:
+    """Return the share of words that stand in this order in the context sentence that says most of them."""
+    support = index.support(tokens)
+    keys = [index.spelled(t.key) for t in tokens]
+    return LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if support else 0.0
 
 
 def _known_words(tokens: Sequence[Word], index: EvidenceIndex) -> tuple[int, int]:
@@ -150,7 +167,7 @@ def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str
 
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
     """Yield a number from elsewhere, also from another clause of the sentence, where the evidence has another one."""
-    mine = quantities(clause.tokens)
+    mine = [q for q in quantities(clause.tokens) if any(q.text == s.text for s in said)]
     if clause.cover < _ENOUGH or not mine:
         return
     words_here = {t.key for t in clause.tokens if t.content and t.kind != "number"}
@@ -158,8 +175,9 @@ def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
     same = (p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here))
     theirs = quantities(next(same, clause.best.tokens))
     left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
+    derived = derived_values(theirs, clause.best.tokens) if left_out else set[str]()
     for quantity in mine:
-        if left_out and not any(quantity.agrees(q) for q in theirs):
+        if left_out and not any(quantity.agrees(q) for q in theirs) and not quantity.values & derived:
             yield f"number {quantity.text} here, {left_out[0].text} in the evidence"
 
 
@@ -184,14 +202,18 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
         return
     if not mine and first is not None and first.best is not clause.best:
         mine = [t for t in first.tokens if t.content][:2]
-    known = [t for t in mine if t.norm not in LIGHT_WORDS and index.spelled(t.key) in index.keys]
+    known = [t for t in mine if _is_subject(t) and index.spelled(t.key) in index.keys]
     if not known:
         return
     beside = (s.keys - index.subjects for s in index.sentences if s.context == clause.best.context)
     sayings = (s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs}))
     near = clause.near.union(*beside, *sayings)
-    if not any(index.spelled(t.key) in near for t in known):
+    if not any(index.spelled(t.key) in near or any(_same_word(t, other) for other in theirs) for t in known):
         yield f"said of '{known[0].text}' here, of '{theirs[-1].text}' in the evidence"
+
+
+def _is_subject(token: Word) -> bool:
+    return token.kind != "number" and token.norm not in LIGHT_WORDS and token.norm not in UNITS
 
 
 def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: EvidenceIndex) -> list[str]:
@@ -234,7 +256,9 @@ def _check_source(text: str, index: EvidenceIndex) -> list[str]:
     support = index.support(rest)
     if not support or not any(t.content for t in rest):
         return []
-    near = index.around(support[0].number)
+    number = support[0].number
+    beside = [s.keys for s in index.sentences[max(0, number - 1) : number + 2] if s.context == support[0].context]
+    near = index.around(number).union(*beside)
     foreign = [t for t in source if t.key in index.names and t.key not in near]
     return [f"the evidence does not name '{foreign[-1].text}' as the source"] if foreign else []
 
@@ -271,7 +295,7 @@ def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex, subject: Word | Non
 
 def _may_be_name(token: Word) -> bool:
     """Tell a word that says something from a light one, which a paraphrase exchanges freely."""
-    return token.kind == "word" and token.norm not in LIGHT_WORDS and token.norm not in OPINIONS
+    return token.kind == "word" and token.norm not in LIGHT_WORDS
 
 
 def _same_word(token: Word, other: Word) -> bool:

@@ -67,15 +67,20 @@ def test_the_start_names_each_limit_once(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_scores_of_today_alone_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A store without former scores has no limits that were chosen for them."""
-    assert warnings_at_start(scored_by(tmp_path, "2"), caplog) == []
+    assert warnings_at_start(scored_by(tmp_path, "3"), caplog) == []
 
 
-@pytest.mark.parametrize(("label", "said"), [("1", True), ("2", False)])
+@pytest.mark.parametrize(
+    ("label", "note"),
+    [("1", "version 1 scored the weakest claim"), ("2", "higher than those of version 2"), ("3", None)],
+)
 def test_check_says_it_beside_the_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str, said: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str, note: str | None
 ) -> None:
     """Verdict and exit code stay; the note is on stderr."""
     db = scored_by(tmp_path, label)
     asked = ["check", "-e", "groundedness", "--min", "0.5", "--since", "520w", "--db", str(db)]
     assert run(asked) == 0
-    assert ("version 1 scored the weakest claim" in capsys.readouterr().err) is said
+    err = capsys.readouterr().err
+    assert (note or "") in err
+    assert ("changed its meaning" in err) is (note is not None)

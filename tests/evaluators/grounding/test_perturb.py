@@ -73,3 +73,11 @@ async def test_groundedness_tells_edits_from_originals() -> None:
     original = {item.source: score for item, score in scored if item.supported}
     assert all(score > 0.5 for score in original.values())
     assert all(score < original[item.source] for item, score in scored if not item.supported)
+
+
+def test_a_number_in_letters_becomes_another_one() -> None:
+    """An edited copy never says the number of the original."""
+    case = Case(response="It takes three days.", contexts=["It takes three days."])
+    edits = [item.edit for seed in range(20) for item in perturb([case], seed=seed, kinds=["number"]) if item.edit]
+    assert len(edits) == 20
+    assert "three → three" not in edits

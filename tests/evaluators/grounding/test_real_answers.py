@@ -203,3 +203,35 @@ def test_edits_of_the_tuning_texts_are_caught() -> None:
         passes[item.supported].append((assess(item.case.response or "", item.case.texts).weakest or 0.0) >= 0.5)
     assert all(passes[True])
     assert sum(passes[False]) <= 0.07 * len(passes[False])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("response", "context"),
+    [
+        ("Students pay 50 percent.", "Students pay half."),
+        ("About 10% of patients get headaches.", "One in ten patients gets headaches."),
+        ("The transfer costs 0.50 euros.", "The transfer costs 50 cents."),
+        ("You can cancel until 12 noon.", "You can cancel until noon."),
+        ("Backups are deleted within 35 days.", "Backups are deleted after 35 days at the latest."),
+        ("An ID is required at the desk in Rome.", "An identity card is required at the desk in Rome."),
+        ("Sharing needs an NDA with Acme.", "Sharing with Acme Ltd needs a non-disclosure agreement."),
+        ("Bring a towel with you, and don't forget to pay.", "Guests must pay and bring their own towel."),
+        (
+            "The shop at the station shuts two hours later than the others.",
+            "The station shop closes at 8, others at 6.",
+        ),
+    ],
+)
+async def test_retold_facts_raise_no_alarm(response: str, context: str) -> None:
+    """Another form of a number or a name, and denials in another wording, are no objections."""
+    result = await check(response, [context, "The office opens at 9 am on Monday."])
+    assert result.passing is True, result.explanation
+
+
+@pytest.mark.anyio
+async def test_small_talk_lowers_the_weakest_claim_only() -> None:
+    """A sentence without content says nothing to support, but "Me too!" is no answer from the contexts."""
+    plain, chatty = await check(CLAIM), await check(f"Me too! {CLAIM}")
+    assert (chatty.score, chatty.passing) == (1.0, True)
+    assert chatty.parts["weakest"] < plain.parts["weakest"]

@@ -126,7 +126,7 @@ def edit_number(material: Material) -> Edit | None:
 
     def change(token: Token) -> str | None:
         if token.kind == "word":
-            fresh = [w for w in _ENGLISH_NUMBERS if w not in material.known]
+            fresh = [w for w in _ENGLISH_NUMBERS if str(NUMBER_WORDS[w]) not in material.known]
             return material.chance.choice(fresh) if fresh else None
         return _other_digits(material, token.text)
 
