@@ -1,6 +1,7 @@
 """Answers written for this project: word for word from their contexts, as models dress them, and rephrased by hand.
 
-Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts, each with an answer to a question about it.
+Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts, each with an answer to a question
+about it.
 The fourth collection is the test half; nothing is tuned on it. The three earlier collections are tuning data, their
 former test halves included.
 
