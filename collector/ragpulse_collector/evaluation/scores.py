@@ -18,7 +18,8 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results, forgotten_traces
+from ragpulse_collector.store.queries.ledger import remove_calls
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 
@@ -135,9 +136,13 @@ def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
 
 
 def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
-    """Store verdicts and settle the reservations made for them."""
-    scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
-    items = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
+    """Store verdicts and settle the reservations made for them; of a trace forgotten meanwhile nothing is stored."""
+    forgotten = forgotten_traces(tx, {verdict.job.unit.trace_id for verdict in verdicts})
+    stored = [verdict for verdict in verdicts if verdict.job.unit.trace_id not in forgotten]
+    removed = [verdict.result for verdict in verdicts if verdict.result and verdict.job.unit.trace_id in forgotten]
+    remove_calls(tx, [call.prompt for result in removed for call in result.calls])
+    scored = [(verdict, verdict.result) for verdict in stored if verdict.result is not None]
+    items = [v for v in stored if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
     add_results(
         tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in items]
     )

@@ -22,9 +22,12 @@ from ragpulse_collector.conventions import decode
 from ragpulse_collector.evaluation import AttemptOptions, Worker, pending
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO, Job
+from ragpulse_collector.evaluation.judge import RecordedCalls
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.retention import forget
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.http import HTTPJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
@@ -144,6 +147,20 @@ def test_a_missing_field_is_skipped_with_its_name(store: EmbeddedStore) -> None:
     with working(store, against) as worker:
         assert worker.wait_idle(90)
     assert store.read("SELECT status, explanation FROM scores").rows == [("skipped", "missing: reference")]
+
+
+def test_nothing_is_stored_of_a_trace_that_is_forgotten_meanwhile(store: EmbeddedStore) -> None:
+    """Explanation and prompt of an evaluation that still ran would quote the person; other traces are scored."""
+    queue(store, ("judged",), 2)
+    replies = Replies("1", gate=threading.Event())
+    with working(store, Judged(CachedJudge(replies, RecordedCalls(store)))) as worker:
+        eventually(lambda: replies.asked == 2)
+        forget(store, "trace", trace_id(1), also={}, actor="a")
+        assert replies.gate is not None
+        replies.gate.set()
+        assert worker.wait_idle(90)
+    assert scores(store) == [(trace_id(0), "judged", "ok", 1.0)]
+    assert store.read("SELECT count(*) FROM raw.judge_calls").rows == [(0,)]  # both had the prompt of the forgotten
 
 
 def test_a_deleted_span_is_skipped(store: EmbeddedStore) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.store.protocol import Read, Transaction
@@ -199,6 +199,26 @@ def add_results(tx: Transaction, scores: Sequence[Mapping[str, Any]], items: Seq
     for table, rows in (("scores", scores), ("run_items", items)):
         if rows:
             tx.append(table, list(rows[0]), [list(row.values()) for row in rows])
+
+
+_FORGET_DELAY = timedelta(hours=1)
+"""An evaluation that began before a person was forgotten has ended after this time."""
+
+
+def forgotten_traces(tx: Transaction, trace_ids: Collection[str]) -> set[str]:
+    """Return those of these traces (ids as hex text) that were forgotten while they were evaluated."""
+    recent = tx.execute(
+        "SELECT 1 FROM raw.audit WHERE action = 'prune' AND created_at >= $since::TIMESTAMP"
+        " AND detail->>'$.reason' IN ('user', 'session', 'trace') LIMIT 1",
+        {"since": tx.at - _FORGET_DELAY},
+    ).rows
+    if not recent:
+        return set()
+    stored = tx.execute(
+        "SELECT DISTINCT trace_id FROM raw.spans WHERE trace_id IN (SELECT unnest($ids::VARCHAR[])::UUID)",
+        {"ids": list(trace_ids)},
+    ).rows
+    return set(trace_ids) - {trace_id.hex for (trace_id,) in stored}
 
 
 def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:

@@ -89,6 +89,14 @@ def replies(read: Read, keys: Sequence[str]) -> dict[str, str]:
     return dict(read(sql, {"keys": list(keys)}).rows)
 
 
+def remove_calls(tx: Transaction, prompts: Sequence[str]) -> None:
+    """Delete the recorded calls with these prompts."""
+    if prompts:
+        prompt = "(reply->>'$.prompt')"
+        tx.execute(f"DELETE FROM raw.judge_calls WHERE {prompt} IN (SELECT unnest($prompts::VARCHAR[]))",
+                   {"prompts": list(prompts)})  # fmt: skip
+
+
 def add_calls(tx: Transaction, calls: Sequence[tuple[str, str, str]]) -> None:
     """Append replies, each given as key, judge and reply."""
     tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])
