@@ -70,7 +70,7 @@ def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
         if _is_shared(column):
             shared += _json(column[0])
         else:
-            pieces += repeat(bytes(shared)), map(_json, column)
+            pieces += repeat(bytes(shared)), map(orjson.dumps, column, repeat(_bytes_reference))
             shared = bytearray()
         shared += b","
     pieces.append(repeat(bytes(shared).removesuffix(b",") + b"}", size))
