@@ -160,13 +160,13 @@ def measured(root: Path) -> dict[str, Any]:
 
 
 def first_build() -> dict[str, Any]:
-    """Measure the first build's commit; returns the known figures if git does not have it."""
+    """Measure the first build's commit; figures that cannot be measured here are the known ones."""
     archive = subprocess.run(["git", "archive", FIRST_BUILD, *TREES], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         return KNOWN_FIRST
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
-        return measured(Path(folder))
+        return KNOWN_FIRST | {name: value for name, value in measured(Path(folder)).items() if value is not None}
 
 
 def main() -> None:
