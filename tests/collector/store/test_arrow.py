@@ -88,6 +88,6 @@ def test_ids_may_be_hex() -> None:
 def test_rows_with_an_impossible_value_are_refused_whole(name: str, value: object) -> None:
     """Nothing of the rows is stored when one cannot be."""
     table = empty_table()
-    with pytest.raises((UnicodeError, OverflowError)):
+    with pytest.raises(ValueError, match="converting"):
         WriterTransaction(table).append("spans", (name,), [(None,), (value,)])
     assert table.execute("SELECT count(*) FROM raw.spans").fetchall() == [(0,)]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import sys
-from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate, chain, repeat
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 from uuid import UUID
 
 import duckdb
@@ -34,19 +32,19 @@ class Source:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = {name: _TYPES.get(declared, _TEXT) for name, declared in types.items()}
-        columns = {name: column_type.schema for name, column_type in self._types.items()}
+        columns = {name: column_type.extension or column_type.storage for name, column_type in self._types.items()}
         self._schema = nanoarrow.c_schema(nanoarrow.struct(columns))
         self._batches: list[Any] = []
 
     def fill(self, columns: Mapping[str, Sequence[Values]]) -> None:
         """Replace the rows. Each column comes in chunks of the same lengths; missing columns are null.
 
-        Raises OverflowError, UnicodeError; then the rows stay as they were.
+        Raises ValueError for a value that does not fit its column; then the rows stay as they were.
         """
         length = sum(map(_length, next(iter(columns.values()))))
-        nulls = {kind: _column(kind, [Constant(None, length)], length) for kind in set(self._types.values())}
+        nulls = {kind: kind.array([None] * length) for kind in set(self._types.values())}
         arrays = [
-            _column(kind, columns[name], length) if _has_values(columns.get(name, ())) else nulls[kind]
+            kind.array(_joined(columns[name])) if _has_values(columns.get(name, ())) else nulls[kind]
             for name, kind in self._types.items()
         ]
         self._batches = [nanoarrow.c_array_from_buffers(self._schema, length, [None], children=arrays)]
@@ -62,57 +60,23 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class _Type:
-    """How the values of a declared type are encoded."""
+    """How the values of a declared type become an Arrow array."""
 
-    schema: Any
-    null: Any
-    """The value that is encoded in place of null."""
+    storage: Any
     convert: Callable[[Any], Any]
-    """Converts a value that is not null to the form that `encode` accepts."""
-    encode: Callable[[Sequence[Any]], Any]
-    """Returns the values as bytes, texts one by one. Raises TypeError or struct.error for null and other forms."""
+    """Converts a value that is not null to the form that Arrow accepts."""
+    prepare: Callable[[Sequence[Any]], Sequence[Any]] = lambda values: values
+    """Converts a column of the usual form at once; Arrow rejects all others."""
+    extension: Any = None
+    """The type by which DuckDB knows the stored values, if it is another."""
 
-
-class _Chunk(NamedTuple):
-    """An encoded chunk of a column: "1" for a value and "0" for a null, the values' bytes, the lengths of texts."""
-
-    valid: str
-    data: bytes
-    lengths: Iterable[int]
-
-
-def _column(kind: _Type, chunks: Sequence[Values], length: int) -> Any:
-    encoded = [_constant(kind, chunk) if isinstance(chunk, Constant) else _encode(kind, chunk) for chunk in chunks]
-    valid = "".join([chunk.valid for chunk in encoded])
-    buffers = [_bits(valid) if "0" in valid else None, b"".join([chunk.data for chunk in encoded])]
-    if kind is _TEXT:
-        offsets = accumulate(chain.from_iterable([chunk.lengths for chunk in encoded]), initial=0)
-        buffers.insert(1, struct.pack(f"{length + 1}q", *offsets))
-    return nanoarrow.c_array_from_buffers(kind.schema, length, buffers)
-
-
-def _constant(kind: _Type, constant: Constant) -> _Chunk:
-    """Encode the value once and repeat its bytes."""
-    valid, data, _ = _encode(kind, [constant.value])
-    return _Chunk(valid * constant.length, data * constant.length, repeat(len(data), constant.length))
-
-
-def _encode(kind: _Type, values: Sequence[Any]) -> _Chunk:
-    """Encode values at once if all have the usual form; else convert each of them first."""
-    valid = "1" * len(values)
-    try:
-        data = kind.encode(values)
-    except (TypeError, struct.error):
-        valid = "".join(["0" if value is None else "1" for value in values])
-        data = _encode_strictly(kind, [kind.null if value is None else kind.convert(value) for value in values])
-    return _Chunk(valid, b"".join(data), map(len, data)) if kind is _TEXT else _Chunk(valid, data, ())
-
-
-def _encode_strictly(kind: _Type, values: Sequence[Any]) -> Any:
-    try:
-        return kind.encode(values)
-    except struct.error as error:
-        raise OverflowError(f"a value does not fit its column: {error}") from error
+    def array(self, values: Sequence[Any]) -> Any:
+        """Return the values as an array; raises ValueError for a value that does not fit."""
+        try:
+            return nanoarrow.c_array(self.prepare(values), self.storage)
+        except (ValueError, TypeError):
+            converted = [None if value is None else self.convert(value) for value in values]
+        return nanoarrow.c_array(converted, self.storage)
 
 
 def _length(chunk: Values) -> int:
@@ -123,28 +87,22 @@ def _has_values(chunks: Sequence[Values]) -> bool:
     return not all(isinstance(chunk, Constant) and chunk.value is None for chunk in chunks)
 
 
-def _bits(digits: str) -> bytes:
-    """Return the digits as bits, the first in the lowest."""
-    return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
+def _joined(chunks: Sequence[Values]) -> Sequence[Any]:
+    """Return the rows of all chunks."""
+    rows = [[chunk.value] * chunk.length if isinstance(chunk, Constant) else chunk for chunk in chunks]
+    return rows[0] if len(rows) == 1 else list(chain.from_iterable(rows))
 
 
-def _numbers(code: str) -> Callable[[Sequence[Any]], bytes]:
-    return lambda values: struct.pack(f"{len(values)}{code}", *values)
+def _span_ids(values: Sequence[Any]) -> Sequence[int]:
+    """Convert ids of eight bytes as on the wire; the tables hold them as numbers. Raises TypeError for others."""
+    return struct.unpack(f">{len(values)}Q", b"".join(values))
 
 
-def _span_ids(values: Sequence[bytes]) -> bytes:
-    """Encode ids of eight bytes as on the wire; the tables hold them as numbers."""
-    numbers = array("Q", b"".join(values))
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _span_id(value: Any) -> bytes:
-    """Convert a number or hex text."""
+def _span_id(value: Any) -> int:
+    """Convert eight bytes, hex text or a number."""
     if isinstance(value, bytes):
-        return value
-    return (int(value, 16) if isinstance(value, str) else int(value)).to_bytes(8, "big")
+        return int.from_bytes(value, "big")
+    return int(value, 16) if isinstance(value, str) else int(value)
 
 
 def _uuid(value: Any) -> bytes:
@@ -160,17 +118,18 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-_TEXT = _Type(nanoarrow.large_string(), "", str, lambda texts: list(map(str.encode, texts)))
+_UUID = nanoarrow.extension_type(nanoarrow.fixed_size_binary(16), "arrow.uuid")
+_TEXT = _Type(nanoarrow.large_string(), str)
 _TYPES = {
-    "UUID": _Type(nanoarrow.extension_type(nanoarrow.fixed_size_binary(16), "arrow.uuid"), bytes(16), _uuid, b"".join),
-    "UBIGINT": _Type(nanoarrow.uint64(), bytes(8), _span_id, _span_ids),
-    "BIGINT": _Type(nanoarrow.int64(), 0, _unchanged, _numbers("q")),
-    "INTEGER": _Type(nanoarrow.int32(), 0, _unchanged, _numbers("i")),
-    "DOUBLE": _Type(nanoarrow.float64(), 0, _unchanged, _numbers("d")),
-    "BOOLEAN": _Type(nanoarrow.int8(), 0, _unchanged, _numbers("b")),
-    "TIMESTAMP": _Type(nanoarrow.timestamp("us"), 0, _microseconds, _numbers("q")),
+    "UUID": _Type(nanoarrow.fixed_size_binary(16), _uuid, extension=_UUID),
+    "UBIGINT": _Type(nanoarrow.uint64(), _span_id, _span_ids),
+    "BIGINT": _Type(nanoarrow.int64(), _unchanged),
+    "INTEGER": _Type(nanoarrow.int32(), _unchanged),
+    "DOUBLE": _Type(nanoarrow.float64(), _unchanged),
+    "BOOLEAN": _Type(nanoarrow.bool_(), bool),
+    "TIMESTAMP": _Type(nanoarrow.timestamp("us"), _microseconds),
 }
-"""Declared type → how its values are encoded; booleans as small numbers, which DuckDB casts back."""
+"""Declared type → how its values are encoded."""
 
 
 class WriterTransaction:
@@ -191,7 +150,7 @@ class WriterTransaction:
         return fetch(self._cursor, sql, parameters)
 
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
+        """Append rows, all or none of them; span ids may be hex text. Raises ValueError."""
         if rows:
             values = zip(*rows, strict=True)
             self.append_columns(table, {name: [column] for name, column in zip(columns, values, strict=True)})

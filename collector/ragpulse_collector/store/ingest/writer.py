@@ -215,7 +215,7 @@ def _stored_error(item: Item, error: BaseException) -> BaseException:
     """Return the error for the sender: a body that no table takes is treated like one that cannot be decoded."""
     if is_short_of_memory(error):
         return Busy(f"the store cannot write: {first_line(error)}")
-    if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
+    if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, OverflowError, ValueError)):
         _log.error("a body could not be stored: %s", error)
         return DecodeError(f"the body could not be stored: {first_line(error)}")
     return error
