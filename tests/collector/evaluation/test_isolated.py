@@ -251,7 +251,7 @@ CONFIGURATION = """
 settle_s = 0
 
 [evaluators]
-time_limit_s = 8
+time_limit_s = 4
 memory_limit_mb = 1024
 
 [[rule]]
@@ -282,7 +282,7 @@ def test_a_served_collector_with_every_bad_evaluator(tmp_path: Path, users: Path
         send(served.url, rag_trace(1))
         until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
         assert served.terminate() == 0
-    wanted = BAD | dict.fromkeys(HANGS, "no result within 8 s")
+    wanted = BAD | dict.fromkeys(HANGS, "no result within 4 s")
     told = sorted((row["evaluator"], wanted[row["evaluator"]] in row["explanation"]) for row in attempts)
     assert told == sorted((name, True) for name in BAD for _ in range(1 if name in ONCE else 3))
     for name in BAD:
