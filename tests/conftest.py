@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -80,6 +81,20 @@ def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
 
     The first file is ragpulse.duckdb. Two collectors on one file would run each other's jobs.
     """
+    with collectors_in(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Collector]]:
+    """Start collectors for all tests of a module, which only read."""
+    with collectors_in(tmp_path_factory.mktemp("shared")) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def collectors_in(folder: Path) -> Iterator[Callable[..., Collector]]:
+    """Start whole collectors over files in `folder`, and stop them in the end."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.settings import RuleSettings, Settings
 
@@ -92,7 +107,7 @@ def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
         settings: dict[str, Any] | None = None,
         **options: Any,
     ) -> Collector:
-        db = tmp_path / f"ragpulse{len(collectors) or ''}.duckdb"
+        db = folder / f"ragpulse{len(collectors) or ''}.duckdb"
         defaults = {"db": str(db), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
         base = Settings.model_validate(settings or {})
         base = base.with_options("collector", defaults).with_options("judge", judge or {})
