@@ -305,6 +305,9 @@ ITEMS: dict[str, tuple[list[Any], str]] = {
     "two texts so far": (["Paris is in", "Paris is in France."], SAID),
     "words that repeat": (["no", "no", "nsense"], "nononsense"),
     "two words that begin alike": (["no", "nobody"], "nonobody"),
+    "texts with a label": ([("status", "search"), ("token", "Paris "), ("content", "is."), ("done", "")], "Paris is."),
+    "texts under a label": ([{"token": "Paris "}, {"chunk": "is."}, {"token": ""}], "Paris is."),
+    "texts with their figures": ([("Paris ", {"n": 1}), ("is.", {"n": 2})], "Paris is."),
     "SSE, sse-starlette": ([{"event": "token", "data": "Paris "}, {"data": "is."}], "Paris is."),
 }  # fmt: skip
 
@@ -454,13 +457,14 @@ def test_a_retriever_that_is_not_understood_says_so_once(
     """The type and the line to write, in the log and on the span; nothing found is no such case."""
     search = ragpulse.retriever(name="search")(lambda query: query)
     with caplog.at_level(logging.WARNING, "ragpulse"):
-        for result in (SimpleNamespace(rows=1), [SimpleNamespace(rows=1)], [], None):
+        for result in (SimpleNamespace(rows=1), [SimpleNamespace(rows=1)], {"error": "timeout"}, [], None):
             search(result)
     reason = "in which ragpulse finds no contexts; write @ragpulse.retriever(contexts=lambda result: ...)"
     found = [span.attributes.get("ragpulse.result.unread") for span in ragpulse_spans]
     assert found == [
         f"search returned types.SimpleNamespace, {reason}",
         f"search returned builtins.list, {reason}",
+        f"search returned builtins.dict, {reason}",
         None,
         None,
     ]

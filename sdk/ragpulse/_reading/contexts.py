@@ -51,6 +51,10 @@ _INDEX_KEYS = ("index", "corpus_id")
 """Where a reranker names a document by its index in the input (Cohere, Voyage, sentence-transformers)."""
 
 
+_STATUS_KEYS = frozenset({"error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"})
+"""A mapping with one of these reports a failure; its texts are no documents."""
+
+
 class Document(NamedTuple):
     """One retrieved context, as it was when it was returned."""
 
@@ -106,7 +110,7 @@ def _documents_of_object(value: Any) -> tuple[Document, ...] | None:
     if _text(value) is not None:
         return (document(value),)
     if isinstance(value, Mapping) and all(
-        [isinstance(item, str) or _text(item) is not None for item in value.values()]
+        [key not in _STATUS_KEYS and (isinstance(item, str) or _text(item) is not None) for key, item in value.items()]
     ):
         return tuple([document(item)._replace(id=_identity(key)) for key, item in value.items()])
     return None

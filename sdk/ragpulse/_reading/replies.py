@@ -74,6 +74,8 @@ def _grow(calls: dict[Any, dict[str, Any]], index: Any, identity: Any, name: Any
 
 _TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output", "result", "text", "completion")
 """An answer stands before a message: beside it, that is often the question or a status."""
+_PIECE_KEYS = ("token", "chunk")
+"""What applications call the items of their streams, beside `delta`."""
 _LIST_KEYS = ("replies", "answers", "messages")
 """Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
 _UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
@@ -219,6 +221,18 @@ def reply_text(result: Any) -> str | None:
     return result if isinstance(result, str) else text_in(opened(result))
 
 
+def piece_text(item: Any) -> str | None:
+    """As `reply_text`, of one item of a stream, which may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
+    if type(item) is dict:
+        pieces = [item[key] for key in _PIECE_KEYS if isinstance(item.get(key), str)]
+        return pieces[0] if pieces else reply_text(item)
+    if type(item) is tuple and [type(part) for part in item] == [str, str] and item[0] not in _LANGGRAPH_MODES:
+        if item[0] in _PIECE_KEYS or item[0] in _TEXT_KEYS:
+            return str(item[1])
+        return None if item[0].isidentifier() else reply_text(item)
+    return reply_text(item)
+
+
 def text_in(result: Any) -> str | None:
     """As `reply_text`, of a result that `opened` returned."""
     if type(result) is dict:
@@ -340,5 +354,4 @@ def data_text(data: str) -> str:
         value = json.loads(data)
     except ValueError:
         return data
-    pieces = [value[key] for key in ("token", "chunk") if isinstance(value, dict) and isinstance(value.get(key), str)]
-    return pieces[0] if pieces else reply_text(value) or ""
+    return piece_text(value) or ""

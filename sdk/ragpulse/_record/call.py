@@ -14,7 +14,7 @@ from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 from ragpulse._reading.contexts import Document, document
 from ragpulse._reading.frames import CumulativeText, event_stream_text, is_event_stream, is_json_line, json_lines_text
-from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
+from ragpulse._reading.replies import add_tool_calls, is_whole_result, piece_text, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
@@ -153,7 +153,7 @@ class Call:
         try:
             if self._items is not None:
                 self._items.append(item)
-                text_of_item = reply_text(item) or ""
+                text_of_item = piece_text(item) or ""
                 capacity = 0
             else:
                 text_of_item = item if type(item) is str else self._text_of(item)
@@ -205,7 +205,7 @@ class Call:
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
             add_tool_calls(self._calls, item)
-        text = reply_text(item)
+        text = piece_text(item)
         if text is None:
             item_json = None if self._capture.kind == "llm" else json_or_none(item)
             self._other_items += () if item_json is None else (item_json,)
