@@ -31,7 +31,9 @@ SECRETS = {
     "mysql --db-password hunter22": "mysql --db-password [redacted:key]",
     "x --token 'a b' --api-key Abc123": "x --token [redacted:key] --api-key [redacted:key]",
     '{"auth": "abc", "otp": 123456}': '{"auth": "[redacted:key]", "otp": [redacted:key]}',
-    "{'dbPass': 'abc', 'jwt': 'a.b', 'sessionid': 'x'}": "{'dbPass': '[redacted:key]', 'jwt': '[redacted:key]', 'sessionid': '[redacted:key]'}",
+    "{'dbPass': 'abc', 'jwt': 'x', 'sessionid': 'y'}": (
+        "{'dbPass': '[redacted:key]', 'jwt': '[redacted:key]', 'sessionid': '[redacted:key]'}"
+    ),
     "Bearer abcdefghijklmnop": "Bearer [redacted:key]",
     "password=hunter22": "password=[redacted:key]",
     'db_password = "hun \\"ter"': 'db_password = "[redacted:key]"',

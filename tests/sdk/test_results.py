@@ -471,6 +471,17 @@ def test_a_retriever_that_is_not_understood_says_so_once(
     assert len(caplog.records) == 1
 
 
+def test_contexts_in_streams(ragpulse_spans: RecordedSpans) -> None:
+    """Texts and documents, one by one; objects that are not understood say so."""
+    for name, items in {"texts": ["Paris.", "Rome."], "rows": [("d", "Paris.", 0.5)], "objects": [object()]}.items():
+        list(ragpulse.retriever(name=name)(lambda query, items=items: iter(items))("q"))
+    texts, rows, objects = ragpulse_spans
+    assert [context.text for context in texts.contexts] == ["Paris.", "Rome."]
+    assert rows.contexts == [{"id": "d", "score": 0.5, "content": "Paris."}]
+    assert (objects.contexts, objects.response) == ([], None)
+    assert "returned builtins.object, in which" in objects.attributes["ragpulse.result.unread"]
+
+
 def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None:
     """Media type, size and hash of an image in a message or a text; never base64, cut or whole."""
     data = base64.b64encode(b"\x89PNG" + bytes(300_000)).decode()

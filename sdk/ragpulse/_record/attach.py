@@ -128,6 +128,10 @@ class AttachedSpan(Recording, _Queued):
         start: int = self.span.start_time
         return start
 
+    def now_ns(self) -> int:
+        """The time by the clock that its start was read from."""
+        return time.time_ns()
+
     def get_span_context(self) -> trace.SpanContext:
         """The identity of the application's span."""
         identity: trace.SpanContext = self.span.get_span_context()

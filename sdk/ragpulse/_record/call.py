@@ -1,6 +1,5 @@
 """One call of a decorated function: its recording, its context, and its result or stream."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
@@ -156,7 +155,8 @@ class Call:
                 text_of_item = piece_text(item) or ""
                 capacity = 0
             else:
-                text_of_item = item if type(item) is str else self._text_of(item)
+                is_text = type(item) is str and not self._capture.takes_documents
+                text_of_item = item if is_text else self._text_of(item)
             if capacity == _MAX_STREAM_TEXT:
                 self._lines = is_json_line(text_of_item)
             if not self._has_first_text:
@@ -176,7 +176,7 @@ class Call:
         if self._without_frames(text) or self._documents:
             self._has_first_text = True
             if self.recording.records:
-                seconds = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
+                seconds = max(self.recording.now_ns() - self.recording.start_ns, 0) / 1e9
                 self.recording.put(names.TIME_TO_FIRST_CHUNK, seconds)
 
     def _without_frames(self, text: str) -> str:
@@ -197,6 +197,7 @@ class Call:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
             self._documents.append(document(item))
+            self._unread_item = item
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
@@ -228,8 +229,9 @@ class Call:
         if self._items is not None:
             self._capture.result(self.recording, self._items, self._candidates)
         elif self._capture.options.capture_outputs:
-            if self._documents:
-                self.recording.documents = tuple(self._documents)
+            if self._capture.takes_documents:
+                if not self.recording.put_contexts(self._documents):
+                    self._capture.report_unread(self.recording, self._unread_item, "contexts")
             elif self.recording.response is None:
                 text = None if self._cumulative is None else self._cumulative.whole()
                 self._put_response(self._text.getvalue() if text is None else text)
