@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import gc
+import io
 import json
 import logging
 import sqlite3
@@ -498,6 +500,18 @@ def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None
     assert context["content"].endswith(") and text")
     assert "<image/gif, 300 bytes, sha256 " in context["content"]
     assert not any(data[:40] in json.dumps(span.attributes) for span in ragpulse_spans)
+
+
+def test_a_stream_that_is_garbage_keeps_what_was_read(ragpulse_spans: RecordedSpans) -> None:
+    """Finalizers run in any order, that of the text before that of the stream."""
+    stream = ragpulse.rag(name="call")(lambda question: iter(["Paris ", "is."]))("q")
+    next(stream)
+    texts = [each for each in gc.get_objects() if isinstance(each, io.StringIO) and each.getvalue() == "Paris "]
+    assert [each.__del__() for each in texts] == [None]  # type: ignore[func-returns-value]
+    texts.clear()
+    del stream
+    span = ragpulse_spans.one("call")
+    assert (span.response, span.attributes["ragpulse.ended_early"]) == ("Paris ", True)
 
 
 async def test_a_cancelled_call_is_marked_and_no_error(ragpulse_spans: RecordedSpans) -> None:

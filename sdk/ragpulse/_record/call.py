@@ -26,6 +26,13 @@ _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "Greenle
 """By name: asyncio, trio and gevent are not imported for it."""
 
 
+class _Text(StringIO):
+    """The text of a stream. Garbage collection may finalize it before the stream, which would close it."""
+
+    def __del__(self) -> None:
+        pass
+
+
 class Unrecorded:
     """Stands for the recording of a call whose span could not be started."""
 
@@ -128,7 +135,7 @@ class Call:
 
     # --- a stream --------------------------------------------------------------------------------------------------
     def _begin_text(self) -> StringIO:
-        self._text = StringIO()
+        self._text = _Text()
         self.write = self._text.write
         self._lost_characters = 0
         self._documents: list[Document] = []
