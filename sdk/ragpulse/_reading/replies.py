@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ragpulse.attributes import DOCUMENT_LIST_KEYS
+
 from .values import fields_of, parsed, read
 
 
@@ -76,6 +78,7 @@ _TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output
 """An answer stands before a message: beside it, that is often the question or a status."""
 _PIECE_KEYS = ("token", "chunk")
 """What applications call the items of their streams, beside `delta`."""
+_OTHER_LABELS = frozenset({*DOCUMENT_LIST_KEYS, "sources", "citations", "usage", "metadata", "status", "done", "error"})
 _LIST_KEYS = ("replies", "answers", "messages")
 """Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
 _UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
@@ -226,10 +229,13 @@ def piece_text(item: Any) -> str | None:
     if type(item) is dict:
         pieces = [item[key] for key in _PIECE_KEYS if isinstance(item.get(key), str)]
         return pieces[0] if pieces else reply_text(item)
-    if type(item) is tuple and [type(part) for part in item] == [str, str] and item[0] not in _LANGGRAPH_MODES:
-        if item[0] in _PIECE_KEYS or item[0] in _TEXT_KEYS:
-            return str(item[1])
-        return None if item[0].isidentifier() else reply_text(item)
+    if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
+        label, value = item
+        if isinstance(value, str) and (label in _PIECE_KEYS or label in _TEXT_KEYS):
+            return value
+        is_label = isinstance(value, str) and label.isidentifier() and label not in _LANGGRAPH_MODES
+        if is_label or label in _OTHER_LABELS:
+            return None
     return reply_text(item)
 
 
