@@ -308,7 +308,7 @@ ITEMS: dict[str, tuple[list[Any], str]] = {
     "words that repeat": (["no", "no", "nsense"], "nononsense"),
     "two words that begin alike": (["no", "nobody"], "nonobody"),
     "texts with a label": ([("status", "search"), ("token", "Paris "), ("content", "is."), ("done", "")], "Paris is."),
-    "lists with a label": ([["token", "Paris "], ["token", "is."], ["sources", [{"id": 1}]], ["usage", {}]], "Paris is."),
+    "lists with a label": ([["token", "Paris "], ["token", "is."], ["sources", [{"id": 1}]]], "Paris is."),
     "texts under a label": ([{"token": "Paris "}, {"chunk": "is."}, {"token": ""}], "Paris is."),
     "texts with their figures": ([("Paris ", {"n": 1}), ("is.", {"n": 2})], "Paris is."),
     "SSE, sse-starlette": ([{"event": "token", "data": "Paris "}, {"data": "is."}], "Paris is."),
