@@ -22,7 +22,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "
 
 
 def _quote(text: str) -> str:
-    """JSON of any text; the escaper for ASCII is the faster one, and makes the same of it."""
+    """JSON of any text; the escaper for ASCII is faster and has the same result."""
     return encode_basestring_ascii(text) if text.isascii() else encode_basestring(well_formed(text))
 
 
@@ -146,7 +146,7 @@ def _row_of_table(row: dict[str, Any]) -> Document:
 
 
 def _row(values: tuple[Any, ...]) -> Document:
-    """A row of a query, `(id, text, score)` in any order: the longest text, another value as the id, a fraction."""
+    """A row, `(id, text, score)` in any order: the longest text, another value as the id, a number as the score."""
     texts = [value for value in values if isinstance(value, str)]
     if not texts:
         return NOTHING

@@ -217,7 +217,7 @@ class Forwarder(SpanProcessor):
         self._state = ""
 
     def read_sampler(self, sampler: Any) -> None:
-        """Notes the share of traces that the provider's sampler chooses, which it does not write into trace states."""
+        """Reads the share of traces that the provider's sampler chooses, which it does not write into trace states."""
         match = _SHARE.search(sampler.get_description()) if sampler is not None else None
         self._state = "" if match is None else Sampler(float(match[1])).state
 

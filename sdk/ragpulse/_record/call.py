@@ -12,8 +12,15 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 from ragpulse._reading.contexts import Document, document
-from ragpulse._reading.frames import CumulativeText, event_stream_text, is_event_stream, is_json_line, json_lines_text
-from ragpulse._reading.replies import add_tool_calls, is_whole_result, piece_text, reply_text
+from ragpulse._reading.frames import (
+    CumulativeText,
+    event_stream_text,
+    is_event_stream,
+    is_json_line,
+    json_lines_text,
+    piece_text,
+)
+from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
@@ -62,7 +69,7 @@ class Starter(Protocol):
 
 
 class Call:
-    """Between the decorated function and its span. Nothing in here raises, unless strict."""
+    """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
         "_calls",
@@ -108,7 +115,7 @@ class Call:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Records the exception that leaves the function, and ends the span; a cancelled call is no failed one."""
+        """Records the exception that leaves the function, and ends the span; a cancelled call has not failed."""
         if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
             self.closed_early()
             return
