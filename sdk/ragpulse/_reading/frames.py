@@ -14,9 +14,9 @@ _EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 def piece_text(item: Any) -> str | None:
     """The text of one item of a stream, which may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
-    piece = piece_in(item)
-    if piece is not None:
-        return piece
+    if type(item) is dict:
+        text = reply_text(item)
+        return piece_in(item) if text is None else text
     if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
         label, value = item
         if isinstance(value, str) and label in _TEXT_LABELS:

@@ -340,11 +340,11 @@ def data_text(data: str) -> str:
         value = json.loads(data)
     except ValueError:
         return data
-    piece = piece_in(value)
+    piece = piece_in(value) if isinstance(value, dict) else None
     return piece if piece is not None else reply_text(value) or ""
 
 
-def piece_in(value: Any) -> str | None:
+def piece_in(value: dict[str, Any]) -> str | None:
     """The text of a piece such as `{"token": "Pa"}`; None for anything else."""
-    pieces = [value[key] for key in ("token", "chunk") if type(value) is dict and isinstance(value.get(key), str)]
-    return pieces[0] if pieces else None
+    piece = value.get("token", value.get("chunk"))
+    return piece if isinstance(piece, str) else None
