@@ -4,7 +4,7 @@ from typing import Any
 
 from ragpulse.attributes import DOCUMENT_LIST_KEYS
 
-from .replies import LANGGRAPH_MODES, data_text, piece_in, reply_text
+from .replies import LANGGRAPH_MODES, data_text, opened, piece_in, reply_text, reply_text_of
 from .values import parsed
 
 _TEXT_LABELS = frozenset({"token", "chunk", "delta", "content", "text", "answer", "message", "response", "output"})
@@ -15,7 +15,7 @@ _EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 def piece_text(item: Any) -> str | None:
     """The text of one item of a stream, which may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
     if type(item) is dict:
-        text = reply_text(item)
+        text = reply_text_of(opened(item))
         return piece_in(item) if text is None else text
     if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
         label, value = item

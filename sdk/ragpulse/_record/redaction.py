@@ -115,14 +115,15 @@ class Redaction:
 
     def _items(self, name: str, items: Sequence[Any], applied: list[str]) -> list[Any]:
         """The items of a list. Pairs are names and values; an option of a command line names the next item."""
-        if items and all([_is_pair(item) for item in items]):
+        if items and _is_pair(items[0]) and all([_is_pair(item) for item in items]):
             pairs = [(key, self.value(_name_of(name, key, {}), value, applied)) for key, value in items]
             return [type(items[0])(pair) for pair in pairs]
-        names = [name] * len(items)
-        for place, item in enumerate(items[:-1], 1):
-            if isinstance(item, str) and item.startswith("--") and is_secret_name(item):
-                names[place] = item
-        return [self.value(*named, applied) for named in zip(names, items, strict=True)]
+        clean, name_of_next = [], name
+        for item in items:
+            clean.append(self.value(name_of_next, item, applied))
+            is_option = type(item) is str and item[:2] == "--" and is_secret_name(item)
+            name_of_next = item if is_option else name
+        return clean
 
     @property
     def has_key_rule(self) -> bool:
