@@ -15,12 +15,16 @@ def main() -> int:
         return run_program(sys.argv[2:])
     try:
         from ragpulse_collector.cli import run
+
+        return run()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0].startswith("ragpulse"):
+        from importlib.metadata import requires
+
+        package = (error.name or "").partition(".")[0]
+        if not any(line.startswith(package) and "collector" in line for line in requires("ragpulse") or ()):
             raise
         print(f"{INSTALL}  (missing: {error.name})", file=sys.stderr)
         return 2
-    return run()
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Runtime:
             self.exporter.wait_for_roots()
 
     def terminate(self, timeout: float = 0.0) -> None:
-        """Delivers what is finished, within `timeout` or meanwhile, and from here on each span as it ends."""
+        """Delivers what is finished, waiting at most `timeout`; from then on, each span when it ends."""
         self.exporter.terminate()
         if timeout:
             self.exporter.flush(timeout, give_up=True)
@@ -197,8 +197,8 @@ def configure(
     """Starts recording decorated functions and sending their spans to a collector.
 
     Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
-    call replaces the first. It opens no connection and starts no thread. The first decorated call makes up for it where
-    RAGPULSE_URL, RAGPULSE_ENDPOINT or RAGPULSE_API_KEY is set.
+    call replaces the first. It opens no connection and starts no thread. Where RAGPULSE_URL,
+    RAGPULSE_ENDPOINT or RAGPULSE_API_KEY is set, the first decorated call configures.
 
     - `endpoint`: the collector's base address (default: RAGPULSE_URL, its alias RAGPULSE_ENDPOINT, OTEL_*, then
       `http://127.0.0.1:4318`).

@@ -99,7 +99,7 @@ class Decorator:
         return f"ragpulse.{self._kind if self._kind in names.OPERATIONS else 'span'}"
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """The function, recorded; it behaves as before."""
+        """Returns the function, recorded; it behaves as before."""
         _check_function(self, function)
         if isinstance(function, (classmethod, staticmethod)):
             return type(function)(self(function.__func__))
@@ -228,7 +228,7 @@ class Kind:
     ) -> Decorator: ...
 
     def __call__(self, function: Any = None, /, name: str | None = None, **options: Unpack[Options]) -> Any:
-        """The decorated function, or a decorator with these options."""
+        """Returns the decorated function, or a decorator with these options."""
         _check_options(self, options)
         named = function if isinstance(function, str) else name
         decorator = self._decorator(named, **options)

@@ -5,8 +5,6 @@ session and nesting as decorated functions. `ragpulse run` does it for a program
 """
 
 import os
-import runpy
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -128,6 +126,9 @@ def run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["-m"]:
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    import runpy
+    import shutil
+
     program = arguments[0] if arguments[0] != "-m" else arguments[1]
     path = program if os.path.exists(program) else shutil.which(program)
     if arguments[0] != "-m" and path is None:

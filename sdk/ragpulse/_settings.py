@@ -27,7 +27,7 @@ def _gzip(compression: str | None, url: str) -> Gzip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything `configure` decided."""
+    """Everything that `configure` decided."""
 
     enabled: bool
     destination: Destination

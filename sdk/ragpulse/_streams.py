@@ -135,7 +135,7 @@ def record_snapshot(call: Call, stream: Any, reply: Any = None) -> None:
 
 
 class _Proxy:
-    """A stream object as it was, with its steps observed: its class and other attributes show through."""
+    """Wraps a stream and observes its steps; its class and all other attributes are those of the stream."""
 
     __slots__ = ("__weakref__", "_ragpulse_call", "_ragpulse_source")
     _STEPS = frozenset({"send", "throw"})

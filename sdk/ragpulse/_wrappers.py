@@ -1,4 +1,4 @@
-"""What the decorators put around functions: each call is recorded, and goes on as before."""
+"""Wrappers of decorated functions: each call is recorded and otherwise unchanged."""
 
 import functools
 import inspect
@@ -21,7 +21,7 @@ def is_generator(function: Function) -> bool:
 
 
 def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
-    """What stands for the function: of the same kind (plain, async, generator), with its signature."""
+    """The wrapper of a function: of the same kind (plain, async, generator), with its signature."""
     if inspect.isasyncgenfunction(function):
         return StreamFunction(function, plan, capture, adrive)
     if inspect.isgeneratorfunction(function):

@@ -56,7 +56,7 @@ class RecordedContext(dict[str, Any]):
 
     @property
     def text(self) -> str | None:
-        """What it says."""
+        """The text."""
         return self.get("content")
 
     def __missing__(self, key: str) -> Any:

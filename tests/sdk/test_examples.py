@@ -310,6 +310,19 @@ def test_ragpulse_run_records_an_unchanged_program(
     assert call.attributes["llm.token_count.prompt"] == 120
 
 
+@pytest.mark.parametrize("package", ["click", "httptools"])
+def test_a_command_without_its_packages_names_the_line_to_install(package: str) -> None:
+    """Also where the application has some of the collector's packages."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\nfrom ragpulse_collector.__main__ import main\nsys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve"], capture_output=True, text=True, timeout=60, check=False
+    )
+    install = "ragpulse: this command needs the collector: pip install 'ragpulse[collector]'"
+    assert (done.returncode, done.stderr) == (2, f"{install}  (missing: {package})\n")
+
+
 def test_what_ragpulse_run_cannot_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """A missing program, and no program."""
     assert run(["no-such-program"]) == 2

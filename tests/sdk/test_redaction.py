@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.util.types import Attributes
 
 import ragpulse
-from ragpulse._record.redaction import _CARD, _luhn, _redact_keys, redaction, special_characters
+from ragpulse._record.credentials import redact_keys
+from ragpulse._record.redaction import _CARD, _luhn, redaction, special_characters
 
 from .conftest import Collector
 
@@ -22,6 +23,18 @@ SECRETS = {
     "AKIAABCDEFGHIJKLMNOP": "[redacted:key]",
     "ghp_abcdefghijklmnopqrstuvwxyz0123456789": "[redacted:key]",
     "xoxb-1234567890-abcdefghij": "[redacted:key]",
+    "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP0": "[redacted:key]",
+    "whsec_abcdefghijklmnopqrstuvwxyz012345": "[redacted:key]",
+    "ya29.a0AfB_byCdefghijklmnop-qrstuv": "[redacted:key]",
+    "dckr_pat_abcdefghijklmnopqrstuvwxyz0": "[redacted:key]",
+    "gsk_abcdefghijklmnopqrstuvwxyz0123456789": "[redacted:key]",
+    "pcsk_1abCD_abcdefghijklmnopqrstuvwxyz01234": "[redacted:key]",
+    "mysql --db-password hunter22": "mysql --db-password [redacted:key]",
+    "x --token 'a b' --api-key Abc123": "x --token [redacted:key] --api-key [redacted:key]",
+    '{"auth": "abc", "otp": 123456}': '{"auth": "[redacted:key]", "otp": [redacted:key]}',
+    "{'dbPass': 'abc', 'jwt': 'x', 'sessionid': 'y'}": (
+        "{'dbPass': '[redacted:key]', 'jwt': '[redacted:key]', 'sessionid': '[redacted:key]'}"
+    ),
     "Bearer abcdefghijklmnop": "Bearer [redacted:key]",
     "password=hunter22": "password=[redacted:key]",
     'db_password = "hun \\"ter"': 'db_password = "[redacted:key]"',
@@ -53,6 +66,11 @@ INNOCENT = (
     "max_tokens=500, token_count: 12345678, if token == other, see https://x.example/a:b@c",
     "The private key: required. A secret key: persistence, and the API key: optional.",
     '{"token": null, "password": "", "tokens": ["a"]}',
+    '{"pass_count": "a", "author": "b", "authority": "c", "option": "d", "compass": "e", "pass": 12, "sessionId": "f"}',
+    '{"name": "token", "type": "string", "value_of": "x", "required": ["password", "e-mail"]}',
+    "Give --password PASSWORD or --token VALUE; the option --api-key is old. pass: 5, auth=basic, OTP: off",
+    "| --- | --------token-------- | a --token <token> --password $PASSWORD",
+    "ASG.abcdefghijklmnopqrstuv.abcdefghijklmnop and SG.short, ya29.x, the-gsk-of-years",
     "run 1700000000000000000",
 )
 
@@ -74,12 +92,28 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 def test_values_under_a_secrets_name_are_removed_from_json() -> None:
     """Texts and numbers at any depth below it; a token of a model's answer is no secret."""
     redact, applied = redaction("default"), list[str]()
-    given = {"Cookie": {"sid": "abc", "n": [1]}, "on": {"password": 1234, "token": None}, "tokens": ["a"]}
+    given = {
+        "Cookie": {"sid": "abc", "n": [1]},
+        "on": {"password": 1234, "token": None},
+        "tokens": ["a"],
+        "headers": [["Authorization", "x"], ["Accept", "y"]],
+        "variables": [{"name": "sid_token", "value": "x"}, {"value": "y", "key": "X-Api-Key"}],
+        "params": [{"name": "q", "value": "z"}, {"name": "token", "type": "string"}],
+        "argv": ["run", "--password", "x", "--verbose", "y"],
+        "required": ["password", "e-mail"],
+        "tests": {"pass": 12, "fail": 3},
+    }
     kept = {
         "Cookie": {"sid": "[redacted:key]", "n": ["[redacted:key]"]},
         "on": {"password": "[redacted:key]", "token": None},
+        "headers": [["Authorization", "[redacted:key]"], ["Accept", "y"]],
+        "variables": [
+            {"name": "sid_token", "value": "[redacted:key]"},
+            {"value": "[redacted:key]", "key": "X-Api-Key"},
+        ],
+        "argv": ["run", "--password", "[redacted:key]", "--verbose", "y"],
     }
-    assert json.loads(redact.json(json.dumps(given), applied)) == {**kept, "tokens": ["a"]}
+    assert json.loads(redact.json(json.dumps(given), applied)) == {**given, **kept}
     assert applied == ["key"]
     piece = json.dumps({"token": "Par", "logprob": -0.1})
     assert json.loads(redact.json(piece, [])) == json.loads(piece)
@@ -234,6 +268,7 @@ PIECES = (
     "password=", "PassWord: ", "api_key=", "apikey=", "Api-Key: ", "secret=", "TOKEN=", "sk-", "rk_", "AKIA", "ghp_",
     "github_pat_", "glpat-", "npm_", "hf_", "xoxb-", "AIza", "eyJ", "Bearer ", "bearer ", "-----BEGIN PRIVATE KEY-----",
     "Cookie: ", '"x-api-key":', "\\\"", "'", "Pass Phrase", "connection_string", "AccountKey", "Basic ", "dXNlcjpwYXNz",
+    "--", "password ", "auth\\\"", "OTP'", "userPass\"", '"value":', "SG.", "ya29.", "whsec_", "gsk_", ", ",
     ":", "postgres://", "u", "@", "ABCDEFGH", "abcdefgh", "12345678",
     "4111", "é", "٣", "\udc80", ".", "-", "=", " ", "\n", '"', "!",
 )  # fmt: skip
@@ -245,7 +280,7 @@ def test_the_cheap_look_at_a_text_never_hides_a_secret(text: str) -> None:
     """Whatever the patterns would find by themselves is found behind their guards."""
     found = _CARD.sub(lambda number: "[redacted:card]" if _luhn(number.group()) else number.group(), text)
     assert redaction("card")(text, []) == found
-    assert redaction("key")(text, []) == _redact_keys(text)
+    assert redaction("key")(text, []) == redact_keys(text)
     data = text.encode("utf-8", "surrogatepass")
     assert redaction("card").suspects(data, special_characters(data)) or found == text
-    assert redaction("key").suspects(data, special_characters(data)) or _redact_keys(text) == text
+    assert redaction("key").suspects(data, special_characters(data)) or redact_keys(text) == text

@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import gc
+import io
 import json
 import logging
 import sqlite3
@@ -305,6 +307,10 @@ ITEMS: dict[str, tuple[list[Any], str]] = {
     "two texts so far": (["Paris is in", "Paris is in France."], SAID),
     "words that repeat": (["no", "no", "nsense"], "nononsense"),
     "two words that begin alike": (["no", "nobody"], "nonobody"),
+    "texts with a label": ([("status", "search"), ("token", "Paris "), ("content", "is."), ("done", "")], "Paris is."),
+    "lists with a label": ([["token", "Paris "], ["token", "is."], ["sources", [{"id": 1}]]], "Paris is."),
+    "texts under a label": ([{"token": "Paris "}, {"chunk": "is."}, {"token": ""}], "Paris is."),
+    "texts with their figures": ([("Paris ", {"n": 1}), ("is.", {"n": 2})], "Paris is."),
     "SSE, sse-starlette": ([{"event": "token", "data": "Paris "}, {"data": "is."}], "Paris is."),
 }  # fmt: skip
 
@@ -454,17 +460,29 @@ def test_a_retriever_that_is_not_understood_says_so_once(
     """The type and the line to write, in the log and on the span; nothing found is no such case."""
     search = ragpulse.retriever(name="search")(lambda query: query)
     with caplog.at_level(logging.WARNING, "ragpulse"):
-        for result in (SimpleNamespace(rows=1), [SimpleNamespace(rows=1)], [], None):
+        for result in (SimpleNamespace(rows=1), [SimpleNamespace(rows=1)], {"error": "timeout"}, [], None):
             search(result)
     reason = "in which ragpulse finds no contexts; write @ragpulse.retriever(contexts=lambda result: ...)"
     found = [span.attributes.get("ragpulse.result.unread") for span in ragpulse_spans]
     assert found == [
         f"search returned types.SimpleNamespace, {reason}",
         f"search returned builtins.list, {reason}",
+        f"search returned builtins.dict, {reason}",
         None,
         None,
     ]
     assert len(caplog.records) == 1
+
+
+def test_contexts_in_streams(ragpulse_spans: RecordedSpans) -> None:
+    """Texts and documents, one by one; objects that are not understood say so."""
+    for name, items in {"texts": ["Paris.", "Rome."], "rows": [("d", "Paris.", 0.5)], "objects": [object()]}.items():
+        list(ragpulse.retriever(name=name)(lambda query, items=items: iter(items))("q"))
+    texts, rows, objects = ragpulse_spans
+    assert [context.text for context in texts.contexts] == ["Paris.", "Rome."]
+    assert rows.contexts == [{"id": "d", "score": 0.5, "content": "Paris."}]
+    assert (objects.contexts, objects.response) == ([], None)
+    assert "returned builtins.object, in which" in objects.attributes["ragpulse.result.unread"]
 
 
 def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None:
@@ -483,6 +501,18 @@ def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None
     assert context["content"].endswith(") and text")
     assert "<image/gif, 300 bytes, sha256 " in context["content"]
     assert not any(data[:40] in json.dumps(span.attributes) for span in ragpulse_spans)
+
+
+def test_a_stream_that_is_garbage_keeps_what_was_read(ragpulse_spans: RecordedSpans) -> None:
+    """Finalizers run in any order, that of the text before that of the stream."""
+    stream = ragpulse.rag(name="call")(lambda question: iter(["Paris ", "is."]))("q")
+    next(stream)
+    texts = [each for each in gc.get_objects() if isinstance(each, io.StringIO) and each.getvalue() == "Paris "]
+    assert [each.__del__() for each in texts] == [None]  # type: ignore[func-returns-value]
+    texts.clear()
+    del stream
+    span = ragpulse_spans.one("call")
+    assert (span.response, span.attributes["ragpulse.ended_early"]) == ("Paris ", True)
 
 
 async def test_a_cancelled_call_is_marked_and_no_error(ragpulse_spans: RecordedSpans) -> None:

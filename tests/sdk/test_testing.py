@@ -35,6 +35,8 @@ def test_identities_and_times_are_the_same_in_every_run(ragpulse_spans: Recorded
     root = ragpulse_spans.one("answer")
     assert (root.trace_id, root.span_id, root.parent_span_id) == (f"{1:032x}", f"{2:016x}", None)
     assert root.end_ns - root.start_ns == 3_000_000
+    list(ragpulse.llm(name="stream")(lambda q: iter(["yes"]))("q"))
+    assert ragpulse_spans.one("stream").attributes["gen_ai.response.time_to_first_chunk"] == 0.001
 
 
 def test_a_missing_or_doubled_span_is_an_assertion_error() -> None:

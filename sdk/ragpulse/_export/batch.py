@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 RETRYABLE = frozenset({429, 502, 503, 504})
 Gzip = Literal["sent", "kept", "never"]
-"""Which batches are compressed: each, only those that wait for an absent collector, or none."""
+"""Which batches are compressed: all, those that wait for an absent collector, or none."""
 
 
 def is_loopback(url: str) -> bool:

@@ -97,7 +97,7 @@ def key_values(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> bytes:
 
 
 def key_value_parts(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> list[bytes]:
-    """As `key_values`, not joined yet; texts and counts, which most are, without a call for each level."""
+    """As `key_values`, not joined; texts and counts, the most frequent values, take the short path."""
     parts: list[bytes] = []
     for key, value in attributes:
         if type(value) is str:
@@ -137,7 +137,7 @@ _EVENT_ATTRIBUTES = b"\x1a"
 _LINK_ATTRIBUTES = b"\x22"
 _RESOURCE_ATTRIBUTES = b"\x0a"
 _FLAGS = [struct.pack("<I", known | remote) for known, remote in ((0x100, 0), (0x100, 0x200))]
-"""Of a span or link: that it is known whether its parent (or target) came from another process, and whether it did."""
+"""Of a span or link: whether its parent (or target) is in another process, and that this is known."""
 _SPAN_FLAGS = [b"\x85\x01" + flags for flags in _FLAGS]
 
 

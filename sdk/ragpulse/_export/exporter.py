@@ -109,11 +109,11 @@ class Exporter:
             self._wait_for_delivery()
 
     def send_often(self) -> None:
-        """Sends within a twentieth of a second: SIGTERM ends this process sooner than a second, and is not noticed."""
+        """Sends within 0.05 s: an unhandled SIGTERM may end this process at any time."""
         self._interval = _FREQUENT_INTERVAL
 
     def wait_for_roots(self) -> None:
-        """Sends within milliseconds, and waits at the end of each local root: this process may end unannounced."""
+        """Sends within milliseconds, and waits at the end of each local root: this process may end without notice."""
         self._interval = _SHORT_INTERVAL
         self._waiting_since = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Handles exit, SIGTERM, fork and `multiprocessing`, so that each span is delivered once and in time."""
+"""Handles exit, SIGTERM, fork and `multiprocessing`: each span is delivered once, and in time."""
 
 import atexit
 import contextlib
@@ -18,7 +18,7 @@ class Runtime(Protocol):
         ...
 
     def terminate(self, timeout: float = 0.0) -> None:
-        """Delivers within `timeout` or meanwhile, and from here on each span as it ends."""
+        """Delivers, waiting at most `timeout`; from then on, each span when it ends."""
         ...
 
     def forked(self) -> None:
@@ -92,7 +92,7 @@ def _was_forked() -> bool:
 class _Chained:
     """A SIGTERM handler that hurries delivery and then calls the previous one; it never raises and never blocks.
 
-    An event loop delivers before it goes on: uvicorn's is left a tenth of a second later, and the process with it.
+    Under an event loop it delivers at once: uvicorn's loop and the process end a tenth of a second later.
     """
 
     def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Runtime | None]) -> None:

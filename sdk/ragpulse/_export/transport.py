@@ -1,8 +1,8 @@
 """POSTs batches over OTLP/HTTP, with bounds on time, on bytes and on redirects.
 
-`http.client` reads an answer for as long as the server sends one. Here each read of the socket is held to one deadline
-for the whole exchange, an answer to 256 KiB, and its body to 64 KiB; redirects are not followed. `configure`
-imports this module, because `http.client` and `ssl` take long to load.
+`http.client` reads for as long as the server sends. Here one deadline holds for all reads of an exchange, an answer has
+at most 256 KiB and its body 64 KiB, and redirects are not followed. `configure` imports this module, because
+`http.client` and `ssl` take long to load.
 """
 
 import io
@@ -50,7 +50,7 @@ class Poster:
         self._connection: HTTPConnection | None = None
 
     def post(self, body: bytes, *, encoding: str | None, timeout: float | None = None) -> Answer:
-        """Sends `body`; never raises. Opens a kept connection again, once, that the server has closed."""
+        """Sends `body`; never raises. Reconnects once if the server closed a kept connection."""
         deadline = time.monotonic() + min(timeout or self._destination.timeout, self._destination.timeout)
         while True:
             reused = self._connection is not None

@@ -22,7 +22,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "
 
 
 def _quote(text: str) -> str:
-    """JSON of any text; the escaper for ASCII is the faster one, and makes the same of it."""
+    """JSON of any text; the escaper for ASCII is faster and has the same result."""
     return encode_basestring_ascii(text) if text.isascii() else encode_basestring(well_formed(text))
 
 
@@ -49,6 +49,10 @@ _FIELDS = ("_source", "properties", "entity")
 """Where a hit has its fields: Elasticsearch and OpenSearch, Weaviate, Milvus."""
 _INDEX_KEYS = ("index", "corpus_id")
 """Where a reranker names a document by its index in the input (Cohere, Voyage, sentence-transformers)."""
+
+
+_STATUS_KEYS = frozenset({"error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"})
+"""A mapping with one of these reports a failure; its texts are no documents."""
 
 
 class Document(NamedTuple):
@@ -106,7 +110,7 @@ def _documents_of_object(value: Any) -> tuple[Document, ...] | None:
     if _text(value) is not None:
         return (document(value),)
     if isinstance(value, Mapping) and all(
-        [isinstance(item, str) or _text(item) is not None for item in value.values()]
+        [key not in _STATUS_KEYS and (isinstance(item, str) or _text(item) is not None) for key, item in value.items()]
     ):
         return tuple([document(item)._replace(id=_identity(key)) for key, item in value.items()])
     return None
@@ -142,7 +146,7 @@ def _row_of_table(row: dict[str, Any]) -> Document:
 
 
 def _row(values: tuple[Any, ...]) -> Document:
-    """A row of a query, `(id, text, score)` in any order: the longest text, another value as the id, a fraction."""
+    """A row, `(id, text, score)` in any order: the longest text, another value as the id, a number as the score."""
     texts = [value for value in values if isinstance(value, str)]
     if not texts:
         return NOTHING

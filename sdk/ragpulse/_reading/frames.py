@@ -1,9 +1,30 @@
-"""Finds the text in the items of a stream: server-sent events, lines of JSON, cumulative texts."""
+"""Finds the text in the items of a stream: labelled texts, server-sent events, lines of JSON, cumulative texts."""
 
-from .replies import data_text
+from typing import Any
+
+from ragpulse.attributes import DOCUMENT_LIST_KEYS
+
+from .replies import LANGGRAPH_MODES, data_text, opened, piece_in, reply_text, reply_text_of
 from .values import parsed
 
+_TEXT_LABELS = frozenset({"token", "chunk", "delta", "content", "text", "answer", "message", "response", "output"})
+_OTHER_LABELS = frozenset({*DOCUMENT_LIST_KEYS, "sources", "citations", "usage", "metadata", "status", "done", "error"})
 _EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
+
+
+def piece_text(item: Any) -> str | None:
+    """The text of one item of a stream, which may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
+    if type(item) is dict:
+        text = reply_text_of(opened(item))
+        return piece_in(item) if text is None else text
+    if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
+        label, value = item
+        if isinstance(value, str) and label in _TEXT_LABELS:
+            return value
+        is_label = isinstance(value, str) and label.isidentifier() and label not in LANGGRAPH_MODES
+        if is_label or label in _OTHER_LABELS:
+            return None
+    return reply_text(item)
 
 
 def is_event_stream(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the answer in what a function returned: its text, and the calls of tools that it asks for.
+"""Finds the answer in what a function returned: its text and its tool calls.
 
 `OPENERS` is the one table of results that do not show their answer under a common name. Each entry turns a library's
 object into a mapping with the common names: `response`, `usage`, `model`, `documents`, `raw` (a provider's own reply).
@@ -13,7 +13,7 @@ from .values import fields_of, parsed, read
 
 
 def tool_calls(result: Any) -> list[dict[str, Any]]:
-    """The calls of tools that an opened result asks for: id, name, arguments."""
+    """The tool calls in an opened result: id, name, arguments."""
     fields = fields_of(result)
     message: Mapping[str, Any] | None = fields
     if isinstance(fields.get("choices"), list) and fields["choices"]:
@@ -26,7 +26,7 @@ def tool_calls(result: Any) -> list[dict[str, Any]]:
 
 
 def calls_of_message(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of tools in one message: apart, or among the parts of its content."""
+    """The tool calls of one message, from `tool_calls` or the parts of its content."""
     calls = message.get("tool_calls")
     if not isinstance(calls, (list, tuple)) or not calls:
         parts = message.get("output") or message.get("content")
@@ -35,12 +35,12 @@ def calls_of_message(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_call(part: Any) -> bool:
-    """Whether a part of a message's content asks for a call of a tool."""
+    """Whether a part of a message's content is a tool call."""
     return not isinstance(part, str) and read(part, "type") in ("tool_use", "function_call", "tool_call")
 
 
 def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One call; arguments that a provider sends as JSON text become the value."""
+    """One tool call; arguments in JSON are parsed."""
     inner = fields_of(fields.get("function")) or fields
     name = inner.get("name") or inner.get("tool_name")
     arguments = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
@@ -73,14 +73,14 @@ def _grow(calls: dict[Any, dict[str, Any]], index: Any, identity: Any, name: Any
 
 
 _TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output", "result", "text", "completion")
-"""An answer stands before a message: beside it, that is often the question or a status."""
+"""`answer` comes before `message`, which is often the question or a status."""
 _LIST_KEYS = ("replies", "answers", "messages")
 """Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
 _UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
 """Parts of the types of events whose `delta` is hidden from the user."""
 _MODEL_ROLES = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
-_LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
-"""Before each item of a stream with several modes; only an item of `messages` is a piece of the answer."""
+LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
+"""The first part of each item of a stream with several modes; only `messages` has pieces of the answer."""
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 
 
@@ -175,7 +175,7 @@ def opened(result: Any) -> Any:
 
 
 def _component(result: dict[str, Any]) -> dict[str, Any]:
-    """Haystack: of a pipeline's outputs the last component that replies; parts of its first reply are put on top."""
+    """Haystack: of a pipeline's outputs the last component that replies; the parts of its first reply are merged in."""
     for part in result.values():
         if type(part) is not dict:
             break
@@ -200,7 +200,7 @@ def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
 
 def _answer_first(result: tuple[Any, ...]) -> Any:
     """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
-    if len(result) == 2 and isinstance(result[0], str) and result[0] in _LANGGRAPH_MODES:
+    if len(result) == 2 and isinstance(result[0], str) and result[0] in LANGGRAPH_MODES:
         return opened(result[1]) if result[0] == "messages" else ""
     if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
         return list(result)
@@ -215,7 +215,7 @@ def _answer_first(result: tuple[Any, ...]) -> Any:
 
 # --- text ------------------------------------------------------------------------------------------------------------
 def reply_text(result: Any) -> str | None:
-    """The text of a whole reply or of one chunk of a stream; None when it has none."""
+    """The text of a whole reply or of one chunk of a stream; None if it has none."""
     return result if isinstance(result, str) else text_in(opened(result))
 
 
@@ -340,5 +340,11 @@ def data_text(data: str) -> str:
         value = json.loads(data)
     except ValueError:
         return data
-    pieces = [value[key] for key in ("token", "chunk") if isinstance(value, dict) and isinstance(value.get(key), str)]
-    return pieces[0] if pieces else reply_text(value) or ""
+    piece = piece_in(value) if isinstance(value, dict) else None
+    return piece if piece is not None else reply_text(value) or ""
+
+
+def piece_in(value: dict[str, Any]) -> str | None:
+    """The text of a piece such as `{"token": "Pa"}`; None for anything else."""
+    piece = value.get("token", value.get("chunk"))
+    return piece if isinstance(piece, str) else None

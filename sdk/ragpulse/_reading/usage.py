@@ -46,7 +46,7 @@ _APART = {
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
     "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
 }  # fmt: skip
-"""Under these names a provider counts apart from the input (cached) or the output (reasoning)."""
+"""Counts that the provider does not include in the input (cached) or the output (reasoning)."""
 _DETAILS = {
     "prompt_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
     "input_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
@@ -185,9 +185,9 @@ def _finish_reason(source: Mapping[str, Any]) -> str | None:
 
 
 def instrumented_facts(calls: Mapping[int, tuple[int, Mapping[str, Any]]]) -> Facts:
-    """The figures of the model calls that other instrumentations recorded below one span: the outermost added up.
+    """The figures of the model calls that other instrumentations recorded below one span: the sum of the outermost.
 
-    `calls` has of each of their spans its parent and its attributes; usage is stated again by what a call calls.
+    `calls` maps the id of a span to its parent's id and its attributes. A nested call repeats the usage of its parent.
     """
     stating = {number for number, (_, attributes) in calls.items() if not attributes.keys().isdisjoint(_INSTRUMENTED)}
     facts: Facts = {}
@@ -236,7 +236,7 @@ def usage_facts(usage: Any) -> Facts:
 
 
 def _add_apart(fields: Mapping[str, Any], facts: Facts) -> None:
-    """Counts that a provider keeps beside input and output are added to them, unless its shape includes them."""
+    """Adds cached and reasoning tokens to input and output, where the provider does not include them."""
     inclusive = "prompt_tokens" in fields or "input_token_details" in fields
     if _APART.keys().isdisjoint(fields):
         return

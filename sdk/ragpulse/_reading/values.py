@@ -25,7 +25,7 @@ MAX_TEXT = 262_144
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+/=_-]*)")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
-"""Beside `data`, where a message has an image, audio or a file in base64."""
+"""Names of the media type beside `data`: an image, audio or a file in base64."""
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 

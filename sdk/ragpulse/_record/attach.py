@@ -128,6 +128,10 @@ class AttachedSpan(Recording, _Queued):
         start: int = self.span.start_time
         return start
 
+    def now_ns(self) -> int:
+        """The time by the clock that its start was read from."""
+        return time.time_ns()
+
     def get_span_context(self) -> trace.SpanContext:
         """The identity of the application's span."""
         identity: trace.SpanContext = self.span.get_span_context()
@@ -213,7 +217,7 @@ class Forwarder(SpanProcessor):
         self._state = ""
 
     def read_sampler(self, sampler: Any) -> None:
-        """Notes the share of traces that the provider's sampler chooses, which it does not write into trace states."""
+        """Reads the share of traces that the provider's sampler chooses, which it does not write into trace states."""
         match = _SHARE.search(sampler.get_description()) if sampler is not None else None
         self._state = "" if match is None else Sampler(float(match[1])).state
 

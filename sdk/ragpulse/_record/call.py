@@ -1,6 +1,5 @@
 """One call of a decorated function: its recording, its context, and its result or stream."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
@@ -13,7 +12,14 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 from ragpulse._reading.contexts import Document, document
-from ragpulse._reading.frames import CumulativeText, event_stream_text, is_event_stream, is_json_line, json_lines_text
+from ragpulse._reading.frames import (
+    CumulativeText,
+    event_stream_text,
+    is_event_stream,
+    is_json_line,
+    json_lines_text,
+    piece_text,
+)
 from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
@@ -25,6 +31,13 @@ from .scope import current, enter, leave
 _MAX_STREAM_TEXT = 1024 * 1024
 _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
 """By name: asyncio, trio and gevent are not imported for it."""
+
+
+class _Text(StringIO):
+    """The text of a stream. Garbage collection may finalize it before the stream, which would close it."""
+
+    def __del__(self) -> None:
+        pass
 
 
 class Unrecorded:
@@ -56,7 +69,7 @@ class Starter(Protocol):
 
 
 class Call:
-    """Between the decorated function and its span. Nothing in here raises, unless strict."""
+    """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
         "_calls",
@@ -102,7 +115,7 @@ class Call:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Records the exception that leaves the function, and ends the span; a cancelled call is no failed one."""
+        """Records the exception that leaves the function, and ends the span; a cancelled call has not failed."""
         if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
             self.closed_early()
             return
@@ -129,7 +142,7 @@ class Call:
 
     # --- a stream --------------------------------------------------------------------------------------------------
     def _begin_text(self) -> StringIO:
-        self._text = StringIO()
+        self._text = _Text()
         self.write = self._text.write
         self._lost_characters = 0
         self._documents: list[Document] = []
@@ -153,10 +166,11 @@ class Call:
         try:
             if self._items is not None:
                 self._items.append(item)
-                text_of_item = reply_text(item) or ""
+                text_of_item = piece_text(item) or ""
                 capacity = 0
             else:
-                text_of_item = item if type(item) is str else self._text_of(item)
+                is_text = type(item) is str and not self._capture.takes_documents
+                text_of_item = item if is_text else self._text_of(item)
             if capacity == _MAX_STREAM_TEXT:
                 self._lines = is_json_line(text_of_item)
             if not self._has_first_text:
@@ -176,7 +190,7 @@ class Call:
         if self._without_frames(text) or self._documents:
             self._has_first_text = True
             if self.recording.records:
-                seconds = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
+                seconds = max(self.recording.now_ns() - self.recording.start_ns, 0) / 1e9
                 self.recording.put(names.TIME_TO_FIRST_CHUNK, seconds)
 
     def _without_frames(self, text: str) -> str:
@@ -197,6 +211,7 @@ class Call:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
             self._documents.append(document(item))
+            self._unread_item = item
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
@@ -205,7 +220,7 @@ class Call:
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
             add_tool_calls(self._calls, item)
-        text = reply_text(item)
+        text = piece_text(item)
         if text is None:
             item_json = None if self._capture.kind == "llm" else json_or_none(item)
             self._other_items += () if item_json is None else (item_json,)
@@ -228,8 +243,9 @@ class Call:
         if self._items is not None:
             self._capture.result(self.recording, self._items, self._candidates)
         elif self._capture.options.capture_outputs:
-            if self._documents:
-                self.recording.documents = tuple(self._documents)
+            if self._capture.takes_documents:
+                if not self.recording.put_contexts(self._documents):
+                    self._capture.report_unread(self.recording, self._unread_item, "contexts")
             elif self.recording.response is None:
                 text = None if self._cumulative is None else self._cumulative.whole()
                 self._put_response(self._text.getvalue() if text is None else text)

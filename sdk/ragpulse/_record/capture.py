@@ -13,8 +13,8 @@ from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in
 from ragpulse._reading.usage import facts_in, usage_facts
 from ragpulse._reading.values import JsonText, bounded, fields_of, plain, read, to_json, type_name
 
+from .credentials import is_secret_name
 from .recording import Recording, snapshot_text
-from .redaction import is_secret_name
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",
@@ -196,7 +196,7 @@ class Capture:
             self.report_unread(recording, contexts, "contexts")
 
     def report_unread(self, recording: Recording, result: Any, option: str) -> None:
-        """Says on the span, and once in the log, that nothing was read from the result."""
+        """Reports on the span, and once in the log, that nothing was read from the result."""
         reason = recording.put_unread_reason(result, option)
         if not self._warned:
             self._warned = True
@@ -216,7 +216,7 @@ class Capture:
             self.report_unread(recording, result, "response")
 
     def _reply(self, recording: Recording, reply: Any) -> None:
-        """The answer of a model or of an application: its text, else the calls of tools that it asks for, else JSON."""
+        """The answer of a model or of an application: its text, else its tool calls, else JSON."""
         if reply is None:
             return
         text, messages = text_in(reply), (recording.texts or {}).get(names.INPUT_MESSAGES)
@@ -242,7 +242,7 @@ def json_or_none(value: Any) -> JsonText | None:
 
 
 def calls_json(calls: list[dict[str, Any]]) -> JsonText:
-    """The response of a model that asks for calls of tools: their names and arguments."""
+    """Tool calls as the response of a model: their names and arguments."""
     return to_json({"tool_calls": [{"name": call["name"], "arguments": call["arguments"]} for call in calls]})
 
 

@@ -15,8 +15,9 @@ from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_recor
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
+from .credentials import is_secret_name
 from .recording import Plan, Recording, error_status, exception_attributes
-from .redaction import Redaction, is_secret_name, special_characters
+from .redaction import Redaction, special_characters
 from .scope import Scope
 
 IDENTITIES = frozenset(
@@ -38,7 +39,7 @@ _CONTENT = (
 )  # fmt: skip
 """Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
 _JSON_BEGINS = ("{", "[", '"')
-"""A text that begins so is declared to be one: a reader would look for the response inside it."""
+"""A text that begins like JSON is marked as text: a reader would look for the response inside it."""
 _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
@@ -238,7 +239,7 @@ def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) ->
 def encode_attributes(
     recording: Recording, scope: Scope, policy: ContentPolicy, others: Mapping[str, Any]
 ) -> list[bytes]:
-    """Encodes `all_attributes` and `own` (set on the span by others) as parts of an OTLP protobuf message.
+    """Encodes `all_attributes` and `others` (set on the span by others) as parts of an OTLP protobuf message.
 
     Constants were encoded before; their bytes are used unless a value overrides them.
     """

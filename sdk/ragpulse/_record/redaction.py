@@ -1,143 +1,35 @@
 """Removes secrets from texts, and from values with a secret's name, before they leave the process.
 
-Runs on the exporting thread. Each pattern is guarded by something that is much cheaper than a regular expression: a key
-has a run of sixteen letters and digits and a known beginning, or stands behind a name such as `password` and a sign; a
-card number has thirteen digits, a blank or hyphen apart at most. Ordinary text is examined in two passes of
-`bytes.translate` and never matched.
+Runs on the exporting thread. A guard that is much cheaper than a regular expression precedes each pattern: a card
+number has thirteen digits, a blank or hyphen apart at most. `credentials` has the patterns and guards of keys.
 """
 
-import base64
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ragpulse._guard import GUARD
 from ragpulse._reading.values import to_json
 
+from .credentials import QUOTED_NAME, REDACTED_KEY, is_count, is_secret_name, may_hold_key, redact_keys
+
 Redactor = Callable[[str], str]
 Guard = Callable[[bytes, bytes], bool]
 Rule = str | re.Pattern[str] | Redactor
 FAILED = "[ragpulse: withheld, the redaction function failed]"
-_KEY = "[redacted:key]"
-
-_KEYS = re.compile(
-    r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
-    | \bnpm_[A-Za-z0-9]{30,} | \bhf_[A-Za-z0-9]{20,}
-    | \bxox[abeoprs]-[A-Za-z0-9-]{11,} | \bAIza[\w-]{30,}
-    | -----BEGIN[A-Z ]*PRIVATE\ KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE\ KEY-----|\Z)
-    | (?<![\w-])eyJ[\w-]{13,}\.[\w-]{8,}\.[\w-]{4,}
-    | (?<=[Bb]earer\ )(?=\S{0,64}?[\w-]{16})[\w.~+/=-]{16,}
-    | (?<=://)[^\s/?#@:"'<>]{0,256}:[^\s/?#"'<>]{1,512}(?=@)
-    | (?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}""",
-    re.VERBOSE | re.ASCII,
-)
-_KEY_KINDS = ("api", "account", "access", "private", "secret", "signing", "encryption", "subscription")
-_WORDS = (
-    "password", "passwd", "passphrase", "pwd", "authorization", "cookie", "cookies", "secret", "token", "credential",
-    "credentials", "connectionstring", "connection_string", "connection-string",
-    *[f"{kind}{joint}key" for kind in _KEY_KINDS for joint in ("", "_", "-", " ")],
-)  # fmt: skip
-_NAMES = "|".join(map(re.escape, _WORDS))
-_SECRET_NAME = re.compile(rf"(?:{_NAMES})\Z", re.IGNORECASE)
-"""The end of a name whose value is a secret: `db_password`, `X-Api-Key`, `accessToken`; not `max_tokens`."""
-_MEMBER = re.compile(rf'(?:{_NAMES})"\s*:', re.IGNORECASE)
-_SCHEMES = "Basic|Bearer|Digest|Token|Api-?Key|OAuth|Negotiate|SSWS"
-_NAMED_VALUE = re.compile(
-    rf"""(?P<name>{_NAMES})(?P<close>\\{{0,3}}["'])?\s?(?P<sign>[:=])\s{{0,3}}
-    (?: (?P<quote>\\*["'])(?P<quoted>(?:(?!(?P=quote))(?:[^\\]|\\[\s\S]?))+)
-      | (?<=cookie:\ )(?P<header>[^\s=]+=[^\r\n"']++)
-      | (?P<bare>(?:(?:{_SCHEMES})\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
-    re.VERBOSE | re.IGNORECASE | re.ASCII,
-)
-"""A name of a secret and its value, as in JSON (also within JSON), Python, a header, a URL or a connection string."""
-_NOTHING = frozenset({"null", "none", "true", "false"})
-_PROSE = ("secret", "token", "cookie", "credential")
-"""Names that ordinary sentences put before a colon: there a value with a digit is meant."""
-_KEY_BEGINNINGS = {
-    ord("-"): re.compile(rb"-(?:(?<=\b[sr]k-)|(?<=\bglpat-)|(?<=\bxox[abeoprs]-))[\w-]{11}"),
-    ord("_"): re.compile(rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_))[\w-]{11}"),
-    ord("A"): re.compile(rb"A(?:KIA|SIA|Iza)[\w-]{16}"),
-    ord("J"): re.compile(rb"J(?<=eyJ)[\w-]{13}"),
-}
-"""How every key of `_KEYS` that has a long run begins, but a bearer's; each pattern by the one byte it looks for."""
-
-
-_ENDS = (
-    b"[OoSsPpKkIiRr][RrWwIiEe][DdEeSsTtNnYy]",
-    b"[PpZzEeNnSs][HhAaNnTt][RrTtIi][AaIi][SsOoAaLlNn][EeNnLlSsGg]",
-)
-"""How each name in `_WORDS` ends (`ord`, `swd`, `kie`, `ken`, ...; `zation`, `string`, ...), and few other words do."""
-_CLOSING = rb"[\\\"'\s]"
-
-
-def _ending(sign: bytes, closing: bytes = b"") -> bytes:
-    """The end of a name in `_WORDS` before its sign, with up to five characters between the two."""
-    pattern = b"|".join([b"(?<=" + end + closing + sign + b")" for end in _ENDS])
-    if len(closing) == 5 * len(_CLOSING):
-        return pattern
-    closing += _CLOSING
-    return pattern + b"|(?<=" + closing + sign + b")(?:" + _ending(sign, closing) + b")"
-
-
-_OTHER_BEGINNINGS = {ord("-"): re.compile(rb"-----BEGIN"), ord("B"): re.compile(rb"Basic ")}
-_NAME_ENDINGS = {ord(sign): re.compile(sign + b"(?:" + _ending(sign) + b")") for sign in (b":", b"=")}
-_WORD_BYTES = tuple(word.encode() for word in _WORDS)
-
 
 _CARD = re.compile(r"(?<![\d.])[2-6](?:[ -]?\d){12,18}(?!\d)", re.ASCII)
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}")
 _ORDINARY = bytes(byte for byte in range(32, 256) if byte not in b'0123456789"\\')
 _AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
-_SHAPES = bytes(119 if chr(byte).isalnum() or byte in b"_-" else 32 for byte in range(128)) + b" " * 128
-"""Letters, digits, `_` and `-` become `w`; all else is a blank."""
-_LONG_RUN, _CARD_RUN = b"w" * 16, b"0" * 13
-_AT, _COLON, _EQUALS = ord("@"), ord(":"), ord("=")
+_CARD_RUN = b"0" * 13
 
 
 def special_characters(data: bytes) -> bytes:
     """The digits of a text and the characters that JSON escapes: enough to decide about cards and quoting."""
     return data.translate(None, _ORDINARY)
-
-
-@lru_cache(maxsize=1024)
-def is_secret_name(name: str) -> bool:
-    """Whether a parameter, a key of JSON or an attribute of this name holds a secret."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def _may_hold_key(data: bytes, special: bytes) -> bool:
-    if data.translate(_SHAPES).find(_LONG_RUN) >= 0 and (data.find(b"earer ") >= 0 or _holds(data, _KEY_BEGINNINGS)):
-        return True
-    if _COLON in data or _EQUALS in data:
-        if _AT in data and data.find(b"://") >= 0:
-            return True
-        if _holds_name(data):
-            return True
-    return _holds(data, _OTHER_BEGINNINGS)
-
-
-def _holds(data: bytes, patterns: dict[int, re.Pattern[bytes]]) -> bool:
-    # A number is looked for many times faster than a pattern, or than bytes: those make and discard an exception first.
-    for sign, pattern in patterns.items():  # noqa: SIM110 - a generator for `any` costs as much as the rest
-        if sign in data and pattern.search(data) is not None:
-            return True
-    return False
-
-
-def _holds_name(data: bytes) -> bool:
-    """Whether a name of `_WORDS` and its sign are in a text, as at the beginning of `_NAMED_VALUE`."""
-    for sign, pattern in _NAME_ENDINGS.items():
-        if sign in data:
-            for match in pattern.finditer(data):
-                before = data[max(match.start() - 32, 0) : match.start()]
-                if before.rstrip(b"\\\"' \t\n\r\f\v").lower().endswith(_WORD_BYTES):
-                    return True
-    return False
 
 
 def _may_hold_card(data: bytes, special: bytes) -> bool:
@@ -149,49 +41,7 @@ def _may_hold_card(data: bytes, special: bytes) -> bool:
 
 
 def _may_hold_email(data: bytes, special: bytes) -> bool:
-    return _AT in data
-
-
-def _redact_keys(text: str) -> str:
-    return _KEYS.sub(_without_key, _NAMED_VALUE.sub(_without_value, text))
-
-
-def _without_key(match: re.Match[str]) -> str:
-    text = match.group()
-    before = match.string[max(match.start() - 4, 0) : match.start()]
-    if before.endswith("://"):
-        return f"{text.partition(':')[0]}:{_KEY}"
-    if before.endswith("sic ") and not _is_user_and_password(text):
-        return text
-    return _KEY
-
-
-def _is_user_and_password(text: str) -> bool:
-    """Whether a word after `Basic` is what HTTP has there; the language Basic has other words."""
-    try:
-        return b":" in base64.b64decode(text, validate=True)
-    except ValueError:
-        return False
-
-
-def _without_value(match: re.Match[str]) -> str:
-    bare = match["bare"]
-    if bare is not None and not _is_secret(match, bare):
-        return match.group()
-    value = match["quoted"] or match["header"] or bare
-    return match.group()[: -len(value)] + _KEY
-
-
-def _is_secret(match: re.Match[str], value: str) -> bool:
-    """Whether a value without quotes is one, and no word of a sentence."""
-    if value.lower() in _NOTHING:
-        return False
-    if match["sign"] == "=":
-        return len(value) >= 3
-    if match["close"]:
-        return True
-    sentence = match["name"].lower().startswith(_PROSE) or " " in match["name"]
-    return len(value) >= 6 and (not sentence or any(map(str.isdigit, value)))
+    return b"@" in data
 
 
 def _redact_cards(text: str) -> str:
@@ -213,7 +63,7 @@ def _unguarded(data: bytes, special: bytes) -> bool:
 
 
 _RULES: dict[str, tuple[Redactor, Guard]] = {
-    "key": (_redact_keys, _may_hold_key),
+    "key": (redact_keys, may_hold_key),
     "card": (_redact_cards, _may_hold_card),
     "email": (_redact_emails, _may_hold_email),
 }
@@ -244,7 +94,7 @@ class Redaction:
 
     def json(self, text: str, applied: list[str]) -> str:
         """A JSON text without the secrets in its strings and under their names; JSON stays JSON."""
-        if self(text, []) == text and not (self.has_key_rule and _MEMBER.search(text)):
+        if self(text, []) == text and not (self.has_key_rule and re.search(QUOTED_NAME, text)):
             return text
         return to_json(self.value("", json.loads(text), applied))
 
@@ -255,18 +105,30 @@ class Redaction:
         if isinstance(value, tuple) and value and isinstance(value[0], float):
             return value  # an embedding
         if isinstance(value, (list, tuple)):
-            return type(value)([self.value(name, item, applied) for item in value])
+            return type(value)(self._items(name, value, applied))
         if value in ("", None) or isinstance(value, bool):
             return value
-        if self.has_key_rule and is_secret_name(name):
+        if self.has_key_rule and is_secret_name(name) and (isinstance(value, str) or not is_count(name, value)):
             _note("key", applied)
-            return _KEY
+            return REDACTED_KEY
         return self(value, applied) if isinstance(value, str) else value
+
+    def _items(self, name: str, items: Sequence[Any], applied: list[str]) -> list[Any]:
+        """The items of a list. Pairs are names and values; an option of a command line names the next item."""
+        if items and _is_pair(items[0]) and all([_is_pair(item) for item in items]):
+            pairs = [(key, self.value(_name_of(name, key, {}), value, applied)) for key, value in items]
+            return [type(items[0])(pair) for pair in pairs]
+        clean, name_of_next = [], name
+        for item in items:
+            clean.append(self.value(name_of_next, item, applied))
+            is_option = type(item) is str and item[:2] == "--" and is_secret_name(item)
+            name_of_next = item if is_option else name
+        return clean
 
     @property
     def has_key_rule(self) -> bool:
         """Whether values are removed because of their names."""
-        return any(rule[1] is _redact_keys for rule in self.rules)
+        return any(rule[1] is redact_keys for rule in self.rules)
 
     def describe(self) -> str:
         """The rules' names, for the start-up line."""
@@ -282,7 +144,14 @@ def _name_of(outer: str, key: str, members: dict[str, Any]) -> str:
     """The name that counts for a member: a secret's name holds for all that is below it."""
     if key == "token" and "logprob" in members:  # a piece of a model's answer
         return outer
-    return outer if is_secret_name(outer) else key
+    if is_secret_name(outer):
+        return outer
+    named = members.get("name", members.get("key")) if key == "value" else None  # a header, a cookie, a variable
+    return named if isinstance(named, str) and is_secret_name(named) else key
+
+
+def _is_pair(item: Any) -> bool:
+    return type(item) in (list, tuple) and [type(part) for part in item] == [str, str] and len(item[0]) < 100
 
 
 def redaction(setting: Any) -> Redaction:

@@ -84,6 +84,10 @@ class Span(Recording, trace.Span):
         self._status: tuple[int, str | None] | None = None
         self._context: SpanContext | None = None
 
+    def now_ns(self) -> int:
+        """The time by the clock that its start was read from."""
+        return self.tracer.clock()
+
     def ends_here(self) -> bool:
         """Whether its parent, if any, is in another process."""
         return not self.parent_id or self.parent_is_remote
