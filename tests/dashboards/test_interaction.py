@@ -123,6 +123,22 @@ def test_a_stretch_is_marked_and_explained_with_the_keyboard(browser: Browser, s
     browser.visit(site, steps)
 
 
+def test_a_bucket_that_is_not_complete_says_so(browser: Browser, site: str) -> None:
+    """The last bucket of a range that ends within it is read out as a part, a whole one is not; so is a table's row."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/figures?metric=requests&from=2026-11-20T12:00:00Z&to=2026-11-21T11:55:00Z")
+        plot = visit.page.locator("[data-plot]")
+        plot.locator(".u-over").wait_for(state="attached")
+        plot.focus()
+        for key, partly in (("End", True), ("ArrowLeft", False)):
+            visit.page.keyboard.press(key)
+            assert (", in part;" in visit.page.inner_text("#announce")) == partly
+        assert visit.page.locator("tbody tr", has_text="in part").count() == 1
+
+    browser.visit(site, steps)
+
+
 def test_figures_shown_again_are_replaced_by_new_ones(browser: Browser, base: str, api: FakeApi) -> None:
     """A page of figures read a while ago says so, and takes the new reading when it is there, charts and all."""
 

@@ -660,7 +660,7 @@ def test_an_evaluator_runs_on_the_selected_traces() -> None:
 def test_a_comparison_is_split_by_a_dimension() -> None:
     """Each value has its own difference and verdict; an undecided one says how many more."""
     text = text_of(client().get("/compare?a=prompt:v6&b=prompt:v7&by=variant").text)
-    assert "-0.170 -0.210 to -0.130" in text.replace("−", "-")
+    assert "-0.170 0.880 → 0.710 -0.210 to -0.130" in text.replace("−", "-")
     assert "not enough data about 210 more" in text
 
 
