@@ -747,7 +747,7 @@ def test_blame_is_drawn_over_time() -> None:
 
 
 def test_an_alert_is_made_in_the_page() -> None:
-    """A preset fills in a limit from the last week; the preview counts firings before anything is kept."""
+    """A preset's limit is a tenth below the level before the fall; the preview counts firings before anything is kept."""
     api = FakeApi()
     slow = client(api).get("/alerts/new?preset=latency").text
     assert "quality-2" not in slow
@@ -756,6 +756,7 @@ def test_an_alert_is_made_in_the_page() -> None:
     assert 'name="name" value="quality-2"' in form  # the name is taken
     assert '<option value="quality:groundedness" selected>' in form
     (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
+    assert limit == "0.84"
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
     seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
     assert "It would have fired 1 time in the last 7 days" in seen
