@@ -747,7 +747,7 @@ def test_blame_is_drawn_over_time() -> None:
 
 
 def test_an_alert_is_made_in_the_page() -> None:
-    """A preset's limit is a tenth below the level before the fall; the preview counts firings before anything is kept."""
+    """A preset's limit is a tenth below the level before a fall; the preview counts firings before anything is kept."""
     api = FakeApi()
     slow = client(api).get("/alerts/new?preset=latency").text
     assert "quality-2" not in slow

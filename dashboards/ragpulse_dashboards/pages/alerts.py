@@ -152,7 +152,7 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
 
 
 async def _level_before(site: Site, metric: str) -> float:
-    """Return the level before a change for the worse in the last day: what came since is not usual. 0: no such change."""
+    """Return the level before the last day's change for the worse: what came since is not usual. 0: no such change."""
     changes = (await site.api("GET overview", {"from": "-24h", "max_age": 300.0}))["changes"]
     worse = (change for change in changes if change["metric"] == metric and change["worse"])
     return next((float(change["before"]["value"]) for change in worse if metric != "cost_usd"), 0.0)

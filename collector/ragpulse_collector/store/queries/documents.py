@@ -151,10 +151,10 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 def shared_documents(
     store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, Any], *, least: int
 ) -> Rows:
-    """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with all their requests.
+    """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
-    `number` and `chosen` are indexes in `trace_ids`; at most 100 documents are read, of `n` that at least `least` of all
-    requests share: a test of the chosen ones must know how many they were chosen from.
+    `number` and `chosen` are indexes in `trace_ids`. At most 100 documents are returned, of `n` that at least `least`
+    of all requests share: a test of the returned ones must know from how many they were chosen.
     """
     return store.read(
         f"WITH requests AS ({_REQUESTS}), c AS (SELECT DISTINCT number, coalesce(id, hash[1:12]) AS doc"
