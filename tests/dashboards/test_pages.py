@@ -751,12 +751,14 @@ def test_an_alert_is_made_in_the_page() -> None:
     api = FakeApi()
     slow = client(api).get("/alerts/new?preset=latency").text
     assert "quality-2" not in slow
+    assert '<option value="1h" selected>' in slow
     assert re.search(r'name="limit" value="\d+"', slow)  # a condition has no exponent
     form = unescape(client(api).get("/alerts/new?preset=quality").text)
     assert 'name="name" value="quality-2"' in form  # the name is taken
     assert '<option value="quality:groundedness" selected>' in form
     (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
     assert limit == "0.84"
+    assert '<option value="1d" selected>' in form  # an hour has too few answers
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
     seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
     assert "It would have fired 1 time in the last 7 days" in seen
