@@ -6,7 +6,7 @@ A target is a line to stay above or below, and a word in each row.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -74,6 +74,8 @@ class Chart:
     level: float | None = None
     """The level before a change, drawn dashed."""
     tall: bool = False
+    since: str = ""
+    """The time of a change, from which `Why?` explains the metric."""
 
     @cached_property
     def title(self) -> str:
@@ -93,6 +95,19 @@ class Chart:
         start, end = self.span
         return int(self.answers[0][1]["step"]) or ((end or 0) - (start or 0)) or 60
 
+    def _covered(self, time: int) -> tuple[int, int]:
+        """Return start and end of the part of a bucket that lies in the range."""
+        start, end = self.span
+        first = time if start is None else max(time, start)
+        return first, max(first + 1, time + self.step if end is None else min(time + self.step, end))
+
+    def _part(self, time: int) -> str:
+        """Return a word for a bucket that the range holds in part: the first and the last one may be such."""
+        first, last = self._covered(time)
+        if (first, last) == (time, time + self.step):
+            return ""
+        return "so far" if time + self.step > datetime.now(UTC).timestamp() else "in part"
+
     @cached_property
     def metrics(self) -> Sequence[str]:
         """All metrics of the chart."""
@@ -101,9 +116,8 @@ class Chart:
     @cached_property
     def lines(self) -> Sequence[Mapping[str, Any]]:
         """One line for each series of the answers, the largest sample first."""
-        seconds, _ = PER.get(self.metric, (self.step, ""))
-        scale = seconds / self.step
-        lines = [line for label, answer in self.answers for line in _lines(label, answer, scale)]
+        seconds, _ = PER.get(self.metric, (0, ""))
+        lines = [line for label, answer in self.answers for line in _lines(label, answer, self._covered, seconds)]
         return sorted(lines, key=lambda line: -line["n"])
 
     @cached_property
@@ -136,23 +150,24 @@ class Chart:
     def latest(self) -> Mapping[str, Any] | None:
         """The newest measured row of the chart's metric, of a complete bucket where there is one."""
         measured = [row for row in _rows(self.lines) if row["metric"] == self.metric and row["value"] is not None]
-        complete = [row for row in measured if self.span[1] is None or row["epoch"] <= self.span[1] - self.step]
+        complete = [row for row in measured if not self._part(row["epoch"])]
         return max(complete or measured, key=lambda row: (row["epoch"], row["n"] or 0), default=None)
 
     @cached_property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Table rows of all lines, newest first."""
-        return _rows(self.lines)[:MAX_ROWS]
+        return [{**row, "part": self._part(row["epoch"])} for row in _rows(self.lines)[:MAX_ROWS]]
 
     @cached_property
     def why(self) -> Mapping[str, Any]:
         """The parameters of Explain for a stretch of the chart; of a count, all requests of the stretch are marked."""
         family, _, evaluator = self.metric.partition(":")
-        if evaluator:
-            return {"metric": self.metric} if family == "quality" else {}
+        if evaluator and family != "quality":
+            return {}
         if family == "requests":
             return {"metric": "latency_p95", "sel_lo": 0}
-        return {"metric": "error_rate" if family == "errors" else family}
+        metric = {"errors": "error_rate"}.get(family, self.metric)
+        return {"metric": metric, **({"sel_from": f"{self.since[:19]}Z"} if self.since else {})}
 
     @cached_property
     def data(self) -> str:
@@ -166,6 +181,8 @@ class Chart:
             "range": self.span,
             "bars": self.bars,
             "t": grid,
+            "x": [sum(self._covered(time)) / 2 for time in grid],
+            "part": [self._part(time) for time in grid],
             "lines": [_columns(line, grid) for line in self.drawn],
             "markers": _markers(self.answers),
             "tall": self.tall,
@@ -224,7 +241,9 @@ def _epoch(value: Any) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def _lines(label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str, Any]]:
+def _lines(
+    label: str, answer: Mapping[str, Any], covered: Callable[[int], tuple[int, int]], per: int
+) -> list[dict[str, Any]]:
     """Return one line per (group, version, judge): different versions never share a line."""
     series = answer["series"]
     several = len({(line.get("version"), line.get("judge")) for line in series}) > 1
@@ -233,7 +252,7 @@ def _lines(label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str
             "label": " · ".join(filter(None, [label, *_group(line), _version(line) if several else ""])),
             "answer": label,
             "number": number,
-            "points": (points := _points(line, scale)),
+            "points": (points := _points(line, covered, per)),
             "n": sum(point.get("n") or 0 for point in points.values()),
             "group": line["group"],
             "metric": answer["name"],
@@ -247,11 +266,17 @@ def _group(series: Mapping[str, Any]) -> list[str]:
     return [str(value) if value not in (None, "") else f"no {name.replace('_', ' ')}" for name, value in group.items()]
 
 
-def _points(series: Mapping[str, Any], scale: float) -> dict[int, Mapping[str, Any]]:
+def _points(
+    series: Mapping[str, Any], covered: Callable[[int], tuple[int, int]], per: int
+) -> dict[int, Mapping[str, Any]]:
+    """Return the points by time; with `per`, sums become rates of so many seconds."""
+    points = {time: point for point in series["points"] if (time := _epoch(point["t"])) is not None}
+    if not per:
+        return points
     return {
-        time: {**point, "value": None if point["value"] is None else point["value"] * scale}
-        for point in series["points"]
-        if (time := _epoch(point["t"])) is not None
+        time: {**point, "value": None if point["value"] is None else point["value"] * per / (end - start)}
+        for time, point in points.items()
+        for start, end in [covered(time)]
     }
 
 

@@ -135,6 +135,24 @@ def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str, hostile_s
     browser.visit(hostile_site, lift_in_sight, width=390)
 
 
+def test_names_wrap_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
+    """Tables of rules, evaluators, runs and comparisons do not scroll sideways, however long a name is."""
+
+    def wide(visit: Visit, *paths: str) -> list[str]:
+        script = """[...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth)
+            .map(box => box.getAttribute("aria-label"))"""
+        found: list[str] = []
+        for path in paths:
+            visit.open(path)
+            found += visit.page.evaluate(script)
+        return found
+
+    paths = ("/evaluators", "/replays", "/compare?a=prompt:v6&b=prompt:v7&by=variant", "/sessions", "/traces")
+    assert browser.visit(site, lambda visit: wide(visit, *paths), width=390) == []
+    hostile = browser.visit(hostile_site, lambda visit: wide(visit, "/evaluators", "/replays", "/traces"), width=390)
+    assert set(hostile) <= {"Judge drift table", "Registry table"}, "their states and cost classes are no free text"
+
+
 def test_columns_stand_below_their_heads(browser: Browser, site: str) -> None:
     """In the waterfall, whatever a row holds; a comparison leaves room for its reasons; buttons stay together."""
 

@@ -138,3 +138,24 @@ def test_one_bucket_is_as_long_as_its_range() -> None:
     assert (chart.step, chart.rows[0]["value"], chart.latest and chart.latest["value"]) == (3600, 2.0, 2.0)
     empty = Chart(key="k", name="Requests", answers=[("", {**whole, "to": whole["from"]})], metric="requests")
     assert json.loads(empty.data)["step"] == 60
+
+
+def test_a_bucket_that_the_range_holds_in_part_is_drawn_apart() -> None:
+    """Its rate and its place are those of the part; the figure above the chart is that of a whole bucket."""
+    series = {"group": {}, "points": [point(0, 4.0), point(1, 8.0), point(2, 6.0)]}
+    edges = {"from": "2026-01-01T00:00:30Z", "to": "2026-01-01T00:02:45Z"}
+    asked = {**answer(series), **edges, "name": "requests", "unit": "count"}
+    chart = Chart(key="k", name="Requests", answers=[("", asked)], metric="requests")
+    drawn = json.loads(chart.data)
+    assert drawn["part"] == ["in part", "", "in part"]
+    assert drawn["lines"][0]["v"] == [8.0, 8.0, 8.0]
+    assert [place - drawn["t"][0] for place in drawn["x"]] == [45.0, 90.0, 142.5]
+    assert (chart.latest or {})["t"] == "2026-01-01T00:01:00Z"
+    assert [row["part"] for row in chart.rows] == ["in part", "", "in part"]
+
+
+def test_why_explains_what_came_since_the_change() -> None:
+    """The link of a chart and the button of the sentence about it mark the same stretch."""
+    for metric, since in (("quality:g", "2026-01-01T00:01:00.123Z"), ("cost_usd", "2026-01-01T00:01:00.123Z")):
+        chart = Chart(key="k", name="t", answers=[("", answer())], metric=metric, since=since)
+        assert chart.why == {"metric": metric, "sel_from": "2026-01-01T00:01:00Z"}

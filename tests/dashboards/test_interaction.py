@@ -1,7 +1,8 @@
 """Pages in use: charts, drawer, evidence, keyboard, labels, rules, live tail."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -121,6 +122,32 @@ def test_a_stretch_is_marked_and_explained_with_the_keyboard(browser: Browser, s
         assert visit.page.locator("#chart-quality-refusal [data-why]").get_attribute("href").startswith("/explain?")
 
     browser.visit(site, steps)
+
+
+class Unfinished(FakeApi):
+    """A range that ends five minutes before the last bucket does."""
+
+    def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the collector does: the bucket begins as usual."""
+        answer = super().get_metrics(params)
+        return answer if "metrics" in answer else {**answer, "to": "2026-11-21T11:55:00Z"}
+
+
+def test_a_bucket_that_is_not_complete_says_so(browser: Browser) -> None:
+    """The last bucket of a range that ends within it is read out as a part, a whole one is not; so is a table's row."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/figures?metric=requests")
+        plot = visit.page.locator("[data-plot]")
+        plot.locator(".u-over").wait_for(state="attached")
+        plot.focus()
+        for key, partly in (("End", True), ("ArrowLeft", False)):
+            visit.page.keyboard.press(key)
+            assert (", in part;" in visit.page.inner_text("#announce")) == partly
+        assert visit.page.locator("tbody tr", has_text="in part").count() == 1
+
+    with serve(Unfinished()) as base:
+        browser.visit(base, steps)
 
 
 def test_figures_shown_again_are_replaced_by_new_ones(browser: Browser, base: str, api: FakeApi) -> None:

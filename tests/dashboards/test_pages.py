@@ -660,7 +660,7 @@ def test_an_evaluator_runs_on_the_selected_traces() -> None:
 def test_a_comparison_is_split_by_a_dimension() -> None:
     """Each value has its own difference and verdict; an undecided one says how many more."""
     text = text_of(client().get("/compare?a=prompt:v6&b=prompt:v7&by=variant").text)
-    assert "-0.170 -0.210 to -0.130" in text.replace("−", "-")
+    assert "-0.170 0.880 → 0.710 -0.210 to -0.130" in text.replace("−", "-")
     assert "not enough data about 210 more" in text
 
 
@@ -747,15 +747,18 @@ def test_blame_is_drawn_over_time() -> None:
 
 
 def test_an_alert_is_made_in_the_page() -> None:
-    """A preset fills in a limit from the last week; the preview counts firings before anything is kept."""
+    """A preset's limit is a tenth below the level before a fall; the preview counts firings before anything is kept."""
     api = FakeApi()
     slow = client(api).get("/alerts/new?preset=latency").text
     assert "quality-2" not in slow
+    assert '<option value="1h" selected>' in slow
     assert re.search(r'name="limit" value="\d+"', slow)  # a condition has no exponent
     form = unescape(client(api).get("/alerts/new?preset=quality").text)
     assert 'name="name" value="quality-2"' in form  # the name is taken
     assert '<option value="quality:groundedness" selected>' in form
     (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
+    assert limit == "0.84"
+    assert '<option value="1d" selected>' in form  # an hour has too few answers
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
     seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
     assert "It would have fired 1 time in the last 7 days" in seen

@@ -26,8 +26,13 @@ PRESETS: Final = (
     ("latency", "Latency above", "latency_p95", ">", 1.5, 3000.0),
     ("no-data", "No data", "requests", "no data", 0.0, 0.0),
 )
-"""Key, words, metric, condition, the limit as a multiple of the last week's median hour, and the limit without data."""
+"""Key, words, metric, condition, the limit as a multiple of the usual value, and the limit without data.
+
+The usual value is that before a change for the worse, else the last week's median hour.
+"""
 LEAST_LIMITS: Final = {"error_rate": 0.05}
+ENOUGH: Final = 100
+"""Answers in the window of a preset: with fewer a fall by a tenth is not sure."""
 TRAFFIC: Final = ("error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens")
 CONDITIONS: Final = (("<", "falls below"), (">", "rises above"), ("change", "changes either way"), ("no data", "stops"))
 WINDOWS: Final = ("10m", "30m", "1h", "6h", "1d")
@@ -130,7 +135,7 @@ def _unused(name: str, monitors: list[dict[str, Any]]) -> str:
 
 
 async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
-    """Return the fields of a preset, with a limit from the hours of the last week."""
+    """Return the fields of a preset, with a limit from the usual value."""
     preset = next((preset for preset in PRESETS if preset[0] == query.get("preset")), None)
     if preset is None:
         return {}
@@ -138,13 +143,26 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
     metric = query.get("metric") or metric
     if metric.endswith(":"):
         metric += next(iter(await site.evaluators_in_use()), "groundedness")
+    window = "1h"
     if factor:
         answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        hours = [point["value"] for line in answer["series"] for point in line["points"] if point["value"] is not None]
-        if hours and median(hours):
-            limit = max(median(hours) * factor, LEAST_LIMITS.get(metric, 0.0))
+        hours = [point for line in answer["series"] for point in line["points"] if point["value"] is not None]
+        usual = await _level_before(site, metric) or median([point["value"] for point in hours] or [0.0])
+        if usual:
+            limit = max(usual * factor, LEAST_LIMITS.get(metric, 0.0))
+        if hours and ":" in metric:  # the limit of a sum is one of an hour
+            n = median(point["n"] for point in hours)
+            window = next((name for name, long in (("1h", 1), ("6h", 6)) if n * long >= ENOUGH), "1d")
     rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
-    return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {rounded:f}"}
+    condition = sign if sign == "no data" else f"{sign} {rounded:f}"
+    return {"name": key, "metric": metric, "condition": condition, "window": window}
+
+
+async def _level_before(site: Site, metric: str) -> float:
+    """Return the level before the last day's change for the worse: what came since is not usual. 0: no such change."""
+    changes = (await site.api("GET overview", {"from": "-24h", "max_age": 300.0}))["changes"]
+    worse = (change for change in changes if change["metric"] == metric and change["worse"])
+    return next((float(change["before"]["value"]) for change in worse if metric != "cost_usd"), 0.0)
 
 
 async def _form(

@@ -148,16 +148,22 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
     )
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
     targets = watched["targets"]
+    since = {change["metric"]: change["t"] for change in answer["changes"]}
     lead = _lead(view, answer["changes"], metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
+    efficiency = _efficiency(view, metrics, targets)
     return _Figures(
         view=view,
         overview=answer,
         targets=targets,
-        lead=lead,
+        lead=lead and replace(lead, since=since[lead.metric]),
         groups=await _groups(site, view, names, max_age),
-        quality=[chart for chart in quality if lead is None or lead.metric != chart.metric],
-        efficiency=_efficiency(view, metrics, targets),
+        quality=[
+            replace(chart, since=since.get(chart.metric, ""))
+            for chart in quality
+            if lead is None or lead.metric != chart.metric
+        ],
+        efficiency=[replace(chart, since=since.get(chart.metric, "")) for chart in efficiency],
         coverage=_coverage(covered, metrics),
     )
 

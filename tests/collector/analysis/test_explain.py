@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -168,6 +169,17 @@ def test_explain_names_the_document(store: EmbeddedStore) -> None:
     units.save()
     told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
     assert (told["attributes"][0]["attribute"], told["attributes"][0]["value"]) == ("document", "stale")
+
+
+def test_explain_names_nothing_where_only_chance_differs(store: EmbeddedStore) -> None:
+    """Of 300 documents some are more common among the bad answers by chance: all of them were looked at."""
+    units, draw = Units(store), random.Random(2)
+    for number in range(3000):
+        units.scored(number, "groundedness", 0.1 if draw.random() < 0.1 else 0.9, at=T0)
+        units.contexts(number, ["text", "more"], ids=[f"doc-{draw.randrange(300)}" for _ in range(2)])
+    units.save()
+    told = explain(store, DAY | {"metric": "quality:groundedness", "bad": True}, clock=now)
+    assert [row for row in told["attributes"] if row["p_adjusted"] <= 0.05] == []
 
 
 def test_explain_names_the_retriever_and_how_much_it_found(store: EmbeddedStore) -> None:

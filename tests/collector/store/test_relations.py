@@ -182,14 +182,16 @@ def test_a_rerankers_documents_replace_what_it_was_given(store: EmbeddedStore, u
 
 
 def test_shared_documents_come_with_every_request_that_had_them(store: EmbeddedStore, units: Units) -> None:
-    """Counted among the requests asked about, returned for all."""
+    """Counted among the requests asked about, returned for all, with the number of documents they were chosen from."""
     for number in range(4):
         units.unit(number)
         units.contexts(number, ["text"], ids=["shared" if number else "rare"])
+    for number in (4, 5):
+        units.unit(number)
+        units.contexts(number, ["text"], ids=["of others"])
     units.save()
-    ids = [trace_id(number) for number in range(4)]
+    ids = [trace_id(number) for number in range(6)]
     found = documents.shared_documents(store, ids, [0, 1, 2], DAY, least=2).rows
-    assert sorted(place for _, place in found) == [1, 2, 3]
-    assert {doc for doc, _ in found} == {"shared"}
+    assert sorted(found) == [("shared", 1, 2), ("shared", 2, 2), ("shared", 3, 2)]
     searches = documents.retrievals(store, [trace_id(0)], DAY).rows
     assert searches == [(0, "search", 1)]

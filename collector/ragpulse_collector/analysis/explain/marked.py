@@ -24,36 +24,51 @@ _SHOWN = 40
 _TESTED = 16
 """How many findings are tested against earlier ones."""
 _CHANCE = 0.05
+_FEW = 100
+"""Up to so many requests with a value its test is exact."""
 Members = dict[Key, set[int]]
 
 
-def members_of(store: Store, rows: Sequence[Row], chosen: set[int], window: Window) -> Members:
-    """Return the rows of each retriever, number of contexts and document: a request may have several of these."""
+def members_of(store: Store, rows: Sequence[Row], chosen: set[int], window: Window) -> tuple[Members, int]:
+    """Return the rows of each retriever, number of contexts and document: a request may have several of these.
+
+    With the number of documents that were left out because fewer of the chosen rows have them.
+    """
     ids = [row.trace_id for row in rows]
     members: Members = defaultdict(set)
     for index, name, n in retrievals(store, ids, window.parameters).rows:
         members["retriever", str(name)].add(index)
         if n is not None:
             members["contexts retrieved", str(n)].add(index)
-    for doc, index in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
+    others = 0
+    for doc, index, n in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
         members["document", doc].add(index)
-    return members
+        others = n
+    return members, max(0, others - sum(1 for kind, _ in members if kind == "document"))
 
 
-def compare_attributes(rows: Sequence[Row], chosen: set[int], shared: Members, *, without: str) -> list[dict[str, Any]]:
-    """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts."""
+def compare_attributes(
+    rows: Sequence[Row], chosen: set[int], shared: Members, *, without: str, left_out: int = 0
+) -> list[dict[str, Any]]:
+    """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts.
+
+    Values that few of the chosen rows have are not compared, but were looked at, like `left_out` more: they count.
+    """
     members: Members = defaultdict(set, shared)
     for index, row in enumerate(rows):
         for key in row.attributes:
             members[key].add(index)
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
+    looked_at = {key: owners for key, owners in members.items() if key[0] != without and len(owners) >= LEAST}
     findings = [
         {"attribute": key[0], "value": key[1], **_differs(rows, *sides, owners)}
-        for key, owners in members.items()
-        if key[0] != without and len(owners & chosen) >= LEAST
+        for key, owners in looked_at.items()
+        if len(owners & chosen) >= LEAST
     ]
-    for finding, adjusted in zip(findings, benjamini_hochberg([finding.pop("p") for finding in findings]), strict=True):
-        finding["p_adjusted"] = adjusted
+    by_chance = [1.0] * (len(looked_at) - len(findings) + left_out)
+    adjusted = benjamini_hochberg([*(finding.pop("p") for finding in findings), *by_chance])
+    for finding, p in zip(findings, adjusted, strict=False):
+        finding["p_adjusted"] = p
     findings.sort(key=lambda finding: (finding["p_adjusted"] > _CHANCE, -_lift(finding), -finding["selected"]["share"]))
     _fold(
         [finding for finding in findings if finding["p_adjusted"] <= _CHANCE and _lift(finding) > 1][:_TESTED],
@@ -110,15 +125,30 @@ def _differs(rows: Sequence[Row], selected_side: _Side, other_side: _Side, owner
     """Return the shares of an attribute on both sides, their ratio, and the p-value of the difference."""
     inside, outside = selected_side.indexes & owners, other_side.indexes & owners
     (share, size), (other_share, other_trials) = selected_side.share(rows, inside), other_side.share(rows, outside)
-    test = None
+    p = 1.0
     if size is not None and other_trials is not None:
-        test = two_proportion(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
+        p = _p_value(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
     return {
         "selected": {"n": len(inside), "share": share},
         "baseline": {"n": len(outside), "share": other_share},
         "lift": share / other_share if other_share else None,
-        "p": 1.0 if test is None or test.p is None else test.p,
+        "p": p,
     }
+
+
+def _p_value(k1: int, n1: int, k2: int, n2: int) -> float:
+    """Return the p-value of two shares: of few requests exact (Fisher), because the normal one is too small there."""
+    k, more = k1 + k2, k1 * n2 > k2 * n1
+    if k > _FEW:
+        test = two_proportion(k1, n1, k2, n2)
+        return 1.0 if test is None or test.p is None else test.p
+    tail = range(max(k1, k - n2), min(k, n1) + 1) if more else range(max(0, k - n2), k1 + 1)
+    every = _log_choose(n1 + n2, k)
+    return min(1.0, 2 * math.fsum(math.exp(_log_choose(n1, i) + _log_choose(n2, k - i) - every) for i in tail))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def _lift(finding: Mapping[str, Any]) -> float:
@@ -158,9 +188,9 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     `bad` selects failing answers, failed requests, or the highest tenth of a number; without a box those of the worst
     period, if there is one (`dip`). Attributes are in order of lift, those that may be chance last; `explained_by`
     names an earlier attribute without which an attribute is not more common. Shares are weighted by 1/pi
-    where the metric is sampled. p is that of a two-proportion test on effective numbers, in which requests of one user
-    are dependent and few users prove nothing; it is adjusted for the many values looked at (Benjamini-Hochberg). Over
-    20,000 requests a random sample is read.
+    where the metric is sampled. p is that of a two-proportion test (of few requests Fisher's) on effective numbers, in
+    which requests of one user are dependent and few users prove nothing; it is adjusted for all values that so many
+    requests have that they could be found (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
     now = clock()
     window, filters = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
@@ -173,7 +203,8 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     inside = _box(box, now)
     selected = {index for index, row in enumerate(rows) if inside(row) and (row.bad or not params.get("bad"))}
     differ = bool(selected) and len(selected) < len(rows)
-    members = members_of(store, rows, selected, window) if differ else {}
+    members, left_out = members_of(store, rows, selected, window) if differ else ({}, 0)
+    without = metric.partition("_")[0]
     return {
         "metric": metric,
         "n_selected": len(selected),
@@ -182,7 +213,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         "dip": dip and {"from": dip[0], "to": dip[1]},
         "bars": [{"t": iso(start), "n": n, "bad": bad} for start, n, bad in bars],
         "heatmap": _heatmap(rows, window),
-        "attributes": compare_attributes(rows, selected, members, without=metric.partition("_")[0]) if differ else [],
+        "attributes": compare_attributes(rows, selected, members, without=without, left_out=left_out) if differ else [],
     }
 
 

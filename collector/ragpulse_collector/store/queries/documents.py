@@ -151,15 +151,18 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 def shared_documents(
     store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, Any], *, least: int
 ) -> Rows:
-    """Rows of (doc, number): the documents that at least `least` of the chosen requests share, with all their requests.
+    """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
-    `number` and `chosen` are indexes in `trace_ids`.
+    `number` and `chosen` are indexes in `trace_ids`. At most 100 documents are returned, of `n` that at least `least`
+    of all requests share: a test of the returned ones must know from how many they were chosen.
     """
     return store.read(
         f"WITH requests AS ({_REQUESTS}), c AS (SELECT DISTINCT number, coalesce(id, hash[1:12]) AS doc"
         f" FROM ({CONTEXTS}) x JOIN requests ON requests.trace_id = x.trace_id WHERE doc IS NOT NULL),"
-        " often AS (SELECT doc FROM c WHERE number IN (SELECT unnest($chosen::BIGINT[]))"
-        "   GROUP BY doc HAVING count(*) >= $least ORDER BY count(*) DESC, doc LIMIT 100)"
-        " SELECT doc, number FROM c WHERE doc IN (SELECT doc FROM often)",
+        " picked AS (SELECT DISTINCT unnest($chosen::BIGINT[]) AS number),"
+        " counted AS (SELECT doc, count(p.number) AS n_chosen FROM c LEFT JOIN picked p ON p.number = c.number"
+        "   GROUP BY doc HAVING count(*) >= $least),"
+        " often AS (SELECT doc FROM counted WHERE n_chosen >= $least ORDER BY n_chosen DESC, doc LIMIT 100)"
+        " SELECT doc, number, (SELECT count(*) FROM counted) FROM c WHERE doc IN (SELECT doc FROM often)",
         {**within, "ids": list(trace_ids), "chosen": list(chosen), "least": least},
     )

@@ -35,13 +35,17 @@ function timeTick(seconds, step) {
   return step >= 86400 || midnight ? day(time) : clock(time);
 }
 
-/** Columns for uPlot: per line its value and, where there is an interval, its edges. */
+/** Columns for uPlot: per line its value and, where there is an interval, its edges; buckets that the range holds in part are drawn apart. */
 function columns(spec) {
-  const data = [spec.t];
+  const data = [spec.x];
   const roles = [null];
+  const cut = spec.part.some(Boolean);
+  const none = spec.bars ? undefined : null; // a bar's width is that of the gaps between values that are not undefined
+  const near = (index) => spec.part[index] || (!spec.bars && (spec.part[index - 1] || spec.part[index + 1]));
   spec.lines.forEach((line, number) => {
-    for (const role of line.lo ? ["v", "lo", "hi"] : ["v"]) {
-      data.push(line[role]);
+    const drawn = { ...line, v: line.v.map((value, index) => (spec.part[index] ? none : value)), part: line.v.map((value, index) => (near(index) ? value : none)) };
+    for (const role of [...(line.lo ? ["v", "lo", "hi"] : ["v"]), ...(cut ? ["part"] : [])]) {
+      data.push(drawn[role]);
       roles.push({ number, role });
     }
   });
@@ -50,13 +54,14 @@ function columns(spec) {
 
 function seriesOf(spec, roles, palette) {
   const { bars } = spec;
-  const paths = bars ? uPlot.paths.bars({ size: [0.7, 14], align: 1 }) : undefined;
+  const paths = bars ? uPlot.paths.bars({ size: [0.7, 14], align: 0 }) : undefined;
   return roles.map((entry) => {
     if (!entry) return {};
-    if (entry.role !== "v") return { stroke: "transparent", width: 0, points: { show: false } };
+    if (entry.role !== "v" && entry.role !== "part") return { stroke: "transparent", width: 0, points: { show: false } };
     const colour = palette[entry.number];
-    const dash = bars ? undefined : DASHES[entry.number % 6];
-    return { stroke: colour, width: bars ? 0 : 1.75, fill: bars ? colour : undefined, paths, dash, points: { show: false }, spanGaps: false };
+    const part = entry.role === "part";
+    const dash = part ? [2, 3] : bars ? undefined : DASHES[entry.number % 6];
+    return { stroke: colour, width: bars ? +part : 1.75, fill: bars ? `${colour}${part ? "24" : ""}` : undefined, paths, dash, points: { show: false }, spanGaps: false };
   });
 }
 
@@ -74,6 +79,7 @@ function drawPoints(plot, spec, roles, palette) {
   const ratio = devicePixelRatio || 1;
   const spacing = plot.bbox.width / Math.max(spec.t.length, 1) / ratio;
   ctx.save();
+  ctx.setLineDash([]);
   ctx.beginPath();
   ctx.rect(plot.bbox.left - 4, plot.bbox.top - 4, plot.bbox.width + 8, plot.bbox.height + 8);
   ctx.clip();
@@ -82,7 +88,7 @@ function drawPoints(plot, spec, roles, palette) {
     const line = spec.lines[entry.number];
     ctx.strokeStyle = palette[entry.number];
     ctx.lineWidth = 1.5 * ratio;
-    spec.t.forEach((time, index) => {
+    spec.x.forEach((time, index) => {
       const value = line.v[index];
       if (value === null) return;
       const alone = (line.v[index - 1] ?? null) === null && (line.v[index + 1] ?? null) === null;
@@ -109,7 +115,7 @@ function drawPoints(plot, spec, roles, palette) {
 /** Whether the curves are in the upper half between two positions: then a text goes below them, never below bars. */
 function isHigh(plot, spec, left, right) {
   if (spec.bars) return false;
-  const heights = spec.t.flatMap((time, index) => {
+  const heights = spec.x.flatMap((time, index) => {
     const x = plot.valToPos(time, "x", true);
     return x < left || x > right ? [] : spec.lines.map((line) => line.v[index]).filter((value) => value !== null);
   });
@@ -207,7 +213,7 @@ function options(spec, width, roles, palette, hooks) {
     padding: [8, 18, 0, 0],
     legend: { show: false },
     tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
-    scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? [Math.min(spec.range[0], spec.t[0]), spec.range[1]] : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
+    scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? spec.range : [spec.t[0] ?? 0, spec.t.at(-1) + spec.step] }, y: scaleY(spec) },
     axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
     series: seriesOf(spec, roles, palette),
     bands: bandsOf(roles, palette),
@@ -221,7 +227,7 @@ function fillTip(tip, spec, index) {
   tip.replaceChildren();
   const head = document.createElement("div");
   const time = new Date(spec.t[index] * 1000);
-  head.textContent = `${day(time)}, ${clock(time)} UTC`;
+  head.textContent = [`${day(time)}, ${clock(time)} UTC`, spec.part[index]].filter(Boolean).join(", ");
   tip.append(head);
   const spoken = [head.textContent];
   for (const line of spec.lines) {
@@ -287,7 +293,7 @@ function keyboard(box, state, spec, act) {
     if (!marking) unmark(state);
     const before = state.index ?? (by > 0 ? -1 : spec.t.length);
     const next = Math.min(Math.max(before + by, 0), spec.t.length - 1);
-    plot.setCursor({ left: plot.valToPos(spec.t[next], "x"), top: plot.bbox.height / 4 }, true);
+    plot.setCursor({ left: plot.valToPos(spec.x[next], "x"), top: plot.bbox.height / 4 }, true);
     state.anchor = marking ? state.anchor ?? Math.min(Math.max(before, 0), spec.t.length - 1) : null;
     state.index = next;
     if (marking) mark(state, spec, act);
