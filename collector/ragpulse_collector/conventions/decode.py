@@ -116,8 +116,10 @@ def _reject_unbound(batch: Batch, binding: Binding) -> None:
 
 def _bind(batch: Batch, binding: Binding) -> None:
     """Add what the sender may write to: whose trace an id names shows in the store, or later."""
-    for record in (*batch.scores, *batch.contents):
-        record.binding = binding
+    for score in batch.scores:
+        score.binding = binding
+    for event in batch.contents:
+        event.binding = binding
 
 
 def _add_logs(batch: Batch, body: RawBody) -> None:

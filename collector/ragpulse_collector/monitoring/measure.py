@@ -87,7 +87,7 @@ def decide(condition: Condition, strict: Reading, lenient: Reading, before: Stat
     Hysteresis: a firing monitor recovers only once the lenient interval lies wholly on the good side.
     """
     if strict.value is None:
-        return before if before == "firing" else "no data"
+        return "no data"
     if strict.lo is None or strict.hi is None or lenient.lo is None or lenient.hi is None:
         return before if before == "firing" else "undecided"
     below = condition.sign == "<"

@@ -47,6 +47,8 @@ _SETTLED = 0.05
 """A change is over when no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
 _ORIGIN = datetime(2000, 1, 3)
+_HEADS = {"firing": "ALERT", "ok": "recovered"}
+"""The first word of a message, by the state; other states have their name."""
 _WORST = 3
 """Links to traces in a message."""
 _PREVIEW = timedelta(days=7)
@@ -231,7 +233,7 @@ class Monitors:
             strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
             lenient=lambda tests: 1.0 - _SETTLED / tests,
         )  # fmt: skip
-        findings = {}
+        findings, blank = {}, Reading(None, None, None, 0)
         for group, (strict, lenient) in changes.items():
             is_firing = stored_states.get(group, {}).get("state") == "firing"
             change = lenient if is_firing else strict
@@ -246,6 +248,8 @@ class Monitors:
             else:
                 text = f"{monitor.metric}{of_group(group)} holds its level of {number(strict.before)}"
                 findings[group] = _Finding("ok", reading, text)
+        for group in stored_states.keys() - changes.keys():
+            findings[group] = _Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
         return findings
 
     def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
@@ -281,9 +285,10 @@ class Monitors:
         if stored_state is not None and stored_state["state"] == finding.state:
             return 0
         reading, now = finding.reading, self._clock()
-        recovers = finding.state == "ok" and stored_state is not None and stored_state["state"] == "firing"
+        was_firing = stored_state is not None and stored_state["state"] == "firing"
+        ends = was_firing and finding.state in ("ok", "no data")
         is_muted = monitor.mute_until is not None and now < monitor.mute_until
-        recipients = monitor.notify if (finding.state == "firing" or recovers) and not is_muted else ()
+        recipients = monitor.notify if (finding.state == "firing" or ends) and not is_muted else ()
         event_id = uuid4()
         message = self._message(monitor.settings, group, finding, str(event_id), now) if recipients else {}
         key = (monitor.settings.name, group, finding.state)
@@ -309,7 +314,7 @@ class Monitors:
             "group": json.loads(group),
             "state": finding.state,
             "since": iso(now),
-            "text": f"{'ALERT' if finding.state == 'firing' else 'recovered'} {monitor.name}: {finding.text}",
+            "text": f"{_HEADS.get(finding.state, finding.state)} {monitor.name}: {finding.text}",
             **{"value": reading.value, "lo": reading.lo, "hi": reading.hi},
             "false_alarms_per_year": monitor.false_alarms_per_year,
             "link": f"{self._url}/figures?{urlencode({'metric': monitor.metric, **span, **json.loads(group)})}",

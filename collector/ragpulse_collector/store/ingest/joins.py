@@ -232,7 +232,7 @@ def _merged(events: Iterable[ContentRecord], service: str | None, environment: s
     """
     events = list(events)
     allowed = [event for event in events if event.binding is None or event.binding.allows(service, environment)]
-    fields = {name: next((v for event in allowed if (v := getattr(event, name)) is not None), None)
+    fields: dict[str, Any] = {name: next((v for event in allowed if (v := getattr(event, name)) is not None), None)
               for name in EVENT_FIELDS}  # fmt: skip
     return replace(events[0], **fields)
 
