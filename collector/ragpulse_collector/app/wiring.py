@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 
-from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.handlers.rules import Rules
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
@@ -21,7 +20,7 @@ from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Prices
+from ragpulse_collector.store import AnyStore, Prices
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
@@ -38,7 +37,7 @@ class Components:
 
     def __init__(
         self,
-        store: StoreWithCopies,
+        store: AnyStore,
         settings: Settings,
         *,
         prices: Prices,

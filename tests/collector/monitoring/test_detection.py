@@ -69,8 +69,8 @@ def test_the_stated_time_is_what_the_monitor_needs(
 @pytest.mark.parametrize(
     ("condition", "answers", "users", "text"),
     [
-        ("< 0.85", 600, 600, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen: it takes \d+ in one"
-                             r" window; widen it to \d+ hours$"),
+        ("< 0.85", 600, 600, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen: it takes \d+"
+                             r" in one window; widen it to \d+ hours$"),
         ("< 0.89", 15_000, 15_000, r"with your 625 answers per hour a drop from 0\.90"
                                    r" to 0\.80 is seen after about \d+ minutes$"),
         ("< 0.85", 600, 3, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen$"),
