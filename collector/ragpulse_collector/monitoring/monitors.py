@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
+    Read,
     Reading,
     State,
     absent,
@@ -30,6 +31,7 @@ from ragpulse_collector.monitoring.measure import (
     decide,
     parse,
     readings,
+    readings_by_bucket,
 )
 from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, number, of_group, plain_group
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -52,8 +54,10 @@ _HEADS = {"firing": "ALERT", "ok": "recovered"}
 _WORST = 3
 """Links to traces in a message."""
 _PREVIEW = timedelta(days=7)
-_MAX_LOOKS = 200
-"""Looks at stored data for a preview; more looks per window find little more."""
+_MAX_LOOKS = 50
+"""Looks at stored data for a preview if each has queries of its own ..."""
+_MAX_BUCKETS = 500
+"""... and if all are read at once; more looks per window find little more."""
 _DETECTS_MAX_AGE = timedelta(minutes=5)
 """How old the text about what a monitor can detect may be; it describes the last day."""
 _EMPTY_MAX_AGE = timedelta(seconds=10)
@@ -118,19 +122,36 @@ class Monitors:
         """
         self.definitions.check(draft)
         now = self._clock()
-        seconds = duration_s(draft.window)
-        looks = _MAX_LOOKS / 4 if draft.condition.strip() == "change" else _MAX_LOOKS  # each reads four lengths
-        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / looks))
         state: dict[str, dict[str, Any]] = {}
         firings: list[dict[str, Any]] = []
-        for look in range(int(_PREVIEW / step), -1, -1):
-            time = now - look * step
-            for group, finding in self._findings(draft, time, state).items():
+        for time, findings in self._past(draft, now, state):
+            for group, finding in findings.items():
                 if finding.state == "firing" and state.get(group, {}).get("state") != "firing":
                     firings.append({"t": iso(time), "group": json.loads(group), "text": finding.text})
                 state[group] = {"state": finding.state}
         answer = {"days": _PREVIEW.days, "would_have_fired": len(firings), "firings": firings[-20:]}
         return answer | {"detects": detects(self._reader(draft), draft, now)}
+
+    def _past(
+        self, draft: MonitorSettings, now: datetime, state: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[datetime, dict[str, _Finding]]]:
+        """Yield what a monitor would have found in the last week, given the states that its caller keeps.
+
+        Short windows are read all at once, side by side; long ones overlap, a quarter of their length apart.
+        """
+        condition, seconds = parse(draft.condition), duration_s(draft.window)
+        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MAX_LOOKS))
+        is_long = step.total_seconds() * LOOKS <= seconds
+        if is_long or condition.sign == "change" or draft.metric.startswith("coverage:"):
+            for look in range(int(_PREVIEW / step), -1, -1):
+                yield now - look * step, self._findings(draft, now - look * step, state)
+            return
+        window = Window(now - _PREVIEW, now, max(1, round(seconds)))
+        options = {"group_by": draft.group_by, "where": draft.where}
+        by_bucket = readings_by_bucket(self._reader(draft), draft.metric, window, options, condition)
+        length, whole = timedelta(seconds=window.step_s), [*window.starts()][1:-1]
+        for start in whole[:: 1 + len(whole) // _MAX_BUCKETS]:
+            yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), state)
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for `seconds`, None: send them again. Raises LookupError."""
@@ -194,22 +215,22 @@ class Monitors:
         condition = parse(monitor.condition)
         if condition.sign == "change":
             return self._changes(monitor, now, stored_states)
-        return self._limits(monitor, condition, now, stored_states)
+        seconds = duration_s(monitor.window)
+        window = Window(now - timedelta(seconds=seconds), now, 0)
+        options = {"group_by": monitor.group_by, "where": monitor.where}
+        readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
+        return self._limits(monitor, condition, readings_by_group, stored_states)
 
     def _limits(
         self,
         monitor: MonitorSettings,
         condition: Condition,
-        now: datetime,
+        readings_by_group: Mapping[str, Read],
         stored_states: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, _Finding]:
-        seconds = duration_s(monitor.window)
-        window = Window(now - timedelta(seconds=seconds), now, 0)
-        options = {"group_by": monitor.group_by, "where": monitor.where}
-        readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
         groups = readings_by_group.keys() | stored_states.keys() | (set() if monitor.group_by else {"{}"})
         # The promised rate is that of the monitor, over all its groups.
-        confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), seconds)
+        confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), duration_s(monitor.window))
         blank = absent(monitor.metric)
         findings = {}
         for group in groups:
