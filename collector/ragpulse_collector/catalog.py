@@ -49,6 +49,7 @@ class Catalog:
         self._judge_option = judge
         self._own_judges = {spec.name: spec.judge for spec in self._settings.evaluator if spec.judge}
         self._resolved: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
+        self._judges: dict[str, Judge] = {}
         self._lock = Lock()
 
     @cached_property
@@ -148,6 +149,12 @@ class Catalog:
         return [isolated(item, source, limits) for item in items]
 
     def _judge(self, model: str) -> Judge:
+        """Return the judge of this model: one for all evaluators that ask it, so that they share its limits."""
+        if model not in self._judges:
+            self._judges[model] = self._wrapped(model)
+        return self._judges[model]
+
+    def _wrapped(self, model: str) -> Judge:
         from ragpulse_evaluators.judges.litellm import as_judge
 
         configured = self._settings.judge

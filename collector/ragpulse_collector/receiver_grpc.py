@@ -96,7 +96,7 @@ class GrpcReceiver:
         try:
             port = self._listen(server, address)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from error
+            raise OSError(f"cannot listen on {address}: {str(error).partition(';')[0]}") from error
         await server.start()
         self._server = server
         return port

@@ -167,6 +167,8 @@ class ContentRecord:
     error_type: str | None = None
     """Counts only if the span failed: an exception that was handled is logged too."""
     status_message: str | None = None
+    binding: Binding | None = None
+    """What the sender's key is bound to: the event fills no span of others."""
 
     @property
     def key(self) -> int:
@@ -192,6 +194,8 @@ class ScoreRecord:
     """`gen_ai.response.id` of the scored call, if known."""
     written_on: str | None = None
     """The span whose attributes hold the score; it is stored once, with this span."""
+    binding: Binding | None = None
+    """What the sender's key is bound to: the score counts for no request of others."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -251,6 +251,7 @@ def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, 
     [
         ("GET metrics", {"name": "quality:groundednes"}, "groundedness"),
         ("GET metrics", {"name": ["requests", "latencyp95"]}, "latency_p95"),
+        ("GET metrics", {"name": "qualty:groundedness"}, "quality:groundedness"),
         ("GET metrics", {"name": "requests", "group_by": "servise"}, "service"),
         ("GET metrics", {"name": "quality:refusal", "assisted_by": "groundednes"}, "groundedness"),
         ("GET metrics", {"nme": "requests"}, "name"),

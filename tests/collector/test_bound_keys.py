@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -236,3 +237,128 @@ def test_signing_in_with_a_bound_key_says_what_works(mixed: Collector) -> None:
     for said in (text, refusal):
         assert "bound to services or environments" in said
         assert all(name in said for name in reads)
+
+
+VICTIM, FORGED = OTHER, "forged-by-helpdesk"
+"""The trace that an attacker knows by its ids, and a mark in all that the attacker sends."""
+
+
+def attribute(key: str, value: Any) -> dict[str, Any]:
+    """An attribute of OTLP/JSON."""
+    return {"key": key, "value": {"doubleValue" if isinstance(value, float) else "stringValue": value}}
+
+
+def event(name: str, *, span: str | None = None, trace: bool = True, **attributes: Any) -> dict[str, Any]:
+    """A log record about the victim's trace; `__` stands for a dot."""
+    ids = ({"traceId": IDS[VICTIM]} if trace else {}) | ({"spanId": span} if span else {})
+    named = [attribute(key.replace("__", "."), value) for key, value in attributes.items()]
+    return {**ids, "eventName": name, "timeUnixNano": str(time.time_ns()), "attributes": named}
+
+
+def forged_events() -> list[dict[str, Any]]:
+    """Scores, feedback, texts and an exception for the spans of the other service."""
+    root, _, call = (f"{VICTIM * 8 + number:016x}" for number in (1, 2, 3))
+    score = {"gen_ai__evaluation__name": FORGED, "gen_ai__evaluation__score__value": 0.5}
+    human = {**score, "ragpulse__score__source": "human"}
+    texts = {"gen_ai__input__messages": json.dumps([{"role": "user", "content": FORGED}]),
+             "gen_ai__output__messages": json.dumps([{"role": "assistant", "content": FORGED}])}  # fmt: skip
+    return [
+        event("gen_ai.evaluation.result", **score),
+        event("gen_ai.evaluation.result", span=root, **human),
+        event("gen_ai.evaluation.result", span=call, **score),
+        event("gen_ai.evaluation.result", trace=False, gen_ai__response__id="resp-victim", **human),
+        event("gen_ai.client.inference.operation.details", span=call, **texts),
+        event("gen_ai.choice", span=call, message=FORGED),
+        event("exception", span=call, exception__type=FORGED, exception__message=FORGED),
+    ]
+
+
+def export(running: Collector, signal: str, body: dict[str, Any], *, over: str) -> None:
+    """Send a body with the attacker's key, over HTTP as JSON or over gRPC."""
+    if over == "http":
+        assert ask(running.url, "POST", f"/v1/{signal}", "ours", body)[0] == 200
+        return
+    grpc = pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    def wire(value: Any) -> Any:  # protobuf's JSON has ids in base64
+        if isinstance(value, dict):
+            return {
+                key: base64.b64encode(bytes.fromhex(one)).decode() if key.endswith(("traceId", "panId")) else wire(one)
+                for key, one in value.items()
+            }
+        return [wire(one) for one in value] if isinstance(value, list) else value
+
+    kind, name = {"logs": (ExportLogsServiceRequest, "logs"), "traces": (ExportTraceServiceRequest, "trace")}[signal]
+    service = f"opentelemetry.proto.collector.{name}.v1.{name.capitalize()}Service"
+    with grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel:
+        call = channel.unary_unary(f"/{service}/Export")
+        message = json_format.ParseDict(wire(body), kind()).SerializeToString()
+        call(message, timeout=60, metadata=[("authorization", "Bearer ours")])
+
+
+def attack(running: Collector, *, over: str) -> None:
+    """Everything that a sender of another service can try with the ids of a trace."""
+    resource = {"attributes": [attribute("service.name", "helpdesk"), attribute("deployment.environment.name", "prod")]}
+    logs = {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": forged_events()}]}]}
+    export(running, "logs", logs, over=over)
+    child = rag_trace(VICTIM)[2] | {"spanId": "00000000000000ee", "name": "elsewhere"}
+    for field, value in (("name", FORGED), ("score", 0.5), ("annotator_kind", "HUMAN")):
+        for scope in ("", "trace."):
+            child["attributes"].append(attribute(f"{scope}annotations.0.annotation.{field}", value))
+    spans = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [child]}]}]}
+    export(running, "traces", spans, over=over)
+    feedback = {"trace_id": IDS[VICTIM], "name": FORGED, "score": 0.5}
+    ask(running.url, "POST", "/api/v1/scores", "ours", feedback)
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+@pytest.mark.parametrize("first", ["the attack", "the trace"])
+def test_a_bound_key_writes_nothing_to_the_requests_of_others(collector: Start, over: str, first: str) -> None:
+    """Who knows the ids of a trace adds spans to it, as distributed tracing needs, but no verdict and no text."""
+    running = collector(api_keys=KEYS, grpc_port=0)
+    spans = secret_trace(VICTIM)
+    spans[2]["attributes"].append(attribute("gen_ai.response.id", "resp-victim"))
+    spans[2]["status"] = {"code": 2}
+    if first == "the attack":
+        attack(running, over=over)
+    post(running.url, "everything", spans, service="payroll")
+    settled(running.url)
+    if first == "the trace":
+        attack(running, over=over)
+    allowed = {"trace_id": IDS[VICTIM], "name": "real", "score": 1.0}
+    assert ask(running.url, "POST", "/api/v1/scores", "everything", allowed)[0] == 200
+
+    def seen() -> tuple[int, str]:
+        return ask(running.url, "GET", f"/api/v1/traces/{IDS[VICTIM]}", "everything")
+
+    eventually(lambda: "real" in seen()[1])
+    trace = json.loads(seen()[1])
+    assert trace["trace"]["feedback"] is None or trace["trace"]["feedback"] == 1.0
+    (elsewhere,) = [span for span in trace["spans"] if span["name"] == "elsewhere"]
+    trace["spans"].remove(elsewhere)  # it is there, and its raw attributes with it
+    assert FORGED not in json.dumps(trace)
+    assert FORGED not in ask(running.url, "GET", "/api/v1/traces", "everything")[1]
+    scored = ask(running.url, "GET", "/api/v1/export/evaluations", "everything")[1]
+    assert FORGED not in scored
+
+
+def test_a_bound_key_scores_its_own_requests(collector: Start) -> None:
+    """The same events about the own service are stored, before and after its spans."""
+    running = collector(api_keys=KEYS)
+    body = {"resourceLogs": [{"resource": {"attributes": [
+        attribute("service.name", "helpdesk"), attribute("deployment.environment.name", "prod")]},
+        "scopeLogs": [{"logRecords": forged_events()}]}]}  # fmt: skip
+    assert ask(running.url, "POST", "/v1/logs", "ours", body) == (200, "{}")
+    spans = rag_trace(VICTIM)
+    spans[2]["attributes"].append(attribute("gen_ai.response.id", "resp-victim"))
+    post(running.url, "ours", spans)
+    settled(running.url)
+    eventually(lambda: FORGED in ask(running.url, "GET", "/api/v1/traces", "ours")[1])
+    trace = json.loads(ask(running.url, "GET", f"/api/v1/traces/{IDS[VICTIM]}", "ours")[1])
+    assert trace["trace"]["feedback"] == 0.5
+    assert len([one for one in trace["scores"] if one["evaluator"] == FORGED]) == 4
+    (call,) = [span for span in trace["spans"] if span["kind"] == "llm"]
+    assert FORGED in call["response"]

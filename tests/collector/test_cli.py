@@ -252,12 +252,20 @@ def test_doctor_names_what_is_wrong(collector: Start, capsys: pytest.CaptureFixt
     assert "no span has arrived" in out
 
 
-def test_data_goes_out_as_files_while_the_collector_writes(collector: Start, tmp_path: Path) -> None:
+def test_data_goes_out_as_files_while_the_collector_writes(
+    collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Export and snapshot write readable files of the user's own choosing."""
     import duckdb
 
     running = scored(collector)
     assert run(["export", str(tmp_path / "out"), "--url", running.url]) == 0
+    capsys.readouterr()
+    for command, taken, name in (("export", "out", "traces.parquet"), ("snapshot", "out/spans.parquet", "spans")):
+        before = (tmp_path / "out/spans.parquet").read_bytes()
+        assert run([command, str(tmp_path / taken), "--url", running.url]) == 1
+        assert re.search(rf"{name}.* already: name another", capsys.readouterr().err)
+        assert (tmp_path / "out/spans.parquet").read_bytes() == before
     query = f"select count(*) from '{tmp_path / 'out' / 'spans.parquet'}'"
     assert duckdb.execute(query).fetchall() == [(9,)]
     assert run(["snapshot", str(tmp_path / "copy.duckdb"), "--url", running.url]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import random
+import re
 import resource
 import shutil
 import socket
@@ -361,6 +362,36 @@ def test_a_taken_port_names_the_mend(tmp_path: Path) -> None:
     assert f"--port {port + 1}" in done.stderr
     assert "OpenTelemetry Collector" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+MISTAKES = {
+    "[[rule]]\nname = 'a'\nevaluators = ['refusal']\nrate = 1\nwhere = 'nope = 3'\n": r":5: rule 'a': where 'nope = 3'",
+    "[[target]]\nmetric = 'requests'\nmin = 1\n[[target]]\nmetric = 'latencyp95'\nmax = 3\n":
+        r":4: target 'latencyp95': no metric 'latencyp95'; did you mean 'latency_p95'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_file_is_one_line(tmp_path: Path, mistake: str) -> None:
+    """With file and line, and nothing from the libraries below: no traceback, no list of leaked objects."""
+    config = tmp_path / "ragpulse.toml"
+    config.write_text(mistake)
+    db = str(tmp_path / "x.duckdb")
+    done = run("serve", "--config", str(config), "--db", db, "--port", "0", "--no-grpc")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert re.search(re.escape(str(config)) + MISTAKES[mistake], done.stderr)
+
+
+def test_a_grpc_port_in_use_is_one_line(tmp_path: Path) -> None:
+    """The C library's own log line says the same once more."""
+    pytest.importorskip("grpc")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--db", str(tmp_path / "x.duckdb"), "--port", "0", "--grpc-port", port)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert re.search(rf"cannot listen on 127\.0\.0\.1:{port}.*choose another port with --grpc-port", done.stderr)
 
 
 def test_a_port_is_taken_from_the_moment_it_is_bound() -> None:

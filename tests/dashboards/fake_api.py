@@ -294,7 +294,7 @@ class FakeApi(FakeFigures):
     def get_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """What a draft would have done; a bad metric is refused."""
         self.post_monitors(params)
-        text = "groundedness = 0.74 (0.72 to 0.77) over 1h: is < 0.8"
+        text = "groundedness = 0.74 (0.72 to 0.77) over the last hour: is < 0.8"
         detects = "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes"
         firings = [{"t": iso(NOW - timedelta(hours=4)), "group": {}, "text": text}]
         return {"days": 7, "would_have_fired": 1, "firings": firings, "detects": detects}

@@ -65,7 +65,7 @@ def check_metric(
     if not colon and metric in NAMES:
         return
     if not evaluator or family not in _FAMILIES:
-        possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
+        possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise ValueError(f"no metric {metric!r}{hint}")
     check_evaluator(evaluator, names, stored_names)

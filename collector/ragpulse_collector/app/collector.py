@@ -118,7 +118,7 @@ class Collector:
                 beginning.join()
             self.stop()
         if errors:
-            raise errors[0]
+            raise errors.pop()
 
     def reload(self, new: Settings) -> list[str]:
         """Put rules, monitors, prices and keys of changed settings in force, all or none.
@@ -155,7 +155,7 @@ class Collector:
         except Exception as error:  # noqa: BLE001 - the thread's boundary: `run` raises the error
             errors.append(error)
             if not self._web.done():
-                self._web.set_exception(error)
+                self._web.set_exception(RuntimeError("the start failed"))  # `error` would keep the store alive
             self._server.end()
 
     def _begin(self) -> None:

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.wiring import Components
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.otlp.intake import Counters
-from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
-from ragpulse_collector.store.ingest.queue import Backlog
-
-_NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and omit --db"
-T = TypeVar("T")
-
-
-class ClosedFile(FileReader):
-    """A file that is only read; each write is refused with the fix."""
-
-    def submit(self, body: RawBody) -> Future[Receipt]:
-        """Refuse."""
-        raise Refused("a closed file accepts no spans: start `ragpulse serve`")
-
-    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Refuse."""
-        raise Refused(_NEEDS_COLLECTOR)
-
-    def backlog(self) -> Backlog:
-        """Return an empty backlog."""
-        return Backlog()
-
-    def check_files(self) -> None:
-        """Refuse."""
-        raise Refused(_NEEDS_COLLECTOR)
+from ragpulse_collector.store import FileReader, Prices, StoreError
 
 
 @contextmanager
@@ -50,7 +23,7 @@ def offline(db: str, config: Path | None) -> Iterator[Operations]:
     if not Path(db).is_file():
         raise ValueError(f"there is no file {db}")
     try:
-        store = ClosedFile(db)
+        store = FileReader(db)
     except StoreError as error:
         raise ValueError(str(error)) from error
     try:

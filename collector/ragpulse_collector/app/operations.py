@@ -21,7 +21,6 @@ from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.handlers import writes
 from ragpulse_collector.api.handlers.data import (
     ARROW,
-    StoreWithCopies,
     evaluation_events,
     export_archive,
     pruned,
@@ -38,13 +37,14 @@ from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.demo import offer
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Prices, Store
+from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.queries.scores import met_evaluators
 
 Force = Callable[[str, str | None, Sequence[str]], int]
@@ -52,7 +52,7 @@ Force = Callable[[str, str | None, Sequence[str]], int]
 
 
 def operations(
-    store: StoreWithCopies,
+    store: AnyStore,
     settings: Settings,
     *,
     catalog: Catalog,
@@ -66,6 +66,12 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
+    targets = Targets(
+        store,
+        settings.target,
+        evaluators=lambda: catalog.registry.names,
+        line=lambda number: source_line(settings, "target", number),
+    )
     reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
     table = (
         *reads,
@@ -74,7 +80,7 @@ def operations(
         *_replays(replays, ClientReplays(store)),
         *_drift(drift),
         *_datasets(store),
-        *_monitors(monitors, Targets(store, settings.target, evaluators=lambda: catalog.registry.names)),
+        *_monitors(monitors, targets),
         *_data(store, settings, prices),
         *offer.operations(store),
     )
@@ -289,7 +295,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
+def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
     views: dict[str, Any] = {"run": partial(export_archive, store), "params": models.Export,
                              "files": ("application/x-tar",),
                              "summary": "Every view as Parquet or JSON lines, in one tar."}  # fmt: skip

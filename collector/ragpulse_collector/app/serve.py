@@ -32,6 +32,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     switch_threads_often()
     log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: no other user of this computer may read it
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C library logs what is raised as well
     grpc_port = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
     collector = Collector(settings, loads=loads, default_grpc_port=grpc_port)
     ready = threading.Event()

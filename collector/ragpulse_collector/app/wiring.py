@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 
-from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.handlers.rules import Rules
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
@@ -21,7 +20,7 @@ from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Prices
+from ragpulse_collector.store import AnyStore, Prices
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
@@ -38,7 +37,7 @@ class Components:
 
     def __init__(
         self,
-        store: StoreWithCopies,
+        store: AnyStore,
         settings: Settings,
         *,
         prices: Prices,
@@ -52,8 +51,7 @@ class Components:
         """
         self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
-        judge = settings.judge
-        self._gate = Gate(judge.concurrency, requests_per_minute=judge.requests_per_minute)
+        self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
         priced = partial(PricedJudge, prices=self._price)
         self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
@@ -62,7 +60,12 @@ class Components:
 
     def _recorded(self, judge: Judge) -> Judge:
         """Record every judge call in the store; a repeated question is answered from there, free."""
-        return CachedJudge(GatedJudge(judge, self._gate), self._calls)
+        return CachedJudge(GatedJudge(judge, self._new_gate()), self._calls)
+
+    def _new_gate(self) -> Gate:
+        """Return a gate: each judge has its own, so that one that fails holds up no other."""
+        judge = self._settings.judge
+        return Gate(judge.concurrency, requests_per_minute=judge.requests_per_minute)
 
     @property
     def unpriced(self) -> str | None:

@@ -55,6 +55,8 @@ def export(source: Source, path: str, kind: str) -> None:
         archive = Path(scratch) / "views.tar"
         source.download("GET export", {"format": kind}, archive)
         with tarfile.open(archive) as tar:
+            if existing := [name for name in tar.getnames() if (folder / name).exists()]:
+                raise Failure(f"{folder} has {', '.join(existing)} already: name another folder")
             for member in tar.getmembers():
                 member.mode = 0o600
                 click.echo(f"{folder / member.name}  {member.size:,} bytes")
@@ -67,6 +69,8 @@ def export(source: Source, path: str, kind: str) -> None:
 @source
 def snapshot(source: Source, path: str) -> None:
     """Copy the database while the collector writes; the copy is consistent."""
+    if Path(path).exists():
+        raise Failure(f"{path} exists already: name another file")
     source.download("GET snapshot", {}, Path(path))
     click.echo(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
 

@@ -110,7 +110,16 @@ def _reject_unbound(batch: Batch, binding: Binding) -> None:
                 (allowed[-1].trace_ids[row].hex(), allowed[-1].span_ids[row].hex()) for row in range(len(rows))
             }
     batch.spans = allowed
-    batch.scores = [score for score in batch.scores if (score.trace_id, score.span_id) in span_ids]
+    batch.scores = [score for score in batch.scores if (score.trace_id, score.written_on) in span_ids]
+    _bind(batch, binding)
+
+
+def _bind(batch: Batch, binding: Binding) -> None:
+    """Add what the sender may write to: whose trace an id names shows in the store, or later."""
+    for score in batch.scores:
+        score.binding = binding
+    for event in batch.contents:
+        event.binding = binding
 
 
 def _add_logs(batch: Batch, body: RawBody) -> None:
@@ -121,6 +130,7 @@ def _add_logs(batch: Batch, body: RawBody) -> None:
     logs = list(parse_logs(body))
     allowed = [log for log in logs if binding.allows(*service_of(log.scope.resource))]
     _add_records(batch, allowed)
+    _bind(batch, binding)
     if len(allowed) < len(logs):
         batch.rejected += len(logs) - len(allowed)
         batch.message = _NOT_BOUND.format(of="log records", **binding._asdict())

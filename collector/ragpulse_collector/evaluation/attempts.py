@@ -64,7 +64,7 @@ class JobRunner:
         self._running = running
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._logged: set[str] = set()
-        self._refusals = 0
+        self._refusals: defaultdict[Gate, int] = defaultdict(int)
         self.stopping = asyncio.Event()
 
     async def __call__(self, work: Work) -> None:
@@ -135,7 +135,7 @@ class JobRunner:
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return missing_span(work.evaluator)
-        limit_s = None if work.has_gate or work.isolated else self._options.timeout_s
+        limit_s = None if work.gate or work.isolated else self._options.timeout_s
         async with self._slot(work):
             with self._running.entry(work.job.job_id) if work.counts_crashes else nullcontext():
                 try:
@@ -152,7 +152,7 @@ class JobRunner:
         """Return what limits concurrency; a slow evaluator of a user never blocks another."""
         if work.isolated:
             return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
-        if work.has_gate:
+        if work.gate:
             return nullcontext()
         return self._gate if work.judged else self._free
 
@@ -195,9 +195,10 @@ class JobRunner:
     def _count(self, work: Work, result: EvaluationResult) -> None:
         self._counts[result.status] += 1
         if work.judged:
-            self._refusals = self._refusals + 1 if result.status == "error" else 0
-            if self._refusals > 1:
-                self._gate.pause(backoff_s(self._refusals - 1, first=self._options.retry_first_s))
+            gate = work.gate or self._gate
+            refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
+            if refusals > 1:
+                gate.pause(backoff_s(refusals - 1, first=self._options.retry_first_s))
 
 
 def backoff_s(failures: int, *, first: float = 0.5) -> float:

@@ -207,6 +207,12 @@ class _Unavailable(Evaluator):
         raise self._error
 
 
+def gate_of(evaluator: Evaluator) -> Gate | None:
+    """Return the gate of an evaluator's judge, if the judge has one."""
+    gate = getattr(evaluator.judge, "gate", None)
+    return gate if isinstance(gate, Gate) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A claimed job with everything that it needs."""
@@ -237,15 +243,15 @@ class Work:
         return self.evaluator if isinstance(self.evaluator, Isolated) else None
 
     @property
-    def has_gate(self) -> bool:
-        """Whether the judge itself passes the gate with each request."""
-        return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
+    def gate(self) -> Gate | None:
+        """The gate that the judge itself passes with each request."""
+        return gate_of(self.evaluator)
 
     @property
     def counts_crashes(self) -> bool:
         """Whether a crash while it runs counts as an attempt: not if built-in code waits for a judge."""
         is_built_in = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
-        return not (self.has_gate and is_built_in)
+        return not (self.gate and is_built_in)
 
 
 def missing_span(evaluator: Evaluator) -> EvaluationResult:

@@ -19,7 +19,17 @@ from typing import Any
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
 from ragpulse_collector.evaluation.batcher import commit
 from ragpulse_collector.evaluation.budget import Ledger
-from ragpulse_collector.evaluation.jobs import LONG_AGO, Evaluators, Job, JobPool, Resolve, Work, pending, prepare
+from ragpulse_collector.evaluation.jobs import (
+    LONG_AGO,
+    Evaluators,
+    Job,
+    JobPool,
+    Resolve,
+    Work,
+    gate_of,
+    pending,
+    prepare,
+)
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
@@ -44,8 +54,8 @@ _LAST_S, _CANCEL_S = 4.0, 1.0
 class Worker:
     """Evaluates pending jobs in a thread of its own until `stop`.
 
-    Call `wake` when jobs were added; a poll finds other new jobs. Judges pass `gate` with each request; a judge that
-    does not (an evaluator's own) holds it for the whole case. Evaluators without a judge run beside them. Evaluators
+    Call `wake` when jobs were added; a poll finds other new jobs. A judge passes its own gate with each request; one
+    without (an evaluator's own) holds `gate` for the whole case. Evaluators without a judge run beside them. Evaluators
     that never wait run in one thread that `throttle` slows down. A job may become visible `skew` later than its
     `created_at`: minutes later if other processes write to the store.
     """
@@ -127,9 +137,7 @@ class Worker:
             runner.run(self._run(ready))
 
     async def _run(self, ready: threading.Event) -> None:
-        at_once = 3 * self._gate.concurrency  # while some wait for their judge others are read and written
-        batch = min(_BATCH, max(16, at_once))
-        self._judged = JobPool(at_once=at_once, batch=batch)
+        self._judged: dict[Gate, JobPool] = {}
         self._free = JobPool(at_once=_BATCH, batch=_BATCH)
         self._immediate = JobPool(at_once=1, batch=_IMMEDIATE)
         self._own: dict[Evaluator, JobPool] = {}
@@ -205,7 +213,7 @@ class Worker:
         if self._should_read():
             await self._read_jobs()
         moved = False
-        for pool in (self._free, self._judged, *self._own.values()):
+        for pool in (self._free, *self._judged.values(), *self._own.values()):
             if pool.claimed and pool.is_low:
                 await self._prepare(pool)
                 moved = True
@@ -254,12 +262,15 @@ class Worker:
         if isinstance(evaluator, Isolated):
             return self._own.setdefault(evaluator, JobPool(at_once=_OWN, batch=_OWN))
         if evaluator.judge is not None:
-            return self._judged
+            gate = gate_of(evaluator) or self._gate
+            at_once = 3 * gate.concurrency  # while some wait for their judge others are read and written
+            batch = min(_BATCH, max(16, at_once))
+            return self._judged.setdefault(gate, JobPool(at_once=at_once, batch=batch))
         return self._immediate if evaluator.immediate else self._free
 
     @property
     def _pools(self) -> tuple[JobPool, ...]:
-        return (self._immediate, self._free, self._judged, *self._own.values())
+        return (self._immediate, self._free, *self._judged.values(), *self._own.values())
 
     def _forget_run(self, run_id: str) -> None:
         """Drop the claims of a replay that was capped or failed."""

@@ -77,12 +77,12 @@ def _with_links(message: Mapping[str, Any]) -> str:
 
 
 def _pagerduty_event(message: Mapping[str, Any], routing_key: str) -> dict[str, Any]:
-    """Return an event (Events API v2): one incident per monitor and group, resolved when it recovers."""
+    """Return an event (Events API v2): one incident per monitor and group, resolved with the alert's end."""
     group = json.dumps(message.get("group") or {}, sort_keys=True)
     summary = {"summary": str(message["text"])[:1024], "source": "ragpulse", "severity": "error"}
     return {
         "routing_key": routing_key,
-        "event_action": "resolve" if message["state"] == "ok" else "trigger",
+        "event_action": "resolve" if message["state"] in ("ok", "no data") else "trigger",
         "dedup_key": f"ragpulse {message.get('monitor')} {group}"[:255],
         "payload": summary | {"custom_details": dict(message)},
         "links": [{"href": url, "text": "ragpulse"} for url in filter(None, [message.get("link")])],

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
 from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
-from ragpulse_collector.monitoring.words import plain_group
+from ragpulse_collector.monitoring.words import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
@@ -71,7 +71,7 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None
     """Return what a monitor of quality, error rates or counts detects, and when; None for other metrics."""
     family, condition = monitor.metric.partition(":")[0], parse(monitor.condition)
     if condition.sign == "no data":
-        return f"silence is seen after {monitor.window}"
+        return f"silence is seen after {_duration_text(duration_s(monitor.window))}"
     if condition.sign == "change" and monitor.metric in COUNTED:
         return _detects_counts(store, monitor, now)
     if family not in MEASURES and monitor.metric != "error_rate":
@@ -86,7 +86,7 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None
     seconds, unit = duration_s(monitor.window), "requests" if monitor.metric == "error_rate" else "answers"
     of_largest = f" ({plain_group(typical.group)})" if typical.group != "{}" else ""
     shift = f"{'a rise' if rising else 'a drop'} from {typical.level:.2f} to {after:.2f}"
-    text = f"with your {typical.rate * seconds:.0f} {unit} per {monitor.window}{of_largest} {shift}"
+    text = f"with your {typical.rate * seconds:.0f} {unit} per {window_text(monitor.window)}{of_largest} {shift}"
     if condition.sign == "change":
         seen_after = _change_seen_after(store, monitor, typical, after, now)
         return f"{text} is seen after about {_duration_text(seen_after)}" if seen_after else f"{text} is not seen"

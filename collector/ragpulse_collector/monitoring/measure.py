@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -31,6 +33,7 @@ __all__ = [
     "parse",
     "quality_reading",
     "readings",
+    "readings_by_bucket",
 ]
 
 State = Literal["ok", "firing", "undecided", "no data"]
@@ -87,7 +90,7 @@ def decide(condition: Condition, strict: Reading, lenient: Reading, before: Stat
     Hysteresis: a firing monitor recovers only once the lenient interval lies wholly on the good side.
     """
     if strict.value is None:
-        return before if before == "firing" else "no data"
+        return "no data"
     if strict.lo is None or strict.hi is None or lenient.lo is None or lenient.hi is None:
         return before if before == "firing" else "undecided"
     below = condition.sign == "<"
@@ -109,28 +112,37 @@ def readings(
     store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition
 ) -> dict[str, Read]:
     """Return the metric over the whole window per group (a JSON object as text), readable at any confidence."""
-    filters, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
+        filters = filter_of(options)
         buckets_of_window = estimates(store, evaluator, window.whole, filters)
         row = next(
             (row for row in coverage_rows(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator),
             None,
         )
         return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
-    if family in MEASURES:
-        buckets = estimates(store, evaluator, window.whole, filters, groups=groups, family=family)
-        by_group = {
-            bucket.group: [bucket_of_group for bucket_of_group in buckets if bucket_of_group.group == bucket.group]
-            for bucket in buckets
-        }
-        newest = {group: current(group_buckets) for group, group_buckets in by_group.items()}
-        return {
-            group_key(groups, group): partial(quality_reading, newest_bucket)
-            for group, newest_bucket in newest.items()
-            if newest_bucket
-        }
-    return _traffic(store, metric, window, filters, groups, condition)
+    found = readings_by_bucket(store, metric, window.whole, options, condition).get(window.first, {})
+    if not found and family not in MEASURES and not dimensions(options):
+        return {"{}": lambda _: absent(metric)}
+    return found
+
+
+def readings_by_bucket(
+    store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition
+) -> dict[datetime, dict[str, Read]]:
+    """Return the metric (not coverage) by the start of each bucket and by group, from few queries."""
+    filters, groups = filter_of(options), dimensions(options)
+    family, _, evaluator = metric.partition(":")
+    if family not in MEASURES:
+        return _traffic(store, metric, window, filters, groups, condition)
+    by_place: dict[tuple[datetime, tuple[Any, ...]], list[Bucket]] = defaultdict(list)
+    for bucket in estimates(store, evaluator, window, filters, groups=groups, family=family):
+        by_place[bucket.start, bucket.group].append(bucket)
+    by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
+    for (start, group), buckets in by_place.items():
+        if newest := current(buckets):
+            by_bucket[start][group_key(groups, group)] = partial(quality_reading, newest)
+    return by_bucket
 
 
 def group_key(groups: Sequence[str], values: Sequence[Any]) -> str:
@@ -167,8 +179,8 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
 
 def _traffic(
     store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...], condition: Condition
-) -> dict[str, Read]:
-    """Return the value of the series; the requests of one user are dependent.
+) -> dict[datetime, dict[str, Read]]:
+    """Return the value of the series by bucket; the requests of one user are dependent.
 
     With fewer than five users, the requests of a session are: an outage must page a small team too.
     """
@@ -180,16 +192,18 @@ def _traffic(
         else total_column or ("error::INTEGER" if "error" in metric else "1")
     )
     pi_sql = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
-    group_sql = "".join(f", {group}" for group in groups)
-    source = f"SELECT *, {pi_sql} AS pi, {value_sql} AS y FROM {with_columns('traces', groups)}"
-    source += f" WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    keys = ("t", *groups)
+    source = f"SELECT *, {window.bucket('start_time')} AS t, {pi_sql} AS pi, {value_sql} AS y"
+    source += (
+        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    )
     parameters = {**window.parameters, **filters.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(
-        f"SELECT {NAMES[metric].sql}, count(*){group_sql} FROM ({source}) GROUP BY ALL", parameters
+        f"SELECT {NAMES[metric].sql}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
     ).rows
-    moments = {group: measure.moments for group, measure in by_user(store, source, groups, parameters).items()}
+    moments = {group: measure.moments for group, measure in by_user(store, source, keys, parameters).items()}
     if any(measure is not None and measure.trials() is None for measure in moments.values()):
-        sessions = by_user(store, source, groups, parameters, cluster=_SESSION)
+        sessions = by_user(store, source, keys, parameters, cluster=_SESSION)
         moments = {
             group: sessions[group].moments if measure and measure.trials() is None else measure
             for group, measure in moments.items()
@@ -206,7 +220,10 @@ def _traffic(
             reading = _total(value, sums, confidence, window.bucket_s if metric == "throughput" else 1.0)
         return replace(reading, n=n)
 
-    return {group_key(groups, group): partial(read, value, n, moments[tuple(group)]) for value, n, *group in values}
+    by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
+    for value, n, start, *group in values:
+        by_bucket[start][group_key(groups, group)] = partial(read, value, n, moments[start, *group])
+    return by_bucket
 
 
 _SESSION = "coalesce(hash(session_id), hash(trace_id))"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
+    Read,
     Reading,
     State,
     absent,
@@ -30,6 +31,7 @@ from ragpulse_collector.monitoring.measure import (
     decide,
     parse,
     readings,
+    readings_by_bucket,
 )
 from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, number, of_group, plain_group
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -47,11 +49,15 @@ _SETTLED = 0.05
 """A change is over when no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
 _ORIGIN = datetime(2000, 1, 3)
+_HEADS = {"firing": "ALERT", "ok": "recovered"}
+"""The first word of a message, by the state; other states have their name."""
 _WORST = 3
 """Links to traces in a message."""
 _PREVIEW = timedelta(days=7)
-_MAX_LOOKS = 200
-"""Looks at stored data for a preview; more looks per window find little more."""
+_MAX_LOOKS = 50
+"""Looks at stored data for a preview if each has queries of its own ..."""
+_MAX_BUCKETS = 500
+"""... and if all are read at once; more looks per window find little more."""
 _DETECTS_MAX_AGE = timedelta(minutes=5)
 """How old the text about what a monitor can detect may be; it describes the last day."""
 _EMPTY_MAX_AGE = timedelta(seconds=10)
@@ -116,19 +122,36 @@ class Monitors:
         """
         self.definitions.check(draft)
         now = self._clock()
-        seconds = duration_s(draft.window)
-        looks = _MAX_LOOKS / 4 if draft.condition.strip() == "change" else _MAX_LOOKS  # each reads four lengths
-        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / looks))
         state: dict[str, dict[str, Any]] = {}
         firings: list[dict[str, Any]] = []
-        for look in range(int(_PREVIEW / step), -1, -1):
-            time = now - look * step
-            for group, finding in self._findings(draft, time, state).items():
+        for time, findings in self._past(draft, now, state):
+            for group, finding in findings.items():
                 if finding.state == "firing" and state.get(group, {}).get("state") != "firing":
                     firings.append({"t": iso(time), "group": json.loads(group), "text": finding.text})
                 state[group] = {"state": finding.state}
         answer = {"days": _PREVIEW.days, "would_have_fired": len(firings), "firings": firings[-20:]}
         return answer | {"detects": detects(self._reader(draft), draft, now)}
+
+    def _past(
+        self, draft: MonitorSettings, now: datetime, state: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[datetime, dict[str, _Finding]]]:
+        """Yield what a monitor would have found in the last week, given the states that its caller keeps.
+
+        Short windows are read all at once, side by side; long ones overlap, a quarter of their length apart.
+        """
+        condition, seconds = parse(draft.condition), duration_s(draft.window)
+        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MAX_LOOKS))
+        is_long = step.total_seconds() * LOOKS <= seconds
+        if is_long or condition.sign == "change" or draft.metric.startswith("coverage:"):
+            for look in range(int(_PREVIEW / step), -1, -1):
+                yield now - look * step, self._findings(draft, now - look * step, state)
+            return
+        window = Window(now - _PREVIEW, now, max(1, round(seconds)))
+        options = {"group_by": draft.group_by, "where": draft.where}
+        by_bucket = readings_by_bucket(self._reader(draft), draft.metric, window, options, condition)
+        length, whole = timedelta(seconds=window.step_s), [*window.starts()][1:-1]
+        for start in whole[:: 1 + len(whole) // _MAX_BUCKETS]:
+            yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), state)
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for `seconds`, None: send them again. Raises LookupError."""
@@ -192,22 +215,22 @@ class Monitors:
         condition = parse(monitor.condition)
         if condition.sign == "change":
             return self._changes(monitor, now, stored_states)
-        return self._limits(monitor, condition, now, stored_states)
+        seconds = duration_s(monitor.window)
+        window = Window(now - timedelta(seconds=seconds), now, 0)
+        options = {"group_by": monitor.group_by, "where": monitor.where}
+        readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
+        return self._limits(monitor, condition, readings_by_group, stored_states)
 
     def _limits(
         self,
         monitor: MonitorSettings,
         condition: Condition,
-        now: datetime,
+        readings_by_group: Mapping[str, Read],
         stored_states: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, _Finding]:
-        seconds = duration_s(monitor.window)
-        window = Window(now - timedelta(seconds=seconds), now, 0)
-        options = {"group_by": monitor.group_by, "where": monitor.where}
-        readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
         groups = readings_by_group.keys() | stored_states.keys() | (set() if monitor.group_by else {"{}"})
         # The promised rate is that of the monitor, over all its groups.
-        confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), seconds)
+        confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), duration_s(monitor.window))
         blank = absent(monitor.metric)
         findings = {}
         for group in groups:
@@ -231,7 +254,7 @@ class Monitors:
             strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
             lenient=lambda tests: 1.0 - _SETTLED / tests,
         )  # fmt: skip
-        findings = {}
+        findings, blank = {}, Reading(None, None, None, 0)
         for group, (strict, lenient) in changes.items():
             is_firing = stored_states.get(group, {}).get("state") == "firing"
             change = lenient if is_firing else strict
@@ -246,6 +269,8 @@ class Monitors:
             else:
                 text = f"{monitor.metric}{of_group(group)} holds its level of {number(strict.before)}"
                 findings[group] = _Finding("ok", reading, text)
+        for group in stored_states.keys() - changes.keys():
+            findings[group] = _Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
         return findings
 
     def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
@@ -281,9 +306,10 @@ class Monitors:
         if stored_state is not None and stored_state["state"] == finding.state:
             return 0
         reading, now = finding.reading, self._clock()
-        recovers = finding.state == "ok" and stored_state is not None and stored_state["state"] == "firing"
+        was_firing = stored_state is not None and stored_state["state"] == "firing"
+        ends = was_firing and finding.state in ("ok", "no data")
         is_muted = monitor.mute_until is not None and now < monitor.mute_until
-        recipients = monitor.notify if (finding.state == "firing" or recovers) and not is_muted else ()
+        recipients = monitor.notify if (finding.state == "firing" or ends) and not is_muted else ()
         event_id = uuid4()
         message = self._message(monitor.settings, group, finding, str(event_id), now) if recipients else {}
         key = (monitor.settings.name, group, finding.state)
@@ -309,7 +335,7 @@ class Monitors:
             "group": json.loads(group),
             "state": finding.state,
             "since": iso(now),
-            "text": f"{'ALERT' if finding.state == 'firing' else 'recovered'} {monitor.name}: {finding.text}",
+            "text": f"{_HEADS.get(finding.state, finding.state)} {monitor.name}: {finding.text}",
             **{"value": reading.value, "lo": reading.lo, "hi": reading.hi},
             "false_alarms_per_year": monitor.false_alarms_per_year,
             "link": f"{self._url}/figures?{urlencode({'metric': monitor.metric, **span, **json.loads(group)})}",

@@ -29,16 +29,18 @@ class Targets:
         settings: Sequence[TargetSettings],
         *,
         evaluators: Callable[[], Collection[str]] = tuple,
+        line: Callable[[int], str] = lambda _: "",
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`evaluators` returns the known names."""
+        """`evaluators` returns the known names, `line` the place of the target of a number in the file."""
         self._store, self._settings, self._clock = store, settings, clock
-        for target in settings:
+        for number, target in enumerate(settings):
             try:
                 check_metric(target.metric, evaluators())
                 filter_of({"where": target.where})
             except ValueError as error:
-                raise SettingsError(f"target {target.metric!r}: {error}") from error
+                place = f"{where}: " if (where := line(number)) else ""
+                raise SettingsError(f"{place}target {target.metric!r}: {error}") from error
 
     def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return each target with value, interval and `state`, over `from` .. `to` and the common filters.

@@ -9,7 +9,7 @@ from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.monitoring.measure import Reading, State
 from ragpulse_collector.settings import MonitorSettings
 
-__all__ = ["false_alarm_rate", "limit_text", "number", "of_group", "plain_group"]
+__all__ = ["false_alarm_rate", "limit_text", "number", "of_group", "plain_group", "window_text"]
 
 _YEAR_S = 365.25 * 86_400
 _DRIFT_ALPHA = 0.05
@@ -31,7 +31,9 @@ def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: St
     if monitor.condition == "no data" or reading.value is None:
         events = f"evaluations by {evaluator}" if evaluator else "requests"
         return (
-            f"no {events}{group_text} in the last {monitor.window}" if not reading.n else f"{events}{group_text} arrive"
+            f"no {events}{group_text} in the last {window_text(monitor.window)}"
+            if not reading.n
+            else f"{events}{group_text} arrive"
         )
     ends = "" if reading.lo is None or reading.hi is None else f" ({number(reading.lo)} to {number(reading.hi)})"
     if state == "undecided" and reading.n is not None and reading.n < monitor.min_n:
@@ -39,7 +41,15 @@ def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: St
     ok = "is no longer" if before == "firing" else "is not"
     verb = {"firing": "is", "ok": ok}.get(state, "may or may not be")
     value = f"{monitor.metric}{group_text} = {number(reading.value)}{ends}"
-    return f"{value} over {monitor.window}: {verb} {monitor.condition}"
+    return f"{value} over the last {window_text(monitor.window)}: {verb} {monitor.condition}"
+
+
+def window_text(window: str) -> str:
+    """Return the length of a window in words: `hour`, `10 minutes`."""
+    seconds = duration_s(window)
+    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+    unit, length = next((unit, length) for unit, length in units if seconds % length == 0 or length == 1)
+    return unit if seconds == length else f"{seconds / length:g} {unit}s"
 
 
 def of_group(group: str) -> str:

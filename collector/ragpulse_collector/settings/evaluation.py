@@ -17,9 +17,9 @@ class JudgeSettings(Section):
     budget_usd_per_day: float = Field(1.0, ge=0)
     """No judge is asked beyond it."""
     concurrency: int = Field(4, ge=1, le=512)
-    """Questions at once."""
+    """Questions at once, for each judge."""
     requests_per_minute: int | None = Field(None, ge=1)
-    """At most so many questions; none: no limit."""
+    """At most so many questions, for each judge; none: no limit."""
     api_base: str | None = None
     """Another address than the provider's own."""
     max_tokens: int | None = Field(None, ge=1)

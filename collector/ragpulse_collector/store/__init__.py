@@ -4,11 +4,12 @@ receiver ─ submit(body) ─▶ queue ─▶ writer thread: drain, decode, one 
 everyone else ─ write(work) ─▶ the same queue          readers ─ read(sql) ─▶ own cursors
 """
 
-from ragpulse_collector.store.embedded import EmbeddedStore, FileReader, open_store
+from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, open_store
 from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
 
 __all__ = [
+    "AnyStore",
     "Busy",
     "EmbeddedStore",
     "FileReader",

@@ -9,24 +9,28 @@ import re
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import duckdb
 
+from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
+from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.protocol import Refused, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SHORT_LOG_BYTES = 16 * 2**20
 """The file is reopened to free memory only while its log is at most this long: reading it takes a tenth of a second."""
@@ -130,8 +134,14 @@ def _check_current(path: Path, version: int) -> None:
         )
 
 
+_NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and omit --db"
+
+
 class FileReader(Reading):
-    """A closed file, read-only, for the command line with `--db`. Raises StoreError like EmbeddedStore."""
+    """A closed file, read-only, for the command line with `--db`. Raises StoreError like EmbeddedStore.
+
+    Each write is refused with the fix.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
@@ -144,9 +154,28 @@ class FileReader(Reading):
         super().__init__(Path(path), self._connection.cursor)
         self._name = str(self._connection.execute("SELECT current_catalog()").fetchall()[0][0])
 
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Refuse."""
+        raise Refused("a closed file accepts no spans: start `ragpulse serve`")
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Refuse."""
+        raise Refused(_NEEDS_COLLECTOR)
+
+    def backlog(self) -> Backlog:
+        """Return an empty backlog."""
+        return Backlog()
+
+    def check_files(self) -> None:
+        """Refuse."""
+        raise Refused(_NEEDS_COLLECTOR)
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+AnyStore: TypeAlias = Writing | FileReader
 
 
 _PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")

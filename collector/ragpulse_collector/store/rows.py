@@ -13,6 +13,7 @@ from uuid import uuid4
 import orjson
 
 from ragpulse_collector.records import Constant, ContentRecord, ContextRecord, ScoreRecord, SpanBatch, Values
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_evaluators.digest import sha256_hex
 
@@ -52,6 +53,11 @@ def _many_marks() -> re.Pattern[str]:
     decomposed = ((chr(code), unicodedata.normalize("NFKD", chr(code))) for code in range(0x300, 0x20000))
     marks = "".join(char for char, parts in decomposed if unicodedata.combining(parts[0]))
     return re.compile(f"[{marks}]{{31}}")
+
+
+def binding_text(binding: Binding | None) -> str | None:
+    """Return what a sender's key is bound to as JSON."""
+    return None if binding is None else orjson.dumps(binding._asdict()).decode()
 
 
 def contexts_state(contexts: Sequence[ContextRecord] | None, *, truncated: bool = False) -> str | None:
@@ -147,12 +153,14 @@ class TableRows:
             "time": microseconds(score.time_ns),
             "received_at": received_at,
             **{name: getattr(score, name) for name in _SCORE_COLUMNS},
+            "binding": binding_text(score.binding),
         }
         self.add("feedback", **{name: [value] for name, value in row.items()})
 
     def add_content_event(self, record: ContentRecord, received_at: datetime, *, joined: bool) -> None:
         """Add a log event as it arrived."""
-        body = orjson.dumps({name: getattr(record, name) for name in EVENT_FIELDS})
+        binding = record.binding and record.binding._asdict()
+        body = orjson.dumps({**{name: getattr(record, name) for name in EVENT_FIELDS}, "binding": binding})
         row = {
             "trace_id": record.trace_id,
             "span_id": record.span_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
@@ -34,10 +34,10 @@ TABLES: dict[str, str] = {
     "content_events": """
         trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
     # Scores that arrived over OTLP or the API; the decision's transaction copies them to `scores` under their unit.
-    # A score without a trace id waits for the span with its response id.
+    # A score without a trace id waits for the span with its response id. `binding` is JSON.
     "feedback": """
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
-        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR""",
+        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR""",
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,

@@ -177,6 +177,26 @@ def test_the_judge_of_an_evaluator_draws_on_the_budget(tmp_path: Path) -> None:
     assert f"go to {paid.url_at('127.1')}#paid at" in process.output
 
 
+def test_a_judge_that_fails_holds_up_no_other(tmp_path: Path) -> None:
+    """The configured judge answers 503 alone: another one, and evaluators without a judge, finish meanwhile."""
+    failing, other = LoopbackModel(lambda _: 503), LoopbackModel(lambda _: VERDICT)
+    config = tmp_path / "ragpulse.toml"
+    rule = OWN_JUDGE.format(local=failing.url, paid=other.url).replace('["helpfulness",', '["helpfulness", "refusal",')
+    config.write_text(rule)
+    with Served(tmp_path / "ragpulse.duckdb", "--config", str(config)) as process:
+        client = connect(process.url)
+        spans = [span for number in range(60) for span in rag_trace(number, query=f"How tall is tower {number}?")]
+        send(process.url, spans)
+        count = "select 1 from scores where evaluator in ('second', 'refusal') and status = 'ok' having count(*) = 120"
+        until(client, count)
+        pending = client.call("GET status")["evaluations"]["pending"]
+        process.terminate()
+    for model in (failing, other):
+        model.close()
+    assert len(failing.asked) > 2
+    assert pending == 60
+
+
 def figures(client: Client) -> dict[str, tuple[int, int]]:
     """Evaluations by rule: drawn and not left out, and left out by a budget."""
     sql = (

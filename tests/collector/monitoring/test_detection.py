@@ -55,7 +55,9 @@ def test_the_stated_time_is_what_the_monitor_needs(
     settings = MonitorSettings.model_validate({"name": "m", "group_by": ("service",), **monitor})
     begin = alerts.END - hours * HOUR
     said = detects(made, settings, begin) or ""
-    stated = re.search(r"with your \d+ \w+ per \w+ \(service s\d+\) a (?:drop|rise) .* after about (\d+) hours", said)
+    stated = re.search(
+        r"with your \d+ \w+ per [\w ]+ \(service s\d+\) a (?:drop|rise) .* after about (\d+) hours", said
+    )
     assert stated, said
     fired = first_fired(made, settings, begin, hours)
     made.close()
@@ -67,11 +69,11 @@ def test_the_stated_time_is_what_the_monitor_needs(
 @pytest.mark.parametrize(
     ("condition", "answers", "users", "text"),
     [
-        ("< 0.85", 600, 600, r"with your 25 answers per 1h a drop from 0\.9\d to 0\.80 is not seen: it takes \d+ in one"
-                             r" window; widen it to \d+ hours$"),
-        ("< 0.89", 15_000, 15_000, r"with your 625 answers per 1h a drop from 0\.90"
+        ("< 0.85", 600, 600, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen: it takes \d+"
+                             r" in one window; widen it to \d+ hours$"),
+        ("< 0.89", 15_000, 15_000, r"with your 625 answers per hour a drop from 0\.90"
                                    r" to 0\.80 is seen after about \d+ minutes$"),
-        ("< 0.85", 600, 3, r"with your 25 answers per 1h a drop from 0\.9\d to 0\.80 is not seen$"),
+        ("< 0.85", 600, 3, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen$"),
         ("< 0.85", 0, 1, "nothing was measured in the last day, so what it can detect is unknown"),
     ],
 )  # fmt: skip
@@ -113,4 +115,4 @@ def test_the_list_reads_it_again_after_minutes_and_for_a_changed_monitor(store: 
     now += HOUR / 12
     assert "from 0.9" in listed()
     monitors.definitions.save(draft.model_copy(update={"window": "2h"}), actor="a", replace=True)
-    assert "per 2h" in listed()
+    assert "per 2 hours" in listed()

@@ -118,6 +118,52 @@ def test_groups_have_states_of_their_own(store: EmbeddedStore) -> None:
     assert {one["text"].rpartition(": ")[2] for one in history} == {"is < 0.8", "is not < 0.8"}
 
 
+@pytest.mark.parametrize(("metric", "condition"), [("quality:judge", "< 0.8"), ("error_rate", "> 0.3")])
+def test_a_preview_reads_a_week_at_once(store: EmbeddedStore, metric: str, condition: str) -> None:
+    """The two bad days of one service are found, with a handful of queries instead of hundreds."""
+    units, day = Units(store), timedelta(days=1)
+    for number in range(2000):
+        at = T0 - 7 * day + number / 2000 * 7 * day
+        bad = bool(number % 2) and 2 * day < T0 - at < 4 * day and number % 3 > 0
+        units.scored(number, "judge", float(not bad), at=at, facts={"service": "ab"[number % 2], "error": bad})
+    units.save()
+    settings = MonitorSettings(name="m", metric=metric, condition=condition, group_by=("service",), window="6h")
+    monitors = Monitors(store, Settings(), clock=lambda: T0)
+    before = sum(store.query_times.counts)
+    answer = monitors.preview(settings)
+    assert answer["would_have_fired"] >= 1
+    assert {firing["group"]["service"] for firing in answer["firings"]} == {"b"}
+    ages = [T0 - datetime.fromisoformat(firing["t"]).replace(tzinfo=None) for firing in answer["firings"]]
+    assert all(1.7 * day <= age < 4 * day for age in ages)
+    assert sum(store.query_times.counts) - before < 30
+
+
+@pytest.mark.parametrize(("condition", "later"), [("< 0.8", 2), ("change", 15)])
+def test_an_alert_of_a_group_without_answers_ends(
+    store: EmbeddedStore, receiver: Receiver, condition: str, later: int
+) -> None:
+    """A prompt version that nobody asks any more is no alert: its message says that there is no data."""
+    units = Units(store)
+    for number in range(800):
+        good = 1.0 if number < 400 else float(number % 4 > 1)
+        at = T0 - timedelta(hours=26) + timedelta(seconds=50 * number % 14_400)
+        units.scored(number, "judge", good, at=at if number < 400 else T0, facts={"prompt_version": "v7"})
+    units.save()
+    settings = MonitorSettings(
+        name="m", metric="quality:judge", condition=condition, group_by=("prompt_version",), window="1h",
+        baseline="24h", webhook=receiver.url,
+    )  # fmt: skip
+    monitors = watching(store, settings)
+    monitors.check(T0 + timedelta(hours=1))
+    monitors.check(T0 + timedelta(hours=later))
+    sent(monitors)
+    (state,) = monitors.list()["monitors"]
+    assert (state["state"], [one["state"] for one in state["history"]]) == ("no data", ["no data", "firing"])
+    alert, end = (json.loads(body) for _, body in receiver.taken)
+    assert (alert["state"], end["state"], end["worst"]) == ("firing", "no data", [])
+    assert end["text"] == "no data m: no evaluations by judge (prompt_version v7) in the last hour"
+
+
 @pytest.mark.parametrize(
     ("metric", "condition", "mistake"),
     [
@@ -224,4 +270,4 @@ def test_a_tiny_rate_of_false_alarms_has_an_interval(store: EmbeddedStore, condi
     monitors = Monitors(store, Settings(), clock=lambda: T0)
     monitors.definitions.save(draft, actor="a", replace=False)
     assert monitors.check(T0) == 1
-    assert "answers per 1h" in monitors.list()["monitors"][0]["detects"]
+    assert "answers per hour" in monitors.list()["monitors"][0]["detects"]

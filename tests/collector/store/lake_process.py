@@ -18,6 +18,7 @@ from ragpulse_collector.store import open_store
 from ragpulse_collector.store.embedded import lake_parts
 from ragpulse_collector.store.lake.store import LakeStore, Lease
 from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.queries.jobs import forgotten_traces
 from ragpulse_collector.store.retention import forget, prune
 
 BATCH = 50
@@ -135,7 +136,8 @@ def forgotten(store: LakeStore, folder: Path) -> None:
     store.purge()
     store.maintain(keep_s=0)
     left = store.read("SELECT user_id, query FROM spans").rows
-    print(json.dumps([*found, held(), [list(row) for row in left]]), flush=True)
+    late = store.write(lambda t: forgotten_traces(t, {f"{number:032x}" for number in (1, 2)})).result(60)
+    print(json.dumps([*found, held(), [list(row) for row in left], list(late)]), flush=True)
     store.close()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.drafts import Prune
@@ -19,41 +19,12 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import CollectorSettings
-from ragpulse_collector.store import Rows, Store
-from ragpulse_collector.store.ingest.queue import Backlog
+from ragpulse_collector.store import AnyStore, Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
-from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_answers import with_scores
-from ragpulse_collector.store.reading import Format, QueryTimes
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import utc_now
-
-
-class StoreWithCopies(Store, Protocol):
-    """A store that can be copied while it is written, and that reports how busy it is."""
-
-    query_times: QueryTimes
-
-    def backlog(self) -> Backlog:
-        """Return the accepted bodies that are not on disk yet."""
-        ...
-
-    def purge(self) -> None:
-        """Rewrite the files with deleted rows, where the store can do so while it runs."""
-        ...
-
-    def snapshot(self, path: str | Path) -> Path:
-        """Copy the database."""
-        ...
-
-    def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
-        """Write the views into a folder."""
-        ...
-
-    def parquet(self, path: str | Path, sql: str, parameters: Parameters = ()) -> Path:
-        """Write the answer of a query."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -68,14 +39,14 @@ class Download:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def snapshot_file(store: StoreWithCopies, params: Params) -> Download:
+def snapshot_file(store: AnyStore, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
     return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: StoreWithCopies, params: Export) -> Download:
+def export_archive(store: AnyStore, params: Export) -> Download:
     """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
     archive = folder / "ragpulse.tar"
@@ -86,7 +57,7 @@ def export_archive(store: StoreWithCopies, params: Export) -> Download:
     return Download(archive, "application/x-tar")
 
 
-def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> Download:
+def traces_file(store: AnyStore, params: TraceFile, *, max_rows: int) -> Download:
     """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises ValueError."""
     sql, parameters = _by_ids(store, params, max_rows) if params.where else list_sql(params, max_rows=max_rows)
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
@@ -97,7 +68,7 @@ def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> 
         raise
 
 
-def _by_ids(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
+def _by_ids(store: AnyStore, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
     """Return what `list_sql` returns; the `where` runs here, under the limits of users' SQL."""
     sql, parameters = list_sql(params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
@@ -111,7 +82,7 @@ OUT_OF_REACH = [
 """The data that `prune` of a person cannot delete."""
 
 
-def pruned(store: StoreWithCopies, params: Prune, *, also: Mapping[str, Forget]) -> dict[str, Any]:
+def pruned(store: AnyStore, params: Prune, *, also: Mapping[str, Forget]) -> dict[str, Any]:
     """Answer `POST prune`: delete requests older than `older_than`, all of a `service`, or all of a person."""
     options: dict[str, Any] = {"dry_run": params.dry_run, "actor": params.caller.actor}
     subjects: dict[Subject, Any] = {"user": params.user, "session": params.session, "trace": params.trace}

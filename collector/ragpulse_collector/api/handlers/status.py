@@ -13,11 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.store import Store
+from ragpulse_collector.store import AnyStore, Store
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
@@ -39,7 +38,7 @@ class Status:
 
     def __init__(
         self,
-        store: StoreWithCopies,
+        store: AnyStore,
         settings: Settings,
         counters: Counters,
         *,

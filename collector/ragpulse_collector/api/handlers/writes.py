@@ -14,6 +14,7 @@ from ragpulse_collector.api.models import ById
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
+from ragpulse_collector.store.rows import binding_text
 
 _LABEL_COLUMNS = (
     "trace_id", "span_id", "request_time", "evaluator", "score", "passing", "comment", "annotator", "label_pi",
@@ -21,6 +22,7 @@ _LABEL_COLUMNS = (
 )  # fmt: skip
 _FEEDBACK_COLUMNS = (
     "feedback_id", "trace_id", "span_id", "time", "received_at", "name", "score", "label", "explanation", "source",
+    "binding",
 )  # fmt: skip
 Mask = Callable[[str], str]
 """Masks a text that a person typed."""
@@ -47,7 +49,7 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     name, text = mask(params.name), _masked(params.label, mask)
     comment = _masked(params.comment or params.explanation, mask)
     key = (uuid.uuid4().hex, params.trace_id.hex, span)
-    value = (name, params.score, text, comment, "human")
+    value = (name, params.score, text, comment, "human", binding_text(params.caller.binding))
     store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])).result()
     return {"ok": True}
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord, SpanBatch, span_key
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.rows import EVENT_FIELDS, TableRows, contexts_state, instant, top_score
 
@@ -37,7 +38,7 @@ _EVENTS = """
 
 _SPANS = """
     SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id, s.start_time,
-           s.contexts_state, c.trace_id IS NOT NULL AS has_row
+           s.service, s.environment, s.contexts_state, c.trace_id IS NOT NULL AS has_row
     FROM raw.spans s LEFT JOIN raw.contents c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
     WHERE s.start_time >= $since AND s.trace_id IN (SELECT unnest($traces::UUID[]))"""
@@ -85,6 +86,8 @@ _JOIN_SCORES = """
     WHERE feedback.trace_id IS NULL AND feedback.response_id = n.response_id"""
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Events = dict[int, list[ContentRecord]]
+"""The events of each span, by its key."""
 _Match = tuple[dict[str, Any], ContentRecord]
 """A stored span, as `_SPANS` returns it, and its event."""
 _SpanIds = tuple[str, str]
@@ -144,7 +147,7 @@ class ContentEvents(_Waiting[int]):
         self,
         transaction: Transaction,
         batches: Iterable[SpanBatch],
-        new_events: dict[int, ContentRecord],
+        new_events: _Events,
         waiting: dict[int, datetime],
     ) -> None:
         spans = {
@@ -154,28 +157,28 @@ class ContentEvents(_Waiting[int]):
             if key in new_events or key in waiting
         }
         traces = {batch.trace_ids[row].hex() for key, (batch, row) in spans.items() if key in waiting}
-        stored: dict[int, ContentRecord] = {}
+        stored: _Events = {}
         if traces:
             # Earlier, because a clock that was ahead has its times of receipt corrected afterwards.
             since = min(transaction.at, *(waiting[key] for key in spans if key in waiting)) - _WAIT_FOR_EVENT
             stored = _by_span(map(_record, transaction.execute(_EVENTS, {"since": since, "traces": list(traces)}).rows))
         for key, (batch, row) in spans.items():
             if key in stored or key in new_events:  # retention may have deleted a waiting one
-                _fill(batch, row, _merged(stored.get(key), new_events.get(key)))
+                events = [*stored.get(key, []), *new_events.get(key, [])]
+                origin = batch.value("service", row), batch.value("environment", row)
+                _fill(batch, row, _merged(events, *origin))
             self._joined.add(key)
 
-    def _fill_stored(self, transaction: Transaction, rows: TableRows, events: dict[int, ContentRecord]) -> None:
-        since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
-        spans = transaction.execute(
-            _SPANS, {"since": since, "traces": list({event.trace_id for event in events.values()})}
-        )
+    def _fill_stored(self, transaction: Transaction, rows: TableRows, events: _Events) -> None:
+        since = instant(min(event.time_ns for of_span in events.values() for event in of_span)) - _LONGEST_SPAN
+        traces = list({of_span[0].trace_id for of_span in events.values()})
+        spans = transaction.execute(_SPANS, {"since": since, "traces": traces})
         pairs: dict[tuple[int, datetime], _Match] = {}  # two collectors may have stored one span in a lake
         for span in spans.dicts():
             key = _key(span["trace_id"], span["span_id"])
-            event = events.get(key)
-            if event is not None:
+            if key in events:
                 self._joined.add(key)
-                pairs[key, span["start_time"]] = (span, event)
+                pairs[key, span["start_time"]] = (span, _merged(events[key], span["service"], span["environment"]))
         _add_texts(transaction, rows, pairs.values())
         _add_contexts(transaction, rows, pairs.values())
         _add_errors(transaction, pairs.values())
@@ -215,33 +218,34 @@ def _key(trace_id: str, span_id: str) -> int:
     return span_key(bytes.fromhex(trace_id), bytes.fromhex(span_id))
 
 
-def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:
-    """Return one event for each span; several are merged."""
-    merged: dict[int, ContentRecord] = {}
+def _by_span(events: Iterable[ContentRecord]) -> _Events:
+    by_span: _Events = {}
     for event in events:
-        key = event.key
-        merged[key] = _merged(merged.get(key), event)
-    return merged
+        by_span.setdefault(event.key, []).append(event)
+    return by_span
 
 
-def _merged(first: ContentRecord | None, second: ContentRecord | None) -> ContentRecord:
-    """Return an event with the fields of both; the first one wins, as a stored text does."""
-    if first is None or second is None:
-        event = first or second
-        assert event is not None, "one of the two is given"
-        return event
-    missing = {name: getattr(second, name) for name in EVENT_FIELDS if getattr(first, name) is None}
-    return replace(first, **missing)
+def _merged(events: Iterable[ContentRecord], service: str | None, environment: str | None) -> ContentRecord:
+    """Return one event of those whose sender may write to a span of this service and environment.
+
+    The first one that has a field wins, as a stored text does.
+    """
+    events = list(events)
+    allowed = [event for event in events if event.binding is None or event.binding.allows(service, environment)]
+    fields: dict[str, Any] = {name: next((v for event in allowed if (v := getattr(event, name)) is not None), None)
+              for name in EVENT_FIELDS}  # fmt: skip
+    return replace(events[0], **fields)
 
 
 def _record(row: tuple[Any, ...]) -> ContentRecord:
     body = orjson.loads(row[2])
-    contexts = body.pop("contexts")
+    contexts, binding = body.pop("contexts"), body.pop("binding", None)
     return ContentRecord(
         trace_id=row[0],
         span_id=row[1],
         time_ns=0,
         contexts=None if contexts is None else [ContextRecord(**context) for context in contexts],
+        binding=binding and Binding(**binding),
         **body,
     )
 

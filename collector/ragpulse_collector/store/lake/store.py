@@ -58,6 +58,10 @@ _UPKEEP = (
 )
 
 
+_FLUSHES = 5
+"""Attempts to write small commits into files beside other commits."""
+
+
 class LakeStore(Writing):
     """A lake that several collectors share.
 
@@ -117,8 +121,15 @@ class LakeStore(Writing):
         """Write the rows of small commits, which are in PostgreSQL, into files.
 
         If the answer to COMMIT is lost, DuckLake deletes these files although PostgreSQL may have removed the rows, and
-        they are lost. So this connection, with a DuckDB of its own, has no access to files during COMMIT.
+        they are lost. So this connection, with a DuckDB of its own, has no access to files during COMMIT. A commit that
+        another one overtook fails for the same reason, and is tried again.
         """
+        for _ in range(_FLUSHES - 1):
+            with contextlib.suppress(duckdb.TransactionException):
+                return self._flush_once()
+        return self._flush_once()
+
+    def _flush_once(self) -> None:
         with duckdb.connect(config=self._config) as connection:
             attach_lake(connection, self._catalog, self._data_path, self._s3)
             connection.begin()

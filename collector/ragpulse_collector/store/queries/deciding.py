@@ -107,6 +107,15 @@ UNCOUNTED = """
            unnest($silent::BOOLEAN[]) AS silent"""
 """The spans whose usage repeats another's, and model calls without usage (`silent`)."""
 
+
+def _may_score(service: str, environment: str) -> str:
+    """Return whether the sender of the score `b` may write to a request of this service and environment."""
+    own = {name: f"json_extract(b.binding, '$.{name}')::VARCHAR[]" for name in ("services", "environments")}
+    allowed = (f"(len({own[name]}) = 0 OR coalesce(list_contains({own[name]}, {value}), false))"
+               for name, value in (("services", service), ("environments", environment)))  # fmt: skip
+    return f"(b.binding IS NULL OR ({' AND '.join(allowed)}))"
+
+
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
     WITH usage AS (
@@ -145,8 +154,12 @@ FACT = f"""
                coalesce(b.failed, false) AS failed
         FROM own o LEFT JOIN below b ON b.trace_id = o.trace_id AND b.span_id = o.span_id),
     opinion AS (
-        SELECT trace_id, arg_max(score, received_at) AS feedback FROM raw.feedback
-        WHERE source = 'human' AND score IS NOT NULL AND trace_id IN (SELECT trace_id FROM whole) GROUP BY trace_id),
+        SELECT b.trace_id, arg_max(b.score, b.received_at) AS feedback
+        FROM raw.feedback b JOIN whole w ON w.trace_id = b.trace_id
+        LEFT JOIN unit x ON x.trace_id = b.trace_id AND x.is_first
+        WHERE b.source = 'human' AND b.score IS NOT NULL
+          AND {_may_score("coalesce(x.service, w.service)", "coalesce(x.environment, w.environment)")}
+        GROUP BY b.trace_id),
     failed AS (
         SELECT x.trace_id, bool_or(x.status = 'error' OR t.failed) AS error
         FROM unit x JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id GROUP BY x.trace_id)
@@ -258,7 +271,7 @@ ADD_NEW_JOBS = f"""{_JOBS} AND (d.revision = 0 OR NOT EXISTS (
     ORDER BY d.request_time"""
 """For traces that were decided before: a unit with a job gets no second one."""
 
-SETTLE_FEEDBACK = """
+SETTLE_FEEDBACK = f"""
     INSERT INTO raw.scores BY NAME
     SELECT replace(b.feedback_id::VARCHAR, '-', '') AS score_key, b.feedback_id AS job_id, b.trace_id,
            coalesce(b.span_id, f.unit_span_id) AS span_id,
@@ -267,7 +280,9 @@ SETTLE_FEEDBACK = """
            b.received_at AS created_at
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
-    WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
+    WHERE {_may_score("f.service", "f.environment")}
+      AND {_may_score("coalesce(x.service, f.service)", "coalesce(x.environment, f.environment)")}
+      AND NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
                         AND s.source <> 'online')"""
 
 SCORES_SINCE = """

@@ -209,7 +209,7 @@ def forgotten_traces(tx: Transaction, trace_ids: Collection[str]) -> set[str]:
     """Return those of these traces (ids as hex text) that were forgotten while they were evaluated."""
     recent = tx.execute(
         "SELECT 1 FROM raw.audit WHERE action = 'prune' AND created_at >= $since::TIMESTAMP"
-        " AND detail->>'$.reason' IN ('user', 'session', 'trace') LIMIT 1",
+        " AND (detail->>'$.reason') IN ('user', 'session', 'trace') LIMIT 1",
         {"since": tx.at - _FORGET_DELAY},
     ).rows
     if not recent:
