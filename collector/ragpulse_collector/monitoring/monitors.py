@@ -264,7 +264,8 @@ class Monitors:
             lo, hi = (None if math.isinf(end) else end for end in (lenient.lo, lenient.hi))
             reading = Reading(strict.after, lo, hi)
             if change.is_sure:
-                text = self._change_text(monitor, change, now)
+                # Only a new firing is stored and sent; its text costs a look at a week.
+                text = "" if is_firing else self._change_text(monitor, change, now)
                 findings[group] = _Finding("firing", reading, text, f"since {iso(change.start)}")
             else:
                 text = f"{monitor.metric}{of_group(group)} holds its level of {number(strict.before)}"
