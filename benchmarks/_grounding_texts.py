@@ -27,6 +27,7 @@ _FILES: dict[Half, tuple[str, ...]] = {
         "grounding_tuning_2.jsonl",
         "grounding_tuning_3.jsonl",
         "grounding_tuning_4.jsonl",
+        "grounding_tuning_5.jsonl",
         "grounding_test.jsonl",
         "grounding_test_2.jsonl",
         "grounding_test_3.jsonl",
