@@ -36,6 +36,11 @@ class Quantity:
     end: int
     """Where the number ends; its unit stands there or before it."""
 
+    @property
+    def sort(self) -> str | None:
+        """What the unit measures, or the unit itself."""
+        return UNIT_SCALES[self.unit][0] if self.unit in UNIT_SCALES else self.unit
+
     def agrees(self, other: "Quantity") -> bool:
         """Tell whether both may be the same: one value in one unit (or none given), or equal when converted."""
         if self.values & other.values and (self.unit == other.unit or None in (self.unit, other.unit)):

@@ -10,6 +10,7 @@ few of the rephrased answers of the tuning half.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -44,8 +45,13 @@ _COVERED = 0.75
 _COPIED = 0.8
 """With this share of its words in the order of the evidence a claim is a copy."""
 _CLOSE = 0.5
-"""With a smaller share than this a claim is retold: exchanged roles and one of several denials are no objections."""
+"""With a smaller share a claim is retold: what it denies, and of whom or what it says something, is no objection."""
 _NEAR = 0.35
+"""With a smaller share nothing but what the contexts do not hold, and names exchanged, is an objection."""
+_LABELLED = re.compile(r"\W*\w+\W*:")
+_SENTENCE = 6
+_FOREIGN = -0.8
+"""A sentence of this many words with a lower logit fails the response, however well the rest of it is supported."""
 _SAME_MATTER = 0.5
 """With more new words than this the evidence speaks of something else: what it counts or opposes says nothing."""
 _SAME_WORDS = 0.25
@@ -103,22 +109,24 @@ def _objections(claim: _Claim) -> Iterator[str]:
     """Yield what each check objects to; those of meaning are only asked where the evidence speaks of the same."""
     tokens, evidence, index = claim.tokens, claim.evidence, claim.index
     new = len(claim.new) / max(1, len(claim.content))
-    near = claim.order >= _NEAR
+    near, close = claim.order >= _NEAR, claim.order >= _CLOSE
     yield from checks.check_numbers(claim.mine, claim.theirs, evidence, near=near)
     yield from checks.check_units(claim.mine, claim.theirs)
     yield from checks.check_months(tokens, evidence)
     yield from checks.check_names(tokens, claim.best, index)
     if new <= _SAME_WORDS:
-        yield from _negation(claim)
-        yield from relations.check_exchange(claim.pieces, tokens, index, near=near)
+        yield from _negation(claim) if close else ()
+        yield from relations.check_exchange(claim.pieces, tokens, index, close=close)
     if near and new <= _SAME_MATTER:
         yield from checks.check_opposites(tokens, claim.known, evidence)
         yield from checks.check_quantifiers(tokens, evidence)
-    yield from checks.check_bounds(tokens, claim.mine, evidence, claim.theirs)
+    if near:
+        yield from checks.check_bounds(tokens, claim.mine, evidence, claim.theirs)
     swaps = relations.find_swaps(tokens, claim.keys, claim.weighty, evidence)
-    yield from relations.check_swaps(swaps, index, tokens[0] if claim.order >= _COPIED else None)
+    copied = claim.order >= _COPIED and not _LABELLED.match(claim.text)
+    yield from relations.check_swaps(swaps, index, tokens[0] if copied else None)
     yield from relations.check_clauses(claim.pieces, index)
-    if claim.order >= _CLOSE:
+    if close:
         yield from relations.check_roles(tokens, claim.support[0], index)
     yield from relations.check_attribution(claim.text, index)
 
@@ -152,8 +160,7 @@ def _negation(claim: _Claim) -> list[str]:
         evidence[0],
         list(chain(*covered)),
         claim.spelled,
-        copied=claim.order >= _COPIED,
-        near=claim.order >= _CLOSE,
+        copied=claim.order * len(claim.tokens) >= _COPIED * sum([not t.negation for t in claim.tokens]),
     )
 
 
@@ -212,7 +219,11 @@ def pool(sentences: Sequence[Findings]) -> tuple[dict[str, float], bool]:
     total = sum(s.tokens for s in sentences) or 1
     shares = {name: sum(s.features[name] * s.tokens for s in sentences) / total for name in _SHARES}
     worst = {name: max((s.features[name] for s in sentences), default=0.0) for name in _DOUBTS}
-    return shares | worst, any(s.objections for s in sentences)
+    return shares | worst, any(s.objections or _is_foreign(s) for s in sentences)
+
+
+def _is_foreign(sentence: Findings) -> bool:
+    return sentence.claim and sentence.tokens >= _SENTENCE and _logit(sentence.features) < _FOREIGN
 
 
 THRESHOLD = 0.5
@@ -234,10 +245,14 @@ WEIGHTS: dict[str, float] = {
 
 def grounded_score(features: Mapping[str, float], *, objected: bool) -> float:
     """Return the score of a sentence or response from its features: 0 made up .. 1 said by the contexts."""
-    logit = BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
+    logit = _logit(features)
     if objected:
         logit = min(logit, CEILING + _SLOPE * logit)
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))
+
+
+def _logit(features: Mapping[str, float]) -> float:
+    return BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
 
 
 def drawback(features: Mapping[str, float], names: Iterable[str]) -> str:
