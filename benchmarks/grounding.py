@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
 RESAMPLES = 1000
 PENALTY = 5.0
-REPHRASED = 0.05
+REPHRASED = 0.02
 """What a rephrased answer weighs in the fit, beside a human label."""
 ALARMS = 0.01
 """Wording alone fails this share of the freely rephrased answers of the tuning half: a choice between them and the
