@@ -2,12 +2,12 @@
 
 Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts, each with an answer to a question
 about it.
-The fifth collection is the test half; nothing is tuned on it. The four earlier collections are tuning data, their
+The sixth collection is the test half; nothing is tuned on it. The five earlier collections are tuning data, their
 former test halves included.
 
-A language model (Claude) wrote the second and the third collection on 24 November 2026 and the fourth and fifth on 25
-November 2026. It wrote the fifth, 102 answers to questions about 102 texts, after it read the evaluator's code and
-before it saw which answers of any collection fail.
+A language model (Claude) wrote the second and the third collection on 24 November 2026 and the others on 25 November
+2026. It wrote the sixth, 96 answers to questions about 96 texts, after it read the evaluator's code and before it saw
+which answers of the fifth fail.
 """
 
 import json
@@ -32,8 +32,9 @@ _FILES: dict[Half, tuple[str, ...]] = {
         "grounding_test_2.jsonl",
         "grounding_test_3.jsonl",
         "grounding_test_4.jsonl",
+        "grounding_test_5.jsonl",
     ),
-    "test": ("grounding_test_5.jsonl",),
+    "test": ("grounding_test_6.jsonl",),
 }
 
 _LEAD_INS: dict[Half, tuple[str, ...]] = {
