@@ -60,21 +60,21 @@ _MAX_NEGATIONS = 20
 
 
 def check_numbers(
-    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, near: bool
+    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, close: bool
 ) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
 
     A number in letters may count what the evidence lists ("all three") or follow from it ("two hours later"): it is an
-    objection only `near` the wording of the evidence, and where that has another number. Far from it a number may be
-    the sum or the difference of two.
+    objection only `close` to the wording of the evidence, and where that has another number. Elsewhere a number may
+    be the sum or the difference of two.
     """
     unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
     if not unknown:
         return []
     derived = derived_values(known, evidence)
-    if not near:
+    if not close:
         derived |= _sums(known)
-    other = near and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
+    other = close and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
     return [
         f"number {q.text} not in the evidence"
         for q in unknown

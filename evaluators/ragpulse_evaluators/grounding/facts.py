@@ -75,6 +75,8 @@ def quantities(tokens: Sequence[Word]) -> list[Quantity]:
             continue
         end, values = _read_number(tokens, position)
         if values:
+            if position and tokens[position - 1].norm == "minus":
+                values = {value if value.startswith("-") else f"-{value}" for value in values}
             unit = _unit(tokens, position, end)
             forms = _on_the_clock(values, unit) if unit in ("am", "pm") else values
             if unit and len(values) == 1:  # with a unit 0.50 is no version

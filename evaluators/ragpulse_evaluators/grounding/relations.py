@@ -44,7 +44,7 @@ _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
 _HELD_SHARE = 0.9
-_COPIED_SHARE = 0.75
+_COPIED_SHARE = 0.9
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
