@@ -44,8 +44,10 @@ _CAP = 3.0
 _COVERED = 0.75
 _COPIED = 0.8
 """With this share of its words in the order of the evidence a claim is a copy."""
-_CLOSE = 0.5
-"""With a smaller share a claim is retold: only what the contexts do not hold, and names exchanged, are objections."""
+_CLOSE = 0.6
+"""With a smaller share a claim is retold: only numbers, units, months, sources and exchanged names are objections."""
+_RELATED = 0.5
+"""From this share on an unknown name and the subject of another sentence are objections too."""
 _LABELLED = re.compile(r"\W*\w+\W*:")
 _SENTENCE = 6
 _FOREIGN = -0.8
@@ -107,15 +109,15 @@ def _objections(claim: _Claim) -> Iterator[str]:
     """Yield what each check objects to; those of meaning are only asked where the evidence speaks of the same."""
     tokens, evidence, index = claim.tokens, claim.evidence, claim.index
     new = len(claim.new) / max(1, len(claim.content))
-    close = claim.order >= _CLOSE
+    close, related = claim.order >= _CLOSE, claim.order >= _RELATED
     around = evidence if close or not claim.mine else index.words_of(claim.support)
     yield from checks.check_numbers(claim.mine, claim.theirs if close else quantities(around), around, close=close)
     yield from checks.check_units(claim.mine, claim.theirs)
     yield from checks.check_months(tokens, evidence)
-    yield from checks.check_names(tokens, claim.best, index)
+    yield from checks.check_names(tokens, claim.best, index) if related else ()
     if new <= _SAME_WORDS:
-        yield from _negation(claim) if close else ()
-        yield from relations.check_exchange(claim.pieces, tokens, index, close=close)
+        yield from _negation(claim)
+        yield from relations.check_exchange(claim.pieces, tokens, index, related=related, close=close)
     if close and new <= _SAME_MATTER:
         yield from checks.check_opposites(tokens, claim.known, evidence)
         yield from checks.check_quantifiers(tokens, evidence)
@@ -149,6 +151,9 @@ def _is_new(token: Word, index: EvidenceIndex) -> bool:
 def _negation(claim: _Claim) -> list[str]:
     """Look at places only where something is negated, and where something speaks of it."""
     if not any([t.negation for t in (*claim.tokens, *claim.evidence)]) or not claim.support:
+        return []
+    said_before = [t.key for s in sorted(claim.support, key=lambda s: s.number) for t in s.tokens]
+    if LCSseq.similarity(claim.keys, said_before) < _CLOSE * len(claim.keys):
         return []
     evidence = [tokenize(s.sentence.text) for s in claim.support]
     said = {t.key for t in claim.tokens}

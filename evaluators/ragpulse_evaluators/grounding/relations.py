@@ -78,11 +78,11 @@ class Clause:
 
 
 def check_exchange(
-    pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex, *, close: bool
+    pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex, *, related: bool, close: bool
 ) -> list[str]:
     """Object to names, numbers and subjects that the contexts hold, but say of something else.
 
-    Numbers and subjects count only `close` to the wording of the evidence.
+    Subjects count only `related` to the wording of the evidence, numbers only `close` to it.
     """
     if len(index.sentences) < 2:
         return []
@@ -94,7 +94,7 @@ def check_exchange(
         for found in (
             *_names(clause, said, index),
             *_numbers(clause, mine),
-            *(_subject(clause, first, said, index) if close else ()),
+            *(_subject(clause, first, said, index) if related else ()),
         ):
             objections.setdefault(found)
         first = first or clause
