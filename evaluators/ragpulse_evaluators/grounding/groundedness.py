@@ -217,8 +217,9 @@ class Groundedness(Evaluator):
     It passes where `parts["weakest"]` reaches the threshold: a small logistic model over wording, held down by each
     objection that a reader can verify (numbers, units, dates, names, negation, opposites, quantifiers, bounds, roles,
     subjects, sources). Far from the wording of the contexts fewer objections count. Wording counts by length, an
-    objection by its worst sentence, and a sentence of which the contexts hold hardly a word fails the response. Markdown, citation marks and sentences that claim nothing are left out;
-    `parts["code"]` reports fenced code apart. It compares surface, not meaning: about one free paraphrase in ten fails.
+    objection by its worst sentence, and a sentence of which the contexts hold hardly a word fails the response.
+    Markdown, citation marks and sentences that claim nothing are left out; `parts["code"]` reports fenced code apart.
+    It compares surface, not meaning: about one free paraphrase in ten fails.
     `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the evidence's text). Source: this
     project; measured on BEGIN (Dziri et al. 2022).
     """
