@@ -2,12 +2,12 @@
 
 Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts, each with an answer to a question
 about it.
-The fourth collection is the test half; nothing is tuned on it. The three earlier collections are tuning data, their
+The sixth collection is the test half; nothing is tuned on it. The five earlier collections are tuning data, their
 former test halves included.
 
-A language model (Claude) wrote the second and the third collection on 24 November 2026 and the fourth on 25 November
-2026. It wrote the fourth, 90 answers to questions about 90 texts, after it read the evaluator's code and before it saw
-which answers of any collection fail.
+A language model (Claude) wrote the second and the third collection on 24 November 2026 and the others on 25 November
+2026. It wrote the sixth, 96 answers to questions about 96 texts, after it read the evaluator's code and before it saw
+which answers of the fifth fail.
 """
 
 import json
@@ -27,11 +27,14 @@ _FILES: dict[Half, tuple[str, ...]] = {
         "grounding_tuning_2.jsonl",
         "grounding_tuning_3.jsonl",
         "grounding_tuning_4.jsonl",
+        "grounding_tuning_5.jsonl",
         "grounding_test.jsonl",
         "grounding_test_2.jsonl",
         "grounding_test_3.jsonl",
+        "grounding_test_4.jsonl",
+        "grounding_test_5.jsonl",
     ),
-    "test": ("grounding_test_4.jsonl",),
+    "test": ("grounding_test_6.jsonl",),
 }
 
 _LEAD_INS: dict[Half, tuple[str, ...]] = {

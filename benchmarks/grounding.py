@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from _grounding_texts import Half, answers
+from _grounding_texts import Answer, Half, answers
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import rankdata
@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
 RESAMPLES = 1000
 PENALTY = 5.0
-REPHRASED = 0.05
-"""What a rephrased answer weighs in the fit, beside a human label."""
+REPHRASED = 0.02
+"""What a rephrased answer weighs in the fit, beside a human label: best of 0 to 0.3 in cross-validation."""
 ALARMS = 0.01
 """Wording alone fails this share of the freely rephrased answers of the tuning half: a choice between them and the
 labels of people (docs/grounding.md)."""
@@ -305,12 +305,24 @@ def report_answers(half: Half) -> None:
     for kind in ("verbatim", "dressed", "rephrased"):
         scores = np.array([weakest(a.case) for a in given if a.kind == kind])
         print(f"  {kind:12s} n={len(scores):4d}  {(scores < THRESHOLD).mean():.3f}")
+    print(f"A sentence from nowhere at the end of a rephrased answer, caught: {_caught_sentences(given):.2f}")
     print(f"Edits of the {half} half: copies, AUC, share caught at the default threshold")
     tables = [_edit_table([a.case for a in given if a.kind == kind]) for kind in ("verbatim", "rephrased")]
     print(f"  {'':12s}{'verbatim':>24s}{'rephrased':>26s}")
     for kind in ("all", *KINDS):
         cells = [f"n={n:4d}  {area:.3f}  {caught:.2f}   " for n, area, caught in (table[kind] for table in tables)]
         print(f"  {kind:12s}" + "  ".join(cells))
+
+
+def _caught_sentences(given: Sequence[Answer]) -> float:
+    """Append the last sentence of the next answer to each, and give the context of the first alone."""
+    cases = [a.case for a in given if a.kind == "rephrased"]
+    scores = []
+    for n, case in enumerate(cases):
+        other = cases[n - n % 3 + (n + 1) % 3]
+        made_up = split_sentences(other.response or "")[-1].text
+        scores.append(weakest(Case(response=f"{case.response} {made_up}", contexts=[case.texts[n % 3]])))
+    return float((np.array(scores) < THRESHOLD).mean())
 
 
 def _edit_table(cases: Sequence[Case]) -> dict[str, tuple[int, float, float]]:

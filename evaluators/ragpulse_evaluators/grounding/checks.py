@@ -7,11 +7,11 @@ doubt. On human-labelled supported answers each fires in well under 1 in 100, so
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
-from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
+from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, MONTHS, ORDINALS
 from ragpulse_evaluators.grounding.meanings import BOUNDS, BOUNDS_AFTER, DENIALS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
@@ -35,7 +35,6 @@ _NEGATION_AFTER = 5
 _THAN = frozenset({"than", "als", "que", "比"})
 _BY = frozenset({"by", "von", "por", "par", "durch"})
 _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
-_CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _BOUND_REACH = 9
 _FACTORS = {
@@ -52,6 +51,7 @@ _FACTORS = {
 }
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _NAMED = {"noon": "12", "midnight": "12"} | {word: str(value) for word, value in ORDINALS.items()}
+_MAX_COUNTS = 12
 _POSITIVE = re.compile(r"[1-9]\d*")
 _NONE = frozenset[str]()
 _UN = ("un", "non")
@@ -60,18 +60,21 @@ _MAX_NEGATIONS = 20
 
 
 def check_numbers(
-    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, near: bool
+    numbers: Sequence[Quantity], known: Sequence[Quantity], evidence: Sequence[Word], *, close: bool
 ) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
 
     A number in letters may count what the evidence lists ("all three") or follow from it ("two hours later"): it is an
-    objection only `near` the wording of the evidence, and where that has another number.
+    objection only `close` to the wording of the evidence, and where that has another number. Elsewhere a number may
+    be the sum or the difference of two.
     """
     unknown = [q for q in numbers if not any(q.values & k.values or q.agrees(k) for k in known)]
     if not unknown:
         return []
     derived = derived_values(known, evidence)
-    other = near and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
+    if not close:
+        derived |= _sums(known)
+    other = close and any(not any(q.values & k.values or q.agrees(k) for q in numbers) for k in known)
     return [
         f"number {q.text} not in the evidence"
         for q in unknown
@@ -95,11 +98,20 @@ def derived_values(known: Sequence[Quantity], evidence: Sequence[Word]) -> set[s
     return {"1"} | named | {f"{value:.10g}" for value in parts | percent | {float(round(value)) for value in percent}}
 
 
+def _sums(known: Sequence[Quantity]) -> set[str]:
+    """Return sums and differences of two numbers, those below 1 as hundredths too ("50 cents more")."""
+    counts = [float(value) for q in known[:_MAX_COUNTS] for value in q.values if _NUMBER.fullmatch(value)]
+    sums = {abs(value) for a, b in combinations(counts, 2) for value in (a + b, a - b)}
+    return {f"{value:.10g}" for value in sums | {100 * value for value in sums if value < 1}}
+
+
 def check_units(numbers: Sequence[Quantity], known: Sequence[Quantity]) -> list[str]:
-    """Object to a number that the evidence gives in another unit only."""
+    """Object to a number that the evidence gives in another unit only; in letters only to units of one sort."""
     objections = []
     for quantity in numbers:
         same = [q for q in known if q.values & quantity.values]
+        if quantity.text.isalpha() and not any(q.sort == quantity.sort for q in same):
+            continue
         if quantity.unit and same and all(q.unit for q in same) and not any(q.agrees(quantity) for q in known):
             objections.append(f"unit of {quantity.text} differs: {quantity.unit} here, {same[0].unit} in the evidence")
     return objections
@@ -166,7 +178,11 @@ def check_names(tokens: Sequence[Word], best: Sequence[Word], index: EvidenceInd
     unknown = {
         t.text: None
         for t in names(tokens)
-        if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys) and not _initials(t, best)
+        if t.norm not in MONTHS
+        and t.key not in index.keys
+        and not index.near(t.key)
+        and not has_alias(t, index.keys)
+        and not _initials(t, best)
     }
     said = {t.key for t in tokens} if unknown else set()
     exchanged = not index.cased or any((t.key in index.names or t.capital) and t.key not in said for t in best)
@@ -192,30 +208,27 @@ def check_negation(
     spelled: Mapping[str, str],
     *,
     copied: bool,
-    near: bool,
 ) -> list[str]:
     """Object where the same word is negated on one side only; evidence that says it both ways decides nothing.
 
     A word like "unless" or "until" beside it in the evidence may deny it too. A claim that copies the best sentence
     denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
-    the `covered` ones. Far from the wording of the evidence only the next word counts, and only where nothing at all
-    is denied on the other side.
+    the `covered` ones.
     """
     mine, theirs = negations(tokens)[:_MAX_NEGATIONS], negations(best)[:_MAX_NEGATIONS]
     if copied and len(mine) > len(theirs):
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
-    reach = 3 if near else 1
-    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)[:reach]] for i in mine if not _conditional(tokens, i)]
-    denials = _denials(evidence, tokens if near else ())
-    if (near or not denials) and any(_unmatched(scope, evidence, denials) for scope in scopes):
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine]
+    denials = _denials(evidence, tokens)
+    if any(_unmatched(scope, evidence, denials) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = negations(covered)[:_MAX_NEGATIONS]
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    scopes = [[key for key in _scope(i, covered)[:reach] if key in once] for i in theirs]
-    denials = _denials(tokens, covered if near else ())
-    if (near or not denials) and any(_unmatched(scope, tokens, denials) for scope in scopes):
+    scopes = [[key for key in _scope(i, covered) if key in once] for i in theirs]
+    denials = _denials(tokens, covered)
+    if any(_unmatched(scope, tokens, denials) for scope in scopes):
         return ["negated in the evidence, not here"]
     return []
 
@@ -228,11 +241,6 @@ def _denials(tokens: Sequence[Token], others: Sequence[Token]) -> list[int]:
         for i, t in enumerate(tokens)
         if t.negation or (t.norm not in shared and (t.norm in DENIALS or _negative(t.norm)))
     ]
-
-
-def _conditional(tokens: Sequence[Token], negation: int) -> bool:
-    """Tell whether a negation belongs to a condition ("if it does not ..."), which states nothing."""
-    return any(t.norm in _CONDITIONS for t in tokens[max(0, negation - _NEGATION_BEFORE) : negation])
 
 
 def _unmatched(scope: Sequence[str], there: Sequence[Word], negated: Sequence[int]) -> bool:

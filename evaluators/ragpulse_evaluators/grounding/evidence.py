@@ -111,6 +111,11 @@ class EvidenceIndex:
             keys |= here.keys
         return keys
 
+    def words_of(self, support: Sequence[ContextSentence]) -> list[Word]:
+        """Words of the contexts that hold these sentences."""
+        chosen = {s.context for s in support}
+        return [t for s in self.sentences if s.context in chosen for t in s.tokens]
+
     @staticmethod
     def _leans(sentence: ContextSentence) -> bool:
         """Tell whether a sentence speaks of what the one before it named: a pronoun is among its first words."""

@@ -36,6 +36,11 @@ class Quantity:
     end: int
     """Where the number ends; its unit stands there or before it."""
 
+    @property
+    def sort(self) -> str | None:
+        """What the unit measures, or the unit itself."""
+        return UNIT_SCALES[self.unit][0] if self.unit in UNIT_SCALES else self.unit
+
     def agrees(self, other: "Quantity") -> bool:
         """Tell whether both may be the same: one value in one unit (or none given), or equal when converted."""
         if self.values & other.values and (self.unit == other.unit or None in (self.unit, other.unit)):
@@ -70,6 +75,8 @@ def quantities(tokens: Sequence[Word]) -> list[Quantity]:
             continue
         end, values = _read_number(tokens, position)
         if values:
+            if position and tokens[position - 1].norm == "minus":
+                values = {value if value.startswith("-") else f"-{value}" for value in values}
             unit = _unit(tokens, position, end)
             forms = _on_the_clock(values, unit) if unit in ("am", "pm") else values
             if unit and len(values) == 1:  # with a unit 0.50 is no version

@@ -217,8 +217,9 @@ class Groundedness(Evaluator):
     It passes where `parts["weakest"]` reaches the threshold: a small logistic model over wording, held down by each
     objection that a reader can verify (numbers, units, dates, names, negation, opposites, quantifiers, bounds, roles,
     subjects, sources). Far from the wording of the contexts fewer objections count. Wording counts by length, an
-    objection by its worst sentence. Markdown, citation marks and sentences that claim nothing are left out;
-    `parts["code"]` reports fenced code apart. It compares surface, not meaning: about one free paraphrase in ten fails.
+    objection by its worst sentence, and a sentence of which the contexts hold hardly a word fails the response.
+    Markdown, citation marks and sentences that claim nothing are left out; `parts["code"]` reports fenced code apart.
+    It compares surface, not meaning: about one free paraphrase in ten fails.
     `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the evidence's text). Source: this
     project; measured on BEGIN (Dziri et al. 2022).
     """
@@ -227,7 +228,7 @@ class Groundedness(Evaluator):
     needs = frozenset({"response", "contexts"})
     scale = Scale()
     immediate = True
-    label = "3"
+    label = "4"
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
         super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
@@ -316,6 +317,7 @@ ENTRIES: tuple[Entry, ...] = (
             "1": "the score is the share of supported claims since version 2;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",
             "2": "fewer retold answers fail since version 3, so its scores are higher than those of version 2",
+            "3": "half as many retold answers fail since version 4, so its scores are higher than those of version 3",
         },
     ),
 )

@@ -64,7 +64,8 @@ _ENGLISH = _words(
     "well yes yeah yea oh ok okay like it's that's he's she's there's they're they've they'll they'd he'll he'd she'll "
     "she'd it'll it'd who's what's let's lets 're 've 'll 'd 's 'm "
     "however therefore thus because while during through since until against among per via re ve ll s t d m don didn "
-    "doesn isn wasn actually definitely certainly mainly usually basically interestingly generally"
+    "doesn isn wasn actually definitely certainly mainly usually basically interestingly generally finally "
+    "lastly secondly thirdly"
 )
 _ROMANCE = _words(
     "el la los las un una unos unas lo al del de que y o e en con por para se su sus es son fue era ser está están "
@@ -256,6 +257,8 @@ ALIASES = {
     "cfo": ("financ", "chief"),
     "nyc": ("new", "york"),
     "id": ("identity",),
+    **dict.fromkeys(("monday", "friday"), ("weekday",)),
+    **dict.fromkeys(("saturday", "sunday"), ("weekend",)),
 }
 """Short forms and the stems of what they stand for."""
 
@@ -280,7 +283,7 @@ LIGHT_WORDS = _words(
     "within otherwise instead beyond else once yet able possible need needs needed case cases pay pays paid set sets "
     "put puts keep keeps kept stay stays stayed remain remains happen happens turn turns run runs bring brings allow "
     "allows allowed receive receives received want wants wanted find found longer shorter later earlier least enough "
-    "good end ends reason reasons result results number numbers amount bit rest total exact normally together "
+    "good next end ends reason reasons result results number numbers amount bit rest total exact normally together "
     "alone itself themselves yourself anyone everyone nobody whoever whatever whenever whereas"
 )
 """Common words that commit to little on their own: a new one weighs less than another new word."""

@@ -170,7 +170,7 @@ _EN = (
     r"(?:[,!.]? (?:i|we)(?:'d| would| can| will|'ll)\b.*|[,!.]? (?:happy|glad) to\b.*|[,!.]? (?:let|here)\b.*)?",
     r"(?:i|we) (?:can|could|will|would be (?:happy|glad) to|'d be (?:happy|glad) to) (?:certainly "
     r"|gladly )?(?:help|assist|explain)\b.*",
-    r"let (?:me|us|'s) (?:explain|help|walk|break|check|summari[sz]e|see|show|look|take|go|start|clarify)\b.*",
+    r"let(?:'s| me| us) (?:explain|help|walk|break|check|summari[sz]e|see|show|look|take|go|start|clarify)\b.*",
     r"(?:best|kind|warm) regards\b.*|sincerely\b.*|cheers|(?:here|below)(?:'s| is| are)\b[^.]*",
     r"(?:please )?see (?:below|the (?:following|table|list)).*",
 )

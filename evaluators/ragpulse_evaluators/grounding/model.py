@@ -10,6 +10,7 @@ few of the rephrased answers of the tuning half.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -43,9 +44,14 @@ _CAP = 3.0
 _COVERED = 0.75
 _COPIED = 0.8
 """With this share of its words in the order of the evidence a claim is a copy."""
-_CLOSE = 0.5
-"""With a smaller share than this a claim is retold: exchanged roles and one of several denials are no objections."""
-_NEAR = 0.35
+_CLOSE = 0.6
+"""With a smaller share a claim is retold: only numbers, units, months, sources and exchanged names are objections."""
+_RELATED = 0.5
+"""From this share on an unknown name and the subject of another sentence are objections too."""
+_LABELLED = re.compile(r"\W*\w+\W*:")
+_SENTENCE = 6
+_FOREIGN = -0.8
+"""A sentence of this many words with a lower logit fails the response, however well the rest of it is supported."""
 _SAME_MATTER = 0.5
 """With more new words than this the evidence speaks of something else: what it counts or opposes says nothing."""
 _SAME_WORDS = 0.25
@@ -103,22 +109,25 @@ def _objections(claim: _Claim) -> Iterator[str]:
     """Yield what each check objects to; those of meaning are only asked where the evidence speaks of the same."""
     tokens, evidence, index = claim.tokens, claim.evidence, claim.index
     new = len(claim.new) / max(1, len(claim.content))
-    near = claim.order >= _NEAR
-    yield from checks.check_numbers(claim.mine, claim.theirs, evidence, near=near)
+    close, related = claim.order >= _CLOSE, claim.order >= _RELATED
+    around = evidence if close or not claim.mine else index.words_of(claim.support)
+    yield from checks.check_numbers(claim.mine, claim.theirs if close else quantities(around), around, close=close)
     yield from checks.check_units(claim.mine, claim.theirs)
     yield from checks.check_months(tokens, evidence)
-    yield from checks.check_names(tokens, claim.best, index)
+    yield from checks.check_names(tokens, claim.best, index) if related else ()
     if new <= _SAME_WORDS:
         yield from _negation(claim)
-        yield from relations.check_exchange(claim.pieces, tokens, index, near=near)
-    if near and new <= _SAME_MATTER:
+        yield from relations.check_exchange(claim.pieces, tokens, index, related=related, close=close)
+    if close and new <= _SAME_MATTER:
         yield from checks.check_opposites(tokens, claim.known, evidence)
         yield from checks.check_quantifiers(tokens, evidence)
-    yield from checks.check_bounds(tokens, claim.mine, evidence, claim.theirs)
+    if close:
+        yield from checks.check_bounds(tokens, claim.mine, evidence, claim.theirs)
     swaps = relations.find_swaps(tokens, claim.keys, claim.weighty, evidence)
-    yield from relations.check_swaps(swaps, index, tokens[0] if claim.order >= _COPIED else None)
+    copied = claim.order >= _COPIED and not _LABELLED.match(claim.text)
+    yield from relations.check_swaps(swaps, index, tokens[0] if copied else None)
     yield from relations.check_clauses(claim.pieces, index)
-    if claim.order >= _CLOSE:
+    if close:
         yield from relations.check_roles(tokens, claim.support[0], index)
     yield from relations.check_attribution(claim.text, index)
 
@@ -143,6 +152,9 @@ def _negation(claim: _Claim) -> list[str]:
     """Look at places only where something is negated, and where something speaks of it."""
     if not any([t.negation for t in (*claim.tokens, *claim.evidence)]) or not claim.support:
         return []
+    said_before = [t.key for s in sorted(claim.support, key=lambda s: s.number) for t in s.tokens]
+    if LCSseq.similarity(claim.keys, said_before) < _CLOSE * len(claim.keys):
+        return []
     evidence = [tokenize(s.sentence.text) for s in claim.support]
     said = {t.key for t in claim.tokens}
     covered = [part for n, part in enumerate(evidence) if n == 0 or _said_share(part, said) >= _COVERED]
@@ -152,8 +164,7 @@ def _negation(claim: _Claim) -> list[str]:
         evidence[0],
         list(chain(*covered)),
         claim.spelled,
-        copied=claim.order >= _COPIED,
-        near=claim.order >= _CLOSE,
+        copied=claim.order * len(claim.tokens) >= _COPIED * sum([not t.negation for t in claim.tokens]),
     )
 
 
@@ -212,32 +223,40 @@ def pool(sentences: Sequence[Findings]) -> tuple[dict[str, float], bool]:
     total = sum(s.tokens for s in sentences) or 1
     shares = {name: sum(s.features[name] * s.tokens for s in sentences) / total for name in _SHARES}
     worst = {name: max((s.features[name] for s in sentences), default=0.0) for name in _DOUBTS}
-    return shares | worst, any(s.objections for s in sentences)
+    return shares | worst, any(s.objections or _is_foreign(s) for s in sentences)
+
+
+def _is_foreign(sentence: Findings) -> bool:
+    return sentence.claim and sentence.tokens >= _SENTENCE and _logit(sentence.features) < _FOREIGN
 
 
 THRESHOLD = 0.5
 CEILING = -0.2
 """An objection that a reader can verify makes even a copied sentence ungrounded: it holds the logit below this."""
 _SLOPE = 0.01
-BIAS = 5.843
+BIAS = 5.654
 WEIGHTS: dict[str, float] = {
-    "new_share": -3.154,
-    "link_share": -6.970,
-    "order": 1.525,
-    "new_run": -1.227,
-    "new_weight": -1.703,
-    "self_words": -1.068,
-    "opener": -0.729,
-    "question": -3.266,
+    "new_share": -3.092,
+    "link_share": -7.557,
+    "order": 1.991,
+    "new_run": -1.192,
+    "new_weight": -1.716,
+    "self_words": -0.969,
+    "opener": -0.671,
+    "question": -3.220,
 }
 
 
 def grounded_score(features: Mapping[str, float], *, objected: bool) -> float:
     """Return the score of a sentence or response from its features: 0 made up .. 1 said by the contexts."""
-    logit = BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
+    logit = _logit(features)
     if objected:
         logit = min(logit, CEILING + _SLOPE * logit)
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))
+
+
+def _logit(features: Mapping[str, float]) -> float:
+    return BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
 
 
 def drawback(features: Mapping[str, float], names: Iterable[str]) -> str:

@@ -9,14 +9,15 @@ a subject) that the claim leaves out.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from ragpulse_evaluators.grounding.checks import derived_values, opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, UNITS
-from ragpulse_evaluators.grounding.text import Word, stem, words
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, UNITS
+from ragpulse_evaluators.grounding.text import Word, words
 
 __all__ = [
     "check_attribution",
@@ -43,14 +44,12 @@ _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
 _HELD_SHARE = 0.9
-_COPIED_SHARE = 0.75
+_COPIED_SHARE = 0.9
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
     | {"kann", "wird", "muss", "son", "fue", "está", "são", "foi", "tem", "est", "sont", "était"}
 )
-_MONTHS = frozenset(map(stem, MONTHS))
-"""Their place in a sentence is free: "From May to July A does B"."""
 _THAN = frozenset({"than", "als", "que", "比"})
 _ACCORDING = re.compile(
     r"\b(?:according to|as per|said by|reported by|laut|según|selon|segundo) ((?:[^\W\d_][\w.'-]*(?: |$|(?=,))){1,6})",
@@ -79,23 +78,23 @@ class Clause:
 
 
 def check_exchange(
-    pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex, *, near: bool
+    pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex, *, related: bool, close: bool
 ) -> list[str]:
     """Object to names, numbers and subjects that the contexts hold, but say of something else.
 
-    Numbers in letters count only `near` the wording of the evidence.
+    Subjects count only `related` to the wording of the evidence, numbers only `close` to it.
     """
     if len(index.sentences) < 2:
         return []
     said = {index.spelled(t.key) for t in tokens}
-    mine = [q for q in quantities(tokens) if near or not q.text.isalpha()]
+    mine = quantities(tokens) if close else []
     objections: dict[str, None] = {}
     first: Clause | None = None
     for clause in clauses(pieces, index):
         for found in (
             *_names(clause, said, index),
             *_numbers(clause, mine),
-            *_subject(clause, first, said, index),
+            *(_subject(clause, first, said, index) if related else ()),
         ):
             objections.setdefault(found)
         first = first or clause
@@ -172,8 +171,8 @@ def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
         return
     words_here = {t.key for t in clause.tokens if t.content and t.kind != "number"}
     parts = cut_clauses(clause.best.sentence.text)
-    same = (p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here))
-    theirs = quantities(next(same, clause.best.tokens))
+    same = [p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here)]
+    theirs = quantities(list(chain.from_iterable(same)) or clause.best.tokens)
     left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
     derived = derived_values(theirs, clause.best.tokens) if left_out else set[str]()
     for quantity in mine:
@@ -220,13 +219,12 @@ def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: Eviden
     """Object where two names, or the two sides of a comparison, have changed places around the same word."""
     theirs = [t.key for t in evidence.tokens]
     places = {key: j for j, key in enumerate(theirs)}
-    names = index.names - _MONTHS
     for i, token in enumerate(tokens):
         j = places.get(index.spelled(token.key))
         if j is None or not token.content or token.kind == "number" or token.key in index.names:
             continue
         compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
-        counted = None if compares else names
+        counted = None if compares else index.names
         if theirs.count(theirs[j]) != 1 or not turned(tokens, i, evidence.tokens, j, counted):
             continue
         if not (compares and _mirrored(tokens, evidence.tokens)):

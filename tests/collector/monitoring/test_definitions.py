@@ -67,12 +67,17 @@ def test_the_start_names_each_limit_once(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_scores_of_today_alone_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A store without former scores has no limits that were chosen for them."""
-    assert warnings_at_start(scored_by(tmp_path, "3"), caplog) == []
+    assert warnings_at_start(scored_by(tmp_path, "4"), caplog) == []
 
 
 @pytest.mark.parametrize(
     ("label", "note"),
-    [("1", "version 1 scored the weakest claim"), ("2", "higher than those of version 2"), ("3", None)],
+    [
+        ("1", "version 1 scored the weakest claim"),
+        ("2", "higher than those of version 2"),
+        ("3", "higher than those of version 3"),
+        ("4", None),
+    ],
 )
 def test_check_says_it_beside_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str, note: str | None

@@ -44,6 +44,9 @@ async def check(response: str, contexts: object = SHOP) -> EvaluationResult:
         f"> {CLAIM}\n\n---\n\nIf you have any other questions, feel free to ask.",
         f"您好！{CLAIM}希望这对您有帮助。",
         f"Gern! {CLAIM} Kann ich Ihnen sonst noch helfen?",
+        f"Let's break it down step by step. Next, {CLAIM[0].lower()}{CLAIM[1:]}",
+        f"- **Timeframe:** {CLAIM}\n- **Basic plan:** up to 5 GB\n- **Pro plan:** 20 GB, support by phone",
+        "| Plan | Storage |\n|---|---|\n| Basic | 5 GB |\n| Pro | 20 GB |",
     ],
 )
 async def test_dress_raises_no_alarm(response: str) -> None:
@@ -169,6 +172,8 @@ async def test_words_of_the_contexts_in_the_wrong_place(response: str, reason: s
             "The timeout is 30 seconds, the default of retries is 6.",
             "The default of retries is 30.",
         ),
+        ("It works at minus 7 degrees.", "It works at -7 degrees.", "It works at 7 degrees."),
+        ("Enrollment is automatic unless you opt out.", "Enrollment is automatic.", "Enrollment is not automatic."),
         ("It opened on 2024-03-05.", "It opened on March 5, 2024.", "It opened on March 6, 2024."),
         ("The shop closes at 6 pm.", "The shop closes at 18:00.", "The shop closes at 6 am."),
         ("The trial lasts 48 hours.", "The trial lasts 2 days.", "The trial lasts 3 days."),
@@ -215,6 +220,11 @@ def test_edits_of_the_tuning_texts_are_caught() -> None:
         ("You can cancel until 12 noon.", "You can cancel until noon."),
         ("Backups are deleted within 35 days.", "Backups are deleted after 35 days at the latest."),
         ("An ID is required at the desk in Rome.", "An identity card is required at the desk in Rome."),
+        ("You can switch plans from Nov 1 to Nov 15.", "You can change plans from November 1 to November 15."),
+        ("The minimum wage will be 12.90 euros, 50 cents more.", "The minimum wage rises from 12.40 to 12.90 euros."),
+        ("At -7 °C, testers only got 265 km.", "In winter, at minus 7 degrees, testers measured 265 km."),
+        ("Visitors may come seven days a week until 7 pm.", "Visitors are welcome daily until 7 pm."),
+        ("Non-birth parents: 8 weeks", "Birth parents receive 16 weeks; non-birth parents receive 8 weeks."),
         ("Sharing needs an NDA with Acme.", "Sharing with Acme Ltd needs a non-disclosure agreement."),
         ("Bring a towel with you, and don't forget to pay.", "Guests must pay and bring their own towel."),
         (
@@ -227,6 +237,14 @@ async def test_retold_facts_raise_no_alarm(response: str, context: str) -> None:
     """Another form of a number or a name, and denials in another wording, are no objections."""
     result = await check(response, [context, "The office opens at 9 am on Monday."])
     assert result.passing is True, result.explanation
+
+
+@pytest.mark.anyio
+async def test_a_sentence_from_nowhere_fails_the_answer() -> None:
+    """However much is right around it, a sentence of which the contexts hold hardly a word is not supported."""
+    facts = " ".join((CLAIM, "Returns are free for all Gold members.", "The Basic plan includes up to 5 GB."))
+    made_up = await check(f"{facts} A dedicated success manager handles priority onboarding remotely.")
+    assert (made_up.score, made_up.passing) == (0.75, False)
 
 
 @pytest.mark.anyio
