@@ -175,3 +175,9 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     units.save()
     yield made
     made.stop()
+
+
+def test_a_slip_in_a_column_names_the_nearest() -> None:
+    """In words, without the engine's."""
+    with pytest.raises(ValueError, match=r"where .*: there is no column 'servce'; did you mean 'service'\?$"):
+        filter_of({"where": "servce = 'x'"})

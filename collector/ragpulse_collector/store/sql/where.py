@@ -56,7 +56,7 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         return _checked(connection, text)
     except duckdb.Error as error:
-        raise ValueError(f"where {text!r}: {first_line(error)}{_hint(str(error))}") from error
+        raise ValueError(f"where {text!r}: {_reason(error)}{_hint(str(error))}") from error
     finally:
         connection.close()
 
@@ -126,6 +126,11 @@ def _tag_search(node: Tree) -> str | None:
 
 def _is_constant(node: Tree) -> bool:
     return node.get("class") == "CONSTANT"
+
+
+def _reason(error: duckdb.Error) -> str:
+    unknown = re.search(r'Referenced column "([^"]+)" not found', str(error))
+    return f"there is no column {unknown[1]!r}" if unknown else first_line(error)
 
 
 def _hint(error: str) -> str:
