@@ -133,10 +133,21 @@ def mcnemar(b: int, c: int) -> TestResult | None:
     if n == 0:
         return None
     log_half = n * math.log(2.0)
-    tail = math.fsum(
-        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - log_half) for k in range(fewer + 1)
-    )
+    tail = math.fsum(math.exp(_log_choose(n, k) - log_half) for k in range(fewer + 1))
     return TestResult(statistic=float(fewer), p=min(1.0, 2.0 * tail), n=n)
+
+
+def fisher(k1: int, n1: int, k2: int, n2: int) -> TestResult:
+    """Do the rates k1/n1 and k2/n2 differ: Fisher's exact test, the smaller tail doubled, for few events."""
+    n, k = n1 + n2, k1 + k2
+    counts = range(max(k1, k - n2), min(k, n1) + 1) if k1 * n2 > k2 * n1 else range(max(0, k - n2), k1 + 1)
+    every = _log_choose(n, k)
+    tail = math.fsum(math.exp(_log_choose(n1, i) + _log_choose(n2, k - i) - every) for i in counts)
+    return TestResult(statistic=float(k1), p=min(1.0, 2.0 * tail), n=n)
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def wilcoxon(differences: Sequence[float]) -> TestResult | None:

@@ -23,6 +23,7 @@ from ragpulse_evaluators.statistics import (
     cusum,
     cusum_run_length,
     cusum_threshold,
+    fisher,
     hajek,
     mcnemar,
     mean_ci,
@@ -58,6 +59,19 @@ def test_two_proportion_of_an_empty_arm_is_none() -> None:
     perfect = two_proportion(3, 3, 4, 4)
     assert perfect is not None
     assert perfect.p is None
+
+
+@pytest.mark.parametrize(
+    ("k1", "n1", "k2", "n2"), [(8, 27, 4, 300), (0, 5, 3, 9), (3, 4, 1, 4), (2, 9, 2, 9), (0, 3, 0, 4)]
+)
+def test_fisher_doubles_the_smaller_tail_of_scipy(k1: int, n1: int, k2: int, n2: int) -> None:
+    """In the direction of the difference."""
+    less, more = (
+        scipy.stats.fisher_exact([[k1, n1 - k1], [k2, n2 - k2]], alternative=side).pvalue
+        for side in ("less", "greater")
+    )
+    expected = more if k1 * n2 > k2 * n1 else less
+    assert fisher(k1, n1, k2, n2).p == pytest.approx(min(1.0, 2.0 * expected))
 
 
 @settings(max_examples=30, deadline=None)

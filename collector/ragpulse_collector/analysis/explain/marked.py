@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.selection import Window, filter_of, instant, is
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, two_proportion
+from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
 
 __all__ = ["Members", "compare_attributes", "explain", "members_of"]
 
@@ -138,17 +138,8 @@ def _differs(rows: Sequence[Row], selected_side: _Side, other_side: _Side, owner
 
 def _p_value(k1: int, n1: int, k2: int, n2: int) -> float:
     """Return the p-value of two shares: of few requests exact (Fisher), because the normal one is too small there."""
-    k, more = k1 + k2, k1 * n2 > k2 * n1
-    if k > _FEW:
-        test = two_proportion(k1, n1, k2, n2)
-        return 1.0 if test is None or test.p is None else test.p
-    tail = range(max(k1, k - n2), min(k, n1) + 1) if more else range(max(0, k - n2), k1 + 1)
-    every = _log_choose(n1 + n2, k)
-    return min(1.0, 2 * math.fsum(math.exp(_log_choose(n1, i) + _log_choose(n2, k - i) - every) for i in tail))
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    test = two_proportion(k1, n1, k2, n2) if k1 + k2 > _FEW else fisher(k1, n1, k2, n2)
+    return 1.0 if test is None or test.p is None else test.p
 
 
 def _lift(finding: Mapping[str, Any]) -> float:
