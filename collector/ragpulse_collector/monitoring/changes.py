@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
 from ragpulse_collector.monitoring.counts import (
@@ -30,7 +31,7 @@ from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import Interval, minus
 
-__all__ = ["changes_by_group", "check_change"]
+__all__ = ["changes_by_group", "check_change", "started_near"]
 
 Confidence = Callable[[int], float]
 """Returns the confidence of each of so many comparisons."""
@@ -152,3 +153,15 @@ def _interval(bucket: Bucket, confidence: float) -> Interval | None:
     if reading.value is None or reading.lo is None or reading.hi is None:
         return None
     return Interval(reading.value, reading.lo, reading.hi)
+
+
+def started_near(store: Store, metric: str, start: datetime, within_s: float, now: datetime) -> str | None:
+    """Return what started nearest to a change, if that was within so many seconds of it."""
+    evaluator = metric.partition(":")[2] or None
+    markers = Snapshot(store, Window(start - timedelta(days=7), now, 0), Filter(), (), now=now).markers(evaluator)
+    times = [(datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"]) for marker in markers]
+    near = [(abs(time - start), time, text) for time, text in times if abs(time - start).total_seconds() <= within_s]
+    if not near:
+        return None
+    _, time, text = min(near)
+    return f"{text} started {time:%H:%M}"

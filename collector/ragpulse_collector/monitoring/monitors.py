@@ -12,10 +12,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
-from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
-from ragpulse_collector.monitoring.changes import changes_by_group
+from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.counts import Change, Periods
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
@@ -37,7 +36,6 @@ from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, nu
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
-from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
@@ -280,25 +278,8 @@ class Monitors:
         text = f"{monitor.metric}{of_group(change.group)} {verb} {levels} since {change.start:%a %d %b %H:%M} UTC"
         if change.predecessor is not None:
             text += f", against {plain_group(change.predecessor)}"
-        suspect = self._suspect(monitor, change, now)
-        return f"{text}; {suspect}" if suspect else text
-
-    def _suspect(self, monitor: MonitorSettings, change: Change, now: datetime) -> str | None:
-        """Return what started nearest to the change, within two windows of it."""
-        tolerance = timedelta(seconds=2 * duration_s(monitor.window))
-        evaluator = monitor.metric.partition(":")[2] or None
-        window = Window(change.start - timedelta(days=7), now, 0)
-        starts = [
-            (datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"])
-            for marker in Snapshot(self._store, window, Filter(), (), now=now).markers(evaluator)
-        ]
-        candidates = [
-            (abs(time - change.start), time, text) for time, text in starts if abs(time - change.start) <= tolerance
-        ]
-        if not candidates:
-            return None
-        _, time, text = min(candidates)
-        return f"{text} started {time:%H:%M}"
+        cause = started_near(self._store, monitor.metric, change.start, 2 * duration_s(monitor.window), now)
+        return f"{text}; {cause}" if cause else text
 
     def _store_state(
         self, monitor: Monitor, group: str, finding: _Finding, stored_state: Mapping[str, Any] | None
