@@ -91,3 +91,9 @@ def test_rows_with_an_impossible_value_are_refused_whole(name: str, value: objec
     with pytest.raises(ValueError, match="converting"):
         WriterTransaction(table).append("spans", (name,), [(None,), (value,)])
     assert table.execute("SELECT count(*) FROM raw.spans").fetchall() == [(0,)]
+
+
+def test_ids_of_another_length_are_refused() -> None:
+    """A column of them, without a null, is read at once."""
+    with pytest.raises(ValueError, match="converting"):
+        WriterTransaction(empty_table()).append("spans", ("span_id",), [(b"nine byte",), (b"nine byte",)])

@@ -74,7 +74,7 @@ class _Type:
         """Return the values as an array; raises ValueError for a value that does not fit."""
         try:
             return nanoarrow.c_array(self.prepare(values), self.storage)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, struct.error):
             converted = [None if value is None else self.convert(value) for value in values]
         return nanoarrow.c_array(converted, self.storage)
 
