@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import os
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -355,6 +356,7 @@ def test_a_changed_function_of_the_same_version_is_logged(
     for unit, (version, number) in enumerate((("1", 1), ("1", 1), ("1", 2), ("2", 3))):
         text = f"@evaluator(version='{version}')\ndef own(response: str) -> float:\n    return {number}.0\n"
         path.write_text(f"from ragpulse_evaluators import evaluator\n{text}")
+        os.utime(path, (unit, unit))  # compiled code of an equally long file of the same second would be taken for it
         linecache.checkcache()
         work_off(store, path, ("own",), unit=unit)
     kept = rows(store, "SELECT version, count(DISTINCT label_version) FROM raw.scores GROUP BY 1 ORDER BY 1")
