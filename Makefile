@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := collector,judge,text,grpc,arrow,semantic,mcp
+# Containers often set it. Then each of the tests' many processes compiles every package that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test foreign check wheel dist bench house format docs site clean applications clients
 
