@@ -146,13 +146,13 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
     window = "1h"
     if factor:
         answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        hours = [point for line in answer["series"] for point in line["points"] if point["value"] is not None]
-        usual = await _level_before(site, metric) or median([point["value"] for point in hours] or [0.0])
+        points = [point for line in answer["series"] for point in line["points"] if point["value"] is not None]
+        usual = await _level_before(site, metric) or median([point["value"] for point in points] or [0.0])
         if usual:
             limit = max(usual * factor, LEAST_LIMITS.get(metric, 0.0))
-        if hours and ":" in metric:  # the limit of a sum is one of an hour
-            n = median(point["n"] for point in hours)
-            window = next((name for name, long in (("1h", 1), ("6h", 6)) if n * long >= ENOUGH), "1d")
+        if points and ":" in metric:  # the limit of a sum is one of an hour
+            n = median(point["n"] for point in points)
+            window = next((name for name, hours in (("1h", 1), ("6h", 6)) if n * hours >= ENOUGH), "1d")
     rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
     condition = sign if sign == "no data" else f"{sign} {rounded:f}"
     return {"name": key, "metric": metric, "condition": condition, "window": window}
@@ -160,9 +160,11 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
 
 async def _level_before(site: Site, metric: str) -> float:
     """Return the level before the last day's change for the worse: what came since is not usual. 0: no such change."""
+    if metric == "cost_usd":  # its change is that of a request, its limit one of an hour
+        return 0.0
     changes = (await site.api("GET overview", {"from": "-24h", "max_age": 300.0}))["changes"]
     worse = (change for change in changes if change["metric"] == metric and change["worse"])
-    return next((float(change["before"]["value"]) for change in worse if metric != "cost_usd"), 0.0)
+    return next((float(change["before"]["value"]) for change in worse), 0.0)
 
 
 async def _form(

@@ -94,7 +94,7 @@ def _joined(chunks: Sequence[Values]) -> Sequence[Any]:
 
 
 def _span_ids(values: Sequence[Any]) -> Sequence[int]:
-    """Convert ids of eight bytes as on the wire; the tables hold them as numbers. Raises TypeError for others."""
+    """Convert ids of eight bytes, as on the wire, to the numbers in the tables; raises TypeError or struct.error."""
     return struct.unpack(f">{len(values)}Q", b"".join(values))
 
 
