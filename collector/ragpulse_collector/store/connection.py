@@ -15,9 +15,9 @@ import duckdb
 from ragpulse_collector.store.log import DamagedLog, check_log, open_past_damage
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 
-ROW_GROUP_SIZE = 16_384
-"""Rows in a group. A checkpoint of small groups stalls the writer for a third of the time that DuckDB's default of
-122,880 rows takes."""
+ROW_GROUP_SIZE = 8_192
+"""Rows in a group. A checkpoint merges neighbours that are not full, which writes them again; a log of the usual size
+fills several groups of this size, so that little is written twice."""
 
 REOPENING = "the store is being reopened: ask again"
 _DAMAGE_HINT = (

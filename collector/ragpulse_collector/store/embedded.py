@@ -58,7 +58,7 @@ class EmbeddedStore(Writing):
         *,
         threads: int = 1,
         memory_limit: str = "128MB",
-        wal_limit: str = "32MB",
+        wal_limit: str = "64MB",
         **options: Any,
     ) -> None:
         self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
