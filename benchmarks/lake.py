@@ -160,7 +160,7 @@ def maintain(db: str) -> None:
     """Do what the leased process does every five minutes; runs in the lake's environment."""
     from ragpulse_collector.records import Batch
     from ragpulse_collector.store import open_store
-    from ragpulse_collector.store.lake.store import LakeStore
+    from ragpulse_collector.store.lake import LakeStore
 
     store = open_store(db, decode=lambda _: Batch())
     assert isinstance(store, LakeStore)

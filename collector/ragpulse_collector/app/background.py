@@ -19,7 +19,7 @@ from ragpulse_collector.store.rows import utc_now
 
 if TYPE_CHECKING:
     from ragpulse_collector.app.wiring import Components
-    from ragpulse_collector.store.lake.store import Lease
+    from ragpulse_collector.store.lake import Lease
 
 _log = logging.getLogger("ragpulse.collector")
 
@@ -212,7 +212,6 @@ def _lease(db: str) -> Lease | None:
     shared = "ducklake:postgres:"
     if not db.startswith(shared):
         return None
-    from ragpulse_collector.store.embedded import lake_parts
-    from ragpulse_collector.store.lake.store import Lease
+    from ragpulse_collector.store.lake import Lease, lake_parts
 
     return Lease(lake_parts(db)[0].removeprefix(shared))

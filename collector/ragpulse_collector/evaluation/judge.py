@@ -11,7 +11,7 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.ingest.prices import Call
-from ragpulse_collector.store.queries.ledger import add_calls, replies
+from ragpulse_collector.store.queries.jobs import add_calls, replies
 from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import JudgeError
 from ragpulse_evaluators.judges.protocol import (

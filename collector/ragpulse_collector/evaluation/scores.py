@@ -18,8 +18,7 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results, forgotten_traces
-from ragpulse_collector.store.queries.ledger import remove_calls
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results, forgotten_traces, remove_calls
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampling import cascade, sessions
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
-from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.connection import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
-from ragpulse_collector.store.queries import documents, undecided
-from ragpulse_collector.store.queries.decisions import force, sampling_number
-from ragpulse_collector.store.queries.undecided import Due
+from ragpulse_collector.store.queries import decisions, documents
+from ragpulse_collector.store.queries.decisions import Due, force, sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
 
@@ -27,6 +25,13 @@ _COMMIT_DELAY = timedelta(seconds=5)
 """A score may become visible this much later than it was made. A later score moves no unit, which is no bias."""
 _LOOK_BACK = timedelta(hours=1)
 """How old scores may be that a new process still reads."""
+
+_REACH = timedelta(days=1)
+"""A session that ended this long before the last look is not decided: a new rule does not apply to the past."""
+_MAX_REACH = timedelta(days=30)
+"""The longest look back after a stop of the collector."""
+_MARK_LAG = timedelta(hours=1)
+"""How far the mark of the last look may lag behind: not every look writes."""
 
 
 def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
@@ -117,7 +122,7 @@ class Sampler:
             else self._scores_read_at - _COMMIT_DELAY
         )
         self._scores_read_at, raised = now, 0
-        while (scores := cascade.new_scores(self._store.read, names, since, self._max_traces)) is not None:
+        while (scores := new_scores(self._store.read, names, since, self._max_traces)) is not None:
             raised += self._redecide(rules, lo=scores.first - timedelta(days=1), since=since)
             if scores.n < self._max_traces or scores.last <= since:
                 break
@@ -133,19 +138,19 @@ class Sampler:
         if not rules or _within(self._sessions_read_at, now, max(self._every, self._session_quiet / 60)):
             return 0
         self._sessions_read_at = now
-        if not sessions.has_quiet(self._store.read, rules, quiet):
-            if not sessions.is_marked(self._store.read, quiet):
-                self._store.write(lambda transaction: sessions.mark(transaction, quiet)).result()
+        if not has_quiet_session(self._store.read, rules, quiet):
+            if not is_marked(self._store.read, quiet):
+                self._store.write(lambda transaction: mark_sessions(transaction, quiet)).result()
             return 0
         scales, salt, limit = self._scales(rules), self._salt, self._max_traces
         return self._store.write(
-            lambda transaction: sessions.decide(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
+            lambda transaction: decide_sessions(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
         ).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
         scales, limit = self._scales(rules), self._max_traces
         return self._store.write(
-            lambda transaction: cascade.redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
+            lambda transaction: redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
         ).result()
 
     def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
@@ -157,10 +162,10 @@ class Sampler:
     def _is_idle(self, now: datetime) -> bool:
         if self._low is None or self._low > now:
             return False
-        return not self._store.read(undecided.NEWS, {"low": self._low}).rows
+        return not self._store.read(decisions.NEWS, {"low": self._low}).rows
 
     def _find_due(self, transaction: Transaction, now: datetime) -> Due:
-        return undecided.find_due(
+        return decisions.find_due(
             transaction, self._low, now,
             settle=self._settle, quiet=self._quiet, most=self._max_traces, most_spans=self._max_spans,
         )  # fmt: skip
@@ -170,7 +175,7 @@ class Sampler:
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
-        rows = self._store.read(undecided.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
+        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
         spans = [*_uncounted(rows)]
         return {
             "traces": [trace_id for trace_id, _, _ in spans],
@@ -202,7 +207,7 @@ class Sampler:
         self._draw(transaction, due)
         if due.feedback:
             run(sql.SETTLE_FEEDBACK)
-        run(undecided.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
+        run(decisions.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
         lo, now = {"lo": due.lo}, {"at": transaction.at}
@@ -269,3 +274,99 @@ def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool
 
 def _of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
     return [rule for rule in rules if rule.unit == unit]
+
+
+class NewScores(NamedTuple):
+    """Stored scores: how many, the earliest request, and when the last score was made."""
+
+    n: int
+    first: datetime
+    last: datetime
+
+
+def new_scores(read: Callable[..., Rows], names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
+    """Return what scores were made since then, the oldest `limit` of them; None for none."""
+    rows = read(
+        f"SELECT count(*), min(request_time), max(created_at) FROM ({sql.SCORES_SINCE})",
+        {"names": list(names), "since": since, "most": limit},
+    )
+    count, first, last = rows.rows[0]
+    return NewScores(count, first, last) if count else None
+
+
+def redecide(
+    transaction: Transaction, rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *,
+    lo: datetime, since: datetime, limit: int,
+) -> int:  # fmt: skip
+    """Decide the units again whose probability the newer scores raise; returns the number of evaluations.
+
+    The cascade: scores of cheap evaluators move units to strata with a higher rate for costly evaluators. A unit is
+    decided once more, with the same u and the stratum's pi; the row is appended, and all other decisions stay. Both
+    probabilities depend on the unit and never on u, so both are exact. Before the scores are stored the estimate is
+    unbiased too, with wider intervals.
+    """
+    names, run = scored_evaluators(rules), transaction.execute
+    bound = {"lo": lo}
+    evaluators = sorted({name for rule in rules if rule.scores for name in rule.evaluators})
+    run(sql.FACT_OF_SCORED, bound | {"names": list(names), "since": since, "most": limit})
+    run(sql.UNIT_OF_SCORED, bound | {"evaluators": evaluators})
+    run(sql.scores_seen(names), bound)
+    run(draw_sql(rules, scales))
+    run(sql.RAISED, bound | {"evaluators": evaluators, "policies": [rule.policy for rule in rules]})
+    count = int(run("SELECT count(*) FROM drawn").rows[0][0])
+    if count:
+        run(sql.RETIRE_DECISIONS, bound)
+        run(sql.ADD_DECISIONS, {"at": transaction.at})
+        run(sql.ADD_NEW_JOBS, bound | {"at": transaction.at})
+    return count
+
+
+def has_quiet_session(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> bool:
+    """Whether a session whose last turn ended `before` is undecided."""
+    return bool(read(f"{sql.QUIET_SESSIONS} LIMIT 1", _session_bounds(read, rules, before)).rows)
+
+
+def is_marked(read: Callable[..., Rows], before: datetime) -> bool:
+    """Whether the mark of the last look need not be moved yet."""
+    last_look = _last_look(read)
+    return last_look is not None and before - last_look < _MARK_LAG
+
+
+def mark_sessions(transaction: Transaction, before: datetime) -> None:
+    """Store that every session which ended `before` was looked at: the next look may follow a long stop."""
+    transaction.execute(sql.DELETE_SESSIONS_SEEN)
+    transaction.execute(sql.ADD_SESSIONS_SEEN, {"seen": before})
+
+
+def decide_sessions(
+    transaction: Transaction, rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *,
+    before: datetime, salt: str, limit: int,
+) -> int:  # fmt: skip
+    """Decide the last turn of at most `limit` sessions, where it ended `before`; returns how many.
+
+    Its case has the turns before as its history. A session that continues is decided again at its next end, and its
+    earlier decision leaves the estimates: each session counts once.
+    """
+    run, bounds = transaction.execute, _session_bounds(transaction.execute, rules, before)
+    lo = {"lo": bounds["since"]}
+    run(sql.FACT_OF_SESSIONS, bounds | {"most": limit})
+    run(sql.UNIT_OF_SESSIONS, {"salt": salt})
+    names = scored_evaluators(rules)
+    if names:
+        run(sql.scores_seen(names), lo)
+    run(draw_sql(rules, scales))
+    run(sql.RETIRE_SESSIONS, lo)
+    run(sql.ADD_DECISIONS, {"at": transaction.at})
+    run(sql.ADD_JOBS, {"at": transaction.at})
+    return int(run("SELECT count(*) FROM unit").rows[0][0])
+
+
+def _session_bounds(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> dict[str, object]:
+    evaluators = sorted({name for rule in rules for name in rule.evaluators})
+    last_look = max(min(_last_look(read) or before, before), before - _MAX_REACH)
+    return {"quiet": before, "since": last_look - _REACH, "evaluators": evaluators}
+
+
+def _last_look(read: Callable[..., Rows]) -> datetime | None:
+    last_look: datetime | None = read(sql.SESSIONS_SEEN).rows[0][0]
+    return last_look

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.ledger import HELD_BACK, selected_usd, spent_usd
+from ragpulse_collector.store.queries.jobs import HELD_BACK, selected_usd, spent_usd
 
 _FIRST_WINDOW = timedelta(minutes=15)
 """How far a new process looks back."""

@@ -4,9 +4,15 @@ receiver ─ submit(body) ─▶ queue ─▶ writer thread: drain, decode, one 
 everyone else ─ write(work) ─▶ the same queue          readers ─ read(sql) ─▶ own cursors
 """
 
-from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, open_store
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ragpulse_collector.store.connection import Busy, Refused, Rows, Store, StoreError, Transaction
+from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing
 from ragpulse_collector.store.ingest.prices import Prices
-from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
 
 __all__ = [
     "AnyStore",
@@ -21,3 +27,18 @@ __all__ = [
     "Transaction",
     "open_store",
 ]
+
+
+def open_store(db: str, **options: Any) -> Writing:
+    """Open a file, or the lake where `db` begins with `ducklake:`; raises StoreError.
+
+    `options` are the fields of WriteOptions. A lake names its catalog and where its files are:
+    `ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix`. S3 keys are read from AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the duckdb_settings.
+    """
+    if not db.startswith("ducklake:"):
+        return EmbeddedStore(Path(db), **options)
+    from ragpulse_collector.store.lake import LakeStore, lake_parts, s3_secret
+
+    catalog, data_path = lake_parts(db)
+    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **options)

@@ -1,36 +1,202 @@
-"""The embedded store: one DuckDB file that one process owns, and which store a `db` setting means."""
+"""What all writable stores share (the queue, its two threads, reopening), and the file that one process owns."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import re
 import shlex
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import duckdb
 
 from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
-from ragpulse_collector.store.ingest.queue import Backlog
-from ragpulse_collector.store.ingest.writer import WriteOptions
+from ragpulse_collector.store.connection import (
+    Busy,
+    Refused,
+    Rows,
+    StoreError,
+    Transaction,
+    attach_file,
+    duckdb_settings,
+    lock_down,
+    open_file,
+)
+from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
+from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.protocol import Refused, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
-from ragpulse_collector.store.schema import SCHEMA_VERSION
+from ragpulse_collector.store.schema import SCHEMA_VERSION, check_version, file_version, is_older, open_current
+from ragpulse_collector.store.sql.limits import Question
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Writing
+
+T = TypeVar("T")
+_INTERRUPT_S, _POLL_S = 5.0, 0.005
+"""How long cursors may take to end once they are interrupted, and how often this is checked."""
+_REVIVE_S = 10.0
+
+
+def _interrupted(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Interrupt a cursor's query; returns whether the cursor is still open."""
+    try:
+        cursor.interrupt()
+    except duckdb.ConnectionException:
+        return False
+    return True
+
+
+def _touch(transaction: Transaction) -> None:
+    """Read a row: an empty transaction would not notice that the store is broken."""
+    transaction.execute("SELECT count(*) FROM raw.meta")
+
+
+class Writing(Reading):
+    """A store with one decoding and one writing thread; subclasses open the connection."""
+
+    _name = "ragpulse"
+    """The catalog under which the store is attached; every cursor selects it first."""
+    _readers: Readers | None = None
+    """The processes that run users' queries; None where only this process can open the store."""
+
+    def __init__(self, path: Path, options: WriteOptions) -> None:
+        super().__init__(path, self._read_cursor)
+        self._opening = threading.Lock()
+        self._read_cursors = WeakSet[duckdb.DuckDBPyConnection]()
+        self._connection = self._open()
+        self._queue = WriterQueue(
+            max_bytes=options.queue_bytes, max_items=options.queue_items, group_bytes=options.group_bytes
+        )
+        decoder = Decoder(self._queue, options.decode, options.price)
+        writer = Writer(
+            self._queue,
+            options,
+            cursor=self._cursor,
+            reopen=self._reopen,
+            begin=self._begin,
+            commit=self._commit,
+            is_quiet=self._is_quiet,
+            check=self._check,
+        )
+        self._threads = [
+            threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),
+            threading.Thread(target=writer.run, name="ragpulse-writer", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Queue a body; the future resolves after COMMIT, or raises DecodeError or Busy. Raises Busy when full."""
+        item = BodyItem(body)
+        self._queue.put(item)
+        return item.future
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone."""
+        item = WorkItem(work)
+        self._queue.put(item)
+        return item.future
+
+    def _answer_question(self, question: Question) -> Rows:
+        return super()._answer_question(question) if self._readers is None else self._readers.ask(question)
+
+    def backlog(self) -> Backlog:
+        """Return the bodies that were accepted and are not on disk yet."""
+        return self._queue.backlog()
+
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+
+    def close(self) -> None:
+        """Refuse new work, drain the queue, close the store. May be called twice."""
+        self.end_queries()
+        self._queue.close()
+        for thread in self._threads:
+            thread.join()
+        with self._opening:
+            self._interrupt_reads()
+            self._before_close(self._connection)
+            self._connection.close()
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Begin the writer's transaction."""
+        cursor.begin()
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Commit the writer's transaction; raises duckdb.Error."""
+        cursor.commit()
+
+    def end_queries(self) -> None:
+        """End users' queries at once, and accept no more: a stop does not wait for them."""
+        if self._readers is not None:
+            self._readers.close()
+
+    def _before_close(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Prepare a drained store for closing."""
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        """Open the store and migrate it to this version; raises StoreError."""
+        raise AssertionError("every store opens itself")
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            return self._make_cursor()
+
+    def _read_cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a cursor that is interrupted when the store is closed or reopened."""
+        with self._opening:
+            cursor = self._make_cursor()
+            self._read_cursors.add(cursor)
+            return cursor
+
+    def _make_cursor(self) -> duckdb.DuckDBPyConnection:
+        try:
+            cursor = self._connection.cursor()
+        except duckdb.ConnectionException as error:
+            raise Busy("the store is closed") from error
+        try:
+            cursor.execute(f"USE {self._name}")
+        except BaseException:
+            cursor.close()
+            raise
+        return cursor
+
+    def _is_quiet(self) -> bool:
+        """Return whether reopening is quick and interrupts no reader."""
+        return False
+
+    def _reopen(self) -> None:
+        """Reopen after a fatal error (a disk that was full or failed); readers wait meanwhile."""
+        self._check()
+        with self._opening:
+            self._interrupt_reads()
+            self._connection.close()
+            self._connection = self._open()
+
+    def _check(self) -> None:
+        """Raise StoreError where nothing may be acknowledged."""
+        if (problem := self.problem()) is not None:
+            raise StoreError(problem)
+
+    def _interrupt_reads(self) -> None:
+        """Interrupt all queries: DuckDB cannot be closed, nor the file reopened, beside a busy cursor."""
+        deadline = time.monotonic() + _INTERRUPT_S
+        while any([_interrupted(cursor) for cursor in self._read_cursors]) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _revive(self) -> None:
+        """Make the writer use the store: it reopens a store that it cannot write to."""
+        with contextlib.suppress(Busy, TimeoutError):
+            self.write(_touch).result(_REVIVE_S)
+
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 SHORT_LOG_BYTES = 16 * 2**20
 """The file is reopened to free memory only while its log is at most this long: reading it takes a tenth of a second."""
@@ -176,49 +342,3 @@ class FileReader(Reading):
 
 
 AnyStore: TypeAlias = Writing | FileReader
-
-
-_PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
-
-
-def open_store(db: str, **options: Any) -> Writing:
-    """Open a file, or the lake where `db` begins with `ducklake:`; raises StoreError.
-
-    `options` are the fields of WriteOptions. A lake names its catalog and where its files are:
-    `ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix`. S3 keys are read from AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the duckdb_settings.
-    """
-    if not db.startswith("ducklake:"):
-        return EmbeddedStore(Path(db), **options)
-    from ragpulse_collector.store.lake.store import LakeStore
-
-    catalog, data_path = lake_parts(db)
-    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **options)
-
-
-def lake_parts(db: str) -> tuple[str, str]:
-    """Split a lake's `db` into the catalog and the path of its files; raises StoreError that names the fix."""
-    words = db.split()
-    paths = [word.removeprefix("data_path=") for word in words if word.startswith("data_path=")]
-    if len(paths) != 1:
-        raise StoreError(
-            f"{db!r} does not say where its files are: add data_path=s3://bucket/prefix or data_path=FOLDER"
-        )
-    catalog = " ".join(word for word in words if not word.startswith("data_path="))
-    if _PASSWORD.search(catalog):
-        raise StoreError("no password in `db`, it is shown and logged: put it into PGPASSWORD or ~/.pgpass")
-    return catalog, paths[0]
-
-
-def s3_secret(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the fields of DuckDB's S3 secret from the usual variables; None where there are no keys."""
-    if "AWS_ACCESS_KEY_ID" not in environ:
-        return None
-    secret = {"KEY_ID": environ["AWS_ACCESS_KEY_ID"], "SECRET": environ.get("AWS_SECRET_ACCESS_KEY", "")}
-    if "AWS_REGION" in environ:
-        secret["REGION"] = environ["AWS_REGION"]
-    if "AWS_ENDPOINT_URL" in environ:
-        endpoint = urlsplit(environ["AWS_ENDPOINT_URL"])
-        secret |= {"ENDPOINT": endpoint.netloc, "URL_STYLE": "path"}
-        secret["USE_SSL"] = "true" if endpoint.scheme == "https" else "false"
-    return secret

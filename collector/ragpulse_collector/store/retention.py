@@ -16,12 +16,11 @@ from typing import Any, Literal
 import duckdb
 import orjson
 
-from ragpulse_collector.store.connection import first_line, literal, open_file
+from ragpulse_collector.store.connection import Store, StoreError, Transaction, first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
-from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
+from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, file_columns
 
 _TRACE_TABLES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
 """The tables whose rows belong to a trace; `spans` last, which the conditions read."""
@@ -228,7 +227,7 @@ def vacuum(path: Path) -> tuple[int, int]:
         connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (SCHEMA)')
         for table in LONG_TEXTS:  # a file of an older version has them uncompressed
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('raw.{table}')").fetchall()
-            connection.execute(f"CREATE OR REPLACE TABLE vacuumed.raw.{table} ({in_file(table, dict(columns))})")
+            connection.execute(f"CREATE OR REPLACE TABLE vacuumed.raw.{table} ({file_columns(table, dict(columns))})")
         connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (DATA)')
         connection.execute("DETACH vacuumed")
     except duckdb.Error as error:

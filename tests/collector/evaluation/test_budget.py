@@ -14,7 +14,7 @@ from stored_units import T0, Units, open_store
 from ragpulse_collector.evaluation.budget import Caps, Ledger, OverBudget, Reservation
 from ragpulse_collector.sampling.pacing import Controller, Pacer
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.store.queries.ledger import selected_usd
+from ragpulse_collector.store.queries.jobs import selected_usd
 
 
 @pytest.fixture

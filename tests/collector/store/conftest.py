@@ -16,7 +16,7 @@ from spans import Span, batch_of
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.store import EmbeddedStore, Store
-from ragpulse_collector.store.ingest.append import WriterTransaction
+from ragpulse_collector.store.ingest.batches import WriterTransaction
 
 START = datetime(2026, 3, 1, 12, 0, 0)
 START_NS = 1_772_366_400_000_000_000
@@ -83,7 +83,7 @@ class Kit:
 
     def _lake(self, options: dict[str, Any]) -> Any:
         """The same over a lake in this test's folder; test_lake.py runs the contract so."""
-        from ragpulse_collector.store.lake.store import LakeStore
+        from ragpulse_collector.store.lake import LakeStore
 
         folder = self.path.parent
         return LakeStore(f"ducklake:{folder}/catalog.ducklake", data_path=f"{folder}/data/", **options)

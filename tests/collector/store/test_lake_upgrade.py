@@ -16,7 +16,7 @@ OLD = 2
 _PROCESS = """
 import os, signal, sys
 import duckdb
-from ragpulse_collector.store.lake.store import LakeStore
+from ragpulse_collector.store.lake import LakeStore
 from ragpulse_collector.store.connection import attach_lake
 catalog, data, what, seen = *sys.argv[1:4], 0
 def attach():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.store import EmbeddedStore, StoreError, open_store
-from ragpulse_collector.store.embedded import lake_parts, s3_secret
+from ragpulse_collector.store.lake import lake_parts, s3_secret
 
 
 def test_a_path_is_an_embedded_file(kit: Any) -> None:

@@ -20,7 +20,7 @@ from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
-from ragpulse_collector.store.queries.ledger import spent_usd
+from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import planned_half_width

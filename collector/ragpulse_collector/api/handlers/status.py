@@ -20,7 +20,7 @@ from ragpulse_collector.store import AnyStore, Store
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
-from ragpulse_collector.store.queries.ledger import spent_usd
+from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.rows import utc_now
 
 VERSION = version("ragpulse")

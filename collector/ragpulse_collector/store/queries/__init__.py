@@ -3,10 +3,10 @@
     traces         conditions on traces, decided traces, rows and scores of lists, the newest, spans of a trace
     trace_answers  one trace with all its parts; outcomes and facets of lists, sessions
     documents      contexts of a trace, documents of a request, texts of a unit without its own
-    undecided      traces that are due for a decision; deciding: the decision itself
-    decisions      the sampler's latest decisions, forced ones, stored rules
+    decisions      traces that are due for a decision, the latest decisions, forced ones, stored rules
+    deciding       the decision itself
     scores         units (one score and one inclusion probability each), verdicts, labels
-    jobs, runs     pending jobs, replays; ledger: money and recorded replies
+    jobs, runs     pending jobs, money, recorded replies; replays
     datasets, monitors, health
 
 A relation is SQL text to be put in parentheses after FROM, or a function that returns it. Its docstring describes one

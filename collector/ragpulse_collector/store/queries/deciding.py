@@ -1,6 +1,6 @@
 """The decision as SQL over sets: the units of the traces that are due, their facts, their probabilities.
 
-    due (undecided.py) ─▶ due_spans ─▶ span_tree (spans with their parent) ─▶ unit ─▶ fact
+    due (decisions.py) ─▶ due_spans ─▶ span_tree (spans with their parent) ─▶ unit ─▶ fact
     fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
 
 Each step is a temporary table of the writer's connection, with the traces that are due.
@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.queries.decisions import U_SQL
-from ragpulse_collector.store.queries.undecided import BEGUN, MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.queries.decisions import BEGUN, MAX_DEDUPLICATED_SPANS, U_SQL
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 
 MISDATED_US = 86_400 * 10**6

@@ -1,16 +1,35 @@
-"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced ones; stored rules."""
+"""The sampler's decisions: traces due for one, the latest of each unit and evaluator, forced ones; stored rules.
+
+Everything received before the low-water mark is decided. A clock that was ahead may leave the mark or times of receipt
+in the future, which would hide all later traces. Such times become the present once the clock is right again.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.protocol import Read, Transaction
+from ragpulse_collector.store.connection import Read, Transaction, literal
 from ragpulse_collector.store.queries.jobs import given_up
 
+_log = logging.getLogger("ragpulse.collector")
+_LONG_AGO = datetime(1970, 1, 1)
+_TOLERANCE = timedelta(minutes=10)
+"""Times of receipt may be this far ahead: the clocks of collectors that share a lake may differ."""
+_MARGIN = timedelta(hours=1)
+"""A trace received this long before the last decision with a right time is decided."""
+_STAMPED = (
+    ("spans", "received_at"),
+    ("feedback", "received_at"),
+    ("content_events", "received_at"),
+    ("trace_facts", "decided_at"),
+    ("eval_jobs", "created_at"),
+)
+"""Columns with times of the store's own clock, which determine what is due."""
 _BELOW_ONE = 1 - 1e-16
 U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
                   || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, {_BELOW_ONE!r})"""
@@ -138,3 +157,193 @@ def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str,
     columns = ("name", "policy", "rule", "source", "deleted", "created_at")
     tx.append("rules", columns, [(name, policy, text, "api", action == "delete", tx.at)])
     tx.append("audit", ("created_at", "actor", "action", "detail"), [(tx.at, actor, f"rule {action}", text)])
+
+
+BEGUN = "least(start_time, received_at)"
+"""The start of a span, at most its time of receipt: the clock of its sender may be ahead."""
+
+NEWS = """
+    SELECT 1 FROM raw.spans WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
+
+_WAITING = f"""
+    CREATE OR REPLACE TEMP TABLE waiting AS
+    WITH seen AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans
+        FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
+    feedback AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
+            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
+            WHERE received_at >= $low AND trace_id IS NOT NULL
+            UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
+        GROUP BY trace_id),
+    touched AS (
+        SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
+               s.last_at AS span_at, t.last_at AS feedback_at, s.root_at, s.lo, s.spans,
+               least(s.lo, t.time) AS earliest
+        FROM seen s FULL JOIN feedback t ON t.trace_id = s.trace_id),
+    known AS (
+        SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
+               f.late_spans FROM raw.trace_facts f
+        WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
+          AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
+    SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
+           coalesce(k.late_spans, 0) AS known_late,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
+                     AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
+                ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
+                     OR coalesce(t.feedback_at > k.decided_at, false) END AS due,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.feedback_at > $quiet
+                ELSE greatest(t.span_at, t.feedback_at) > k.decided_at END AS pending
+    FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
+"""Traces with news since `low`: undecided ones that have settled or are quiet, and decided ones with later news.
+
+Decided traces are read from a day before the earliest news on; feedback may be about a trace of any age.
+"""
+
+_SUMMARY = """
+    SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
+           coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
+           least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
+           (SELECT count(*) > 0 FROM raw.feedback) AS feedback,
+           coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
+
+_LIMIT_DUE = """
+    UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
+        SELECT trace_id FROM (
+            SELECT trace_id, row_number() OVER oldest AS number,
+                   sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
+            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
+        WHERE number = 1 OR (number <= $most AND spans <= $most_spans))"""
+
+_DUE = "SELECT trace_id::VARCHAR, revision, known_spans, known_late FROM waiting WHERE due"
+
+_LOW_WATER = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'"
+
+_ADD_LOW_WATER = "INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')"
+
+SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
+
+_LAST_DECIDED = """
+    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
+"""The time of the last decision that is not in the future."""
+
+_FIRST_UNDECIDED = """
+    SELECT min(s.received_at) FROM raw.spans s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
+    WHERE s.received_at >= $since"""
+
+
+MAX_DEDUPLICATED_SPANS = 10_000
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` states it: decisions of other traces
+wait for the check."""
+
+DOUBTFUL_USAGE = f"""
+    WITH span AS MATERIALIZED (
+        SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id,
+               coalesce(input_tokens, output_tokens, cost_usd) IS NOT NULL AS has_usage,
+               kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
+        FROM raw.spans WHERE received_at BETWEEN $since AND $until AND start_time >= $lo
+          AND trace_id IN (SELECT unnest($traces::UUID[]))),
+    doubtful AS (
+        SELECT trace_id FROM span
+        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+        UNION
+        SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
+        WHERE p.has_usage AND p.span_id <> s.span_id
+        UNION
+        SELECT trace_id FROM span WHERE has_usage AND response_id IS NOT NULL
+        GROUP BY trace_id, response_id HAVING count(*) > 1)
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage, silent
+    FROM span WHERE trace_id IN (SELECT trace_id FROM doubtful)
+      AND trace_id NOT IN (SELECT trace_id FROM span GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
+    ORDER BY trace_id"""
+"""Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
+others count every span that states usage. Read before the decision's transaction, which it would hold up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """The traces of one decision, as they were received until a time."""
+
+    until: datetime
+    """Spans received later belong to a later decision."""
+    next_low: datetime
+    """The low-water mark once these are decided."""
+    more: bool = False
+    """Further traces are due."""
+    late: bool = False
+    """Some are decided already."""
+    feedback: bool = False
+    """The store has feedback."""
+    since: datetime = _LONG_AGO
+    """The earliest receipt of a span."""
+    lo: datetime | None = None
+    """The earliest start of a span."""
+    columns: tuple[tuple[Any, ...], ...] = ()
+    """Trace ids; the last revision of each, and its numbers of spans and late spans."""
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """Their ids."""
+        return self.columns[0] if self.columns else ()
+
+    def bounds(self) -> dict[str, Any]:
+        """Return the parameters of statements that read these spans."""
+        return {"since": self.since, "until": self.until, "lo": self.lo}
+
+
+def find_due(
+    transaction: Transaction, low: datetime | None, now: datetime, *,
+    settle: timedelta, quiet: timedelta, most: int, most_spans: int,
+) -> Due:  # fmt: skip
+    """Return the oldest traces that are due at `now`: at most `most`, and `most_spans` spans unless it is one trace.
+
+    `low` is the low-water mark; None reads the stored one.
+    """
+    until, run = transaction.at, transaction.execute
+    low = _recovered(transaction, _stored_low(transaction) if low is None else low, max(now, until))
+    run(_WAITING, {"low": low, "settled": now - settle, "quiet": now - quiet})
+    traces, *summary, spans = run(_SUMMARY).rows[0]
+    is_more = traces > most or (traces > 1 and spans > most_spans)
+    if is_more:
+        run(_LIMIT_DUE, {"most": most, "most_spans": most_spans})
+        _, *summary, _ = run(_SUMMARY).rows[0]
+    pending, late, lo, feedback = summary
+    columns = tuple(zip(*run(_DUE).rows, strict=True))
+    # Everything that arrives from now on has a later time than this transaction.
+    return Due(
+        until=until, next_low=pending or until, more=is_more, late=late, feedback=feedback,
+        since=_LONG_AGO if late else low, lo=lo, columns=columns,
+    )  # fmt: skip
+
+
+def _stored_low(transaction: Transaction) -> datetime:
+    """Return the stored low-water mark."""
+    low = transaction.execute(_LOW_WATER).rows[0][0]
+    if low is None:
+        transaction.execute(_ADD_LOW_WATER)
+    return low or _LONG_AGO
+
+
+def _recovered(transaction: Transaction, low: datetime, present: datetime) -> datetime:
+    """Return the low-water mark: `low`, or an earlier one if the clock was ahead and is right again."""
+    if low <= present and not _received_after(transaction, present + _TOLERANCE):
+        return low
+    since = transaction.execute(_LAST_DECIDED, {"present": present}).rows[0][0] - _MARGIN
+    for table, column in _STAMPED:
+        transaction.execute(
+            f"UPDATE raw.{table} SET {column} = $present WHERE {column} > $present", {"present": present}
+        )
+    first = transaction.execute(_FIRST_UNDECIDED, {"since": since}).rows[0][0]
+    mark = min(low, present, first or present)
+    transaction.execute(SET_LOW_WATER, {"low": mark.isoformat(sep=" ")})
+    _log.warning("the clock was set back: traces received since %s are looked at again", mark)
+    return mark
+
+
+def _received_after(transaction: Transaction, instant: datetime) -> bool:
+    return bool(transaction.execute("SELECT 1 FROM raw.spans WHERE received_at > $at LIMIT 1", {"at": instant}).rows)

@@ -12,21 +12,29 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 
-from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
+from ragpulse_collector.store.commit_doubt import Doubt
+from ragpulse_collector.store.connection import (
+    LAKE,
+    Busy,
+    Deadline,
+    Parameters,
+    Rows,
+    StoreError,
+    attach_lake,
+    first_line,
+)
+from ragpulse_collector.store.embedded import Writing
 from ragpulse_collector.store.ingest.writer import WriteOptions
-from ragpulse_collector.store.lake.commit_doubt import Doubt
-from ragpulse_collector.store.migrations import migrate
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
-from ragpulse_collector.store.schema import TIME_COLUMNS
+from ragpulse_collector.store.schema import TIME_COLUMNS, migrate
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
-from ragpulse_collector.store.writing import Writing
 
 _log = logging.getLogger(__name__)
 _TRIES = 10
@@ -282,3 +290,34 @@ def _attempts() -> Iterator[int]:
     for retries in reversed(range(_TRIES)):
         yield retries
         time.sleep(0.2)
+
+
+_PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
+
+
+def lake_parts(db: str) -> tuple[str, str]:
+    """Split a lake's `db` into the catalog and the path of its files; raises StoreError that names the fix."""
+    words = db.split()
+    paths = [word.removeprefix("data_path=") for word in words if word.startswith("data_path=")]
+    if len(paths) != 1:
+        raise StoreError(
+            f"{db!r} does not say where its files are: add data_path=s3://bucket/prefix or data_path=FOLDER"
+        )
+    catalog = " ".join(word for word in words if not word.startswith("data_path="))
+    if _PASSWORD.search(catalog):
+        raise StoreError("no password in `db`, it is shown and logged: put it into PGPASSWORD or ~/.pgpass")
+    return catalog, paths[0]
+
+
+def s3_secret(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the fields of DuckDB's S3 secret from the usual variables; None where there are no keys."""
+    if "AWS_ACCESS_KEY_ID" not in environ:
+        return None
+    secret = {"KEY_ID": environ["AWS_ACCESS_KEY_ID"], "SECRET": environ.get("AWS_SECRET_ACCESS_KEY", "")}
+    if "AWS_REGION" in environ:
+        secret["REGION"] = environ["AWS_REGION"]
+    if "AWS_ENDPOINT_URL" in environ:
+        endpoint = urlsplit(environ["AWS_ENDPOINT_URL"])
+        secret |= {"ENDPOINT": endpoint.netloc, "URL_STYLE": "path"}
+        secret["USE_SSL"] = "true" if endpoint.scheme == "https" else "false"
+    return secret

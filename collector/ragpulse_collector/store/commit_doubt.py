@@ -16,8 +16,7 @@ from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import first_line, literal
-from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.connection import StoreError, first_line, literal
 
 _log = logging.getLogger(__name__)
 _SHARED = "ducklake:postgres:"
