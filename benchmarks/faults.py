@@ -36,7 +36,7 @@ SENDERS = 4
 BASE_S = int(time.time()) - 86_400
 """Body number n starts n seconds later, so that its spans are found by their time."""
 LIMIT_GB = 0.015
-PRUNE_OFTEN = "import ragpulse_collector.app.background as background\nbackground.PRUNE_EVERY_S = 1.0\n"
+PRUNE_OFTEN = "import ragpulse_collector.app.wiring as wiring\nwiring.PRUNE_EVERY_S = 1.0\n"
 PRUNED_S = 12.0
 FILE_BODIES = 20
 HUGE_SPANS = 20_000

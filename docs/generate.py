@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 import ragpulse_collector.settings
 from ragpulse_collector.api.models import Filters
-from ragpulse_collector.api.openapi import document, properties
+from ragpulse_collector.api.operations import document, properties
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import cli
 from ragpulse_collector.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ragpulse_collector.app.background import retention_cutoff
+from ragpulse_collector.app.wiring import retention_cutoff
 
 
 def test_on_a_lake_retention_takes_whole_days() -> None:

@@ -9,7 +9,7 @@ import pytest
 from stored_units import Units, open_store, trace_id
 
 from ragpulse_collector.api.drafts import DatasetDraft
-from ragpulse_collector.api.handlers import writes
+from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import ById, TraceList
 from ragpulse_collector.store import EmbeddedStore
@@ -31,31 +31,31 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 def test_a_dataset_is_filled_read_and_deleted(store: EmbeddedStore) -> None:
     """By trace ids, then by a filter; a question is there once, a failed answer is null, and names are kept apart."""
     named = DatasetDraft(id="bad ones", trace_ids=[trace_id(1), trace_id(3)])
-    assert writes.fill_dataset(store, named) == {"name": "bad ones", "added": 2, "more": False}
+    assert data.fill_dataset(store, named) == {"name": "bad ones", "added": 2, "more": False}
     again = DatasetDraft.model_validate({"id": "bad ones", "from": "2026-01-01T00:00Z", "prompt_version": ["v7"]})
-    assert writes.fill_dataset(store, again)["added"] == 10
-    writes.fill_dataset(store, DatasetDraft.model_validate({"id": "other", "items": [{"query": "typed in"}]}))
-    assert [(one["name"], one["items"]) for one in writes.dataset_list(store)["datasets"]] == [
+    assert data.fill_dataset(store, again)["added"] == 10
+    data.fill_dataset(store, DatasetDraft.model_validate({"id": "other", "items": [{"query": "typed in"}]}))
+    assert [(one["name"], one["items"]) for one in data.dataset_list(store)["datasets"]] == [
         ("bad ones", 10),
         ("other", 1),
     ]
-    items = writes.dataset(store, ById(id="bad ones"))["items"]
+    items = data.dataset(store, ById(id="bad ones"))["items"]
     assert {one["query"] for one in items} == {f"question {number}" for number in range(10)}
-    writes.delete_dataset(store, ById(id="bad ones"))
+    data.delete_dataset(store, ById(id="bad ones"))
     with pytest.raises(LookupError, match="there is no dataset 'bad ones'"):
-        writes.dataset(store, ById(id="bad ones"))
-    writes.fill_dataset(store, named)
-    found = {one["query"]: one["response"] for one in writes.dataset(store, ById(id="bad ones"))["items"]}
+        data.dataset(store, ById(id="bad ones"))
+    data.fill_dataset(store, named)
+    found = {one["query"]: one["response"] for one in data.dataset(store, ById(id="bad ones"))["items"]}
     assert found == {"question 1": "Because.", "question 3": None}
 
 
 def test_a_dataset_narrows_every_list_to_its_questions(store: EmbeddedStore) -> None:
     """Under both prompt versions; nothing that matches is refused with words."""
-    writes.fill_dataset(store, DatasetDraft(id="two", trace_ids=[trace_id(1), trace_id(2)]))
+    data.fill_dataset(store, DatasetDraft(id="two", trace_ids=[trace_id(1), trace_id(2)]))
     asked = TraceList.model_validate({"from": "2026-01-01T00:00Z", "dataset": "two"})
     found = trace_list(store, asked)["traces"]
     assert sorted((one["query"], one["prompt_version"]) for one in found) == [
         (f"question {number}", version) for number in (1, 2) for version in ("v6", "v7")
     ]
     with pytest.raises(ValueError, match="no trace with a question matches"):
-        writes.fill_dataset(store, DatasetDraft.model_validate({"id": "none", "prompt_version": ["v9"]}))
+        data.fill_dataset(store, DatasetDraft.model_validate({"id": "none", "prompt_version": ["v9"]}))

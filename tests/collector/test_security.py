@@ -32,7 +32,7 @@ from waiting import eventually, until
 import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
-from ragpulse_collector.api.handlers.prometheus import render
+from ragpulse_collector.api.handlers.status import render
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.app.server import BoundedProtocol
 from ragpulse_collector.client import Client, ClientError, connect

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 from served import Served
 
-from ragpulse_collector.app.background import Job, Ticker
 from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.app.server import StartingApp
+from ragpulse_collector.app.wiring import Job, Ticker
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

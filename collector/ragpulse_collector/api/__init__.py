@@ -2,7 +2,7 @@
 
 Operation(name, run, summary, params, answer) ─┬─▶ operations.routes   /api/v1/...
                                                ├─▶ Operations.call     the pages, the demo
-                                               └─▶ openapi.document    /openapi.json
+                                               └─▶ operations.document /openapi.json
 
 `models` (reading) and `drafts` (changing) hold the parameters; `answers`, `reports` (quality) and `states` (running
 components) the answers; `http` JSON and the form of errors.

@@ -22,8 +22,7 @@ from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
-    from ragpulse_collector.app.background import BackgroundTasks
-    from ragpulse_collector.app.wiring import Components
+    from ragpulse_collector.app.wiring import BackgroundTasks, Components
     from ragpulse_collector.otlp.intake import Flight
     from ragpulse_collector.receiver_grpc import GrpcReceiver
 
@@ -160,8 +159,8 @@ class Collector:
 
     def _begin(self) -> None:
         """Start every component that listening did not need, and answer the waiting requests."""
-        from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
+        from ragpulse_collector.app.wiring import BackgroundTasks
         from ragpulse_collector.monitoring import log_changed_meanings
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 

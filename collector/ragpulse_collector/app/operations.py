@@ -18,17 +18,7 @@ from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, coverage
 from ragpulse_collector.api import answers, drafts, models, reports, states
-from ragpulse_collector.api.handlers import writes
-from ragpulse_collector.api.handlers.data import (
-    ARROW,
-    evaluation_events,
-    export_archive,
-    pruned,
-    remap_all,
-    snapshot_file,
-    sql,
-    traces_file,
-)
+from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
@@ -156,8 +146,8 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
                   models.ById, answers.SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
                   states.Status),
-        Operation("POST sql", partial(sql, store, settings.collector), "One read-only SELECT over the views.",
-                  models.Sql, answers.Table, files=(ARROW,)),
+        Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
+                  models.Sql, answers.Table, files=(data.ARROW,)),
     )  # fmt: skip
 
 
@@ -248,13 +238,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
 
 def _datasets(store: Store) -> tuple[Operation, ...]:
     return (
-        Operation("GET datasets", lambda _: writes.dataset_list(store), "Datasets with their sizes.", Params,
+        Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
                   answers.Datasets),
-        Operation("GET datasets/{id}", partial(writes.dataset, store), "The questions of a dataset.", models.ById,
+        Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
                   answers.Dataset),
-        _admin("POST datasets/{id}", partial(writes.fill_dataset, store), "Add traces or items to a dataset.",
+        _admin("POST datasets/{id}", partial(data.fill_dataset, store), "Add traces or items to a dataset.",
                drafts.DatasetDraft, answers.DatasetFilled),
-        _admin("DELETE datasets/{id}", partial(writes.delete_dataset, store), "Delete a dataset.", models.ById,
+        _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
                answers.Done),
     )  # fmt: skip
 
@@ -296,38 +286,38 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
 
 
 def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
-    views: dict[str, Any] = {"run": partial(export_archive, store), "params": models.Export,
+    views: dict[str, Any] = {"run": partial(data.export_archive, store), "params": models.Export,
                              "files": ("application/x-tar",),
                              "summary": "Every view as Parquet or JSON lines, in one tar."}  # fmt: skip
-    copy: dict[str, Any] = {"run": partial(snapshot_file, store), "files": ("application/octet-stream",),
+    copy: dict[str, Any] = {"run": partial(data.snapshot_file, store), "files": ("application/octet-stream",),
                             "summary": "A consistent copy of the database."}  # fmt: skip
     return (
         Operation("GET export", **views),
         Operation("POST export", **views),
-        Operation("GET export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
+        Operation("GET export/traces", partial(data.traces_file, store, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
-        Operation("GET export/evaluations", _from_values(partial(evaluation_events, store)),
+        Operation("GET export/evaluations", _from_values(partial(data.evaluation_events, store)),
                   "Scores as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
                   models.Events, answers.Events),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
-        _admin("POST prune", partial(pruned, store, also={"anchors": forget_anchors}),
+        _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors}),
                "Delete old traces, or everything of a service or a person.", drafts.Prune,
                answers.Pruned),
-        _admin("POST remap", partial(remap_all, store, price=prices.settle),
+        _admin("POST remap", partial(data.remap_all, store, price=prices.settle),
                "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
     )  # fmt: skip
 
 
 def _writes(
-    store: Store, catalog: Catalog, force: Force, wake: Callable[[], None], mask: writes.Mask
+    store: Store, catalog: Catalog, force: Force, wake: Callable[[], None], mask: data.Mask
 ) -> tuple[Operation, ...]:
-    evaluate = partial(writes.force, queue=force, check_evaluator=catalog.online, wake=wake)
+    evaluate = partial(data.force, queue=force, check_evaluator=catalog.online, wake=wake)
     return (
-        _admin("POST labels", partial(writes.label, store, mask=mask), "A person's verdict.", drafts.Label,
+        _admin("POST labels", partial(data.label, store, mask=mask), "A person's verdict.", drafts.Label,
                answers.Done),
-        Operation("POST scores", partial(writes.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
+        Operation("POST scores", partial(data.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
                   answers.Done, scope="ingest", bound=True),
         _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
     )  # fmt: skip

@@ -28,11 +28,10 @@ from starlette.types import Receive, Scope, Send
 
 import ragpulse_dashboards
 from ragpulse_collector import receiver
-from ragpulse_collector.api import http, openapi
+from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
-from ragpulse_collector.api.handlers.prometheus import render
-from ragpulse_collector.api.handlers.status import VERSION
-from ragpulse_collector.api.operations import Operations, routes
+from ragpulse_collector.api.handlers.status import VERSION, render
+from ragpulse_collector.api.operations import Operations, document, routes
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.settings import CollectorSettings, Settings
@@ -193,7 +192,7 @@ async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> 
 
 async def _openapi(operations: Operations, root: str, request: Request) -> Response:
     del request
-    return http.json_response(openapi.document(operations, VERSION, root=root))
+    return http.json_response(document(operations, VERSION, root=root))
 
 
 async def _login(settings: Settings, keys: Keys, request: Request) -> Response:

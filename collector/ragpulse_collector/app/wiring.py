@@ -1,16 +1,25 @@
-"""The components of a collector besides receiving, and their wiring."""
+"""The components of a collector besides receiving, their wiring, and the background tasks that run them.
+
+One process has the background tasks, however many receive: sampling, evaluation, clean-up, monitors.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ragpulse_collector.api.handlers.rules import Rules
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
+from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
@@ -19,12 +28,19 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
-from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import AnyStore, Prices
+from ragpulse_collector.settings import CollectorSettings, Settings
+from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
+from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import model_of
+
+if TYPE_CHECKING:
+    from ragpulse_collector.store.lake import Lease
+
+_log = logging.getLogger("ragpulse.collector")
 
 POLL_S = {False: 30.0, True: 1.0}
 """The worker's interval for jobs without a wake-up call: only on a lake other processes make such jobs."""
@@ -151,3 +167,196 @@ class Components:
             force=self.sampler.force,
             wake=wake,
         )
+
+
+@dataclass
+class Job:
+    """A function that runs at an interval."""
+
+    name: str
+    every_s: float
+    run: Callable[[], object]
+    first_s: float | None = None
+    """The time before the first run; None: one interval."""
+    due: float = 0.0
+    failing: bool = False
+
+
+class Ticker:
+    """Runs jobs until stopped; the thread is a daemon, so a hanging job cannot keep the process."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        now = time.monotonic()
+        for job in self._jobs:
+            job.due = now + (job.every_s if job.first_s is None else job.first_s)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current job."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            for job in self._jobs:
+                if time.monotonic() >= job.due and not self._stop.is_set():
+                    _run(job)
+            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
+            self._stop.wait(max(0.01, next_due - time.monotonic()))
+
+
+def _run(job: Job) -> None:
+    try:
+        job.run()
+        job.failing = False
+    except Exception:  # noqa: BLE001 - the boundary of background work: log once, try again
+        if not job.failing:
+            _log.exception("%s failed; next attempts every %s s", job.name, job.every_s)
+        job.failing = True
+    job.due = time.monotonic() + job.every_s
+
+
+DECIDE_EVERY_S = {False: 0.25, True: 2.0}
+"""The interval of decisions; on a lake each is a commit to the catalog that all processes share."""
+PACE_EVERY_S = 60.0
+MONITOR_EVERY_S = 60.0
+PRUNE_EVERY_S = 3600.0
+CHECK_EVERY_S = 3600.0
+MERGE_EVERY_S = 300.0
+LEASE_EVERY_S = 5.0
+RELEASE_EVERY_S, RELEASE_FIRST_S = 3600.0, 0.5
+LOOK_EVERY_S = 60.0
+"""The sampler's interval while nothing arrives ..."""
+LINGER_S = 5.0
+"""... which begins this long after the last arrival, plus the time that a unit may wait."""
+GB = 10**9
+
+
+class BackgroundTasks:
+    """Runs the jobs of the roles, alone or while this process holds the lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: CollectorSettings,
+        components: Components,
+        *,
+        arrivals: Callable[[], int],
+    ) -> None:
+        """`arrivals` returns a number that grows with every arrival that may need a decision."""
+        self._store, self._settings, self._arrivals = store, settings, arrivals
+        self._arrived, self._busy_until, self._next_decision = arrivals(), 0.0, 0.0
+        self._components, self._checking = components, threading.Thread()
+        self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
+        self._leading = False
+        self._ticker = Ticker(self._jobs())
+
+    def start(self) -> None:
+        """Start the jobs, and the worker at once where no lease is needed."""
+        if self._lease is None:
+            self._lead()
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Stop after the current work, and release the lease."""
+        self._ticker.stop()
+        self._components.worker.stop()
+        self._components.monitors.outbox.stop()
+        if self._lease is not None:
+            self._lease.release()
+
+    def _lead(self) -> None:
+        self._leading = True
+        if "maintain" in self._settings.roles:
+            self._components.monitors.outbox.start()
+        if "evaluate" in self._settings.roles:
+            self._components.worker.start()
+
+    def _try_to_lead(self) -> None:
+        has_lease = self._lease is not None and self._lease.take()
+        if has_lease and not self._leading:
+            _log.info("this process has the lease: it evaluates and maintains from now on")
+            self._lead()
+        elif self._leading and not has_lease:
+            _log.warning("this process has lost the lease: another one evaluates and maintains")
+            self._leading = False
+            self._components.worker.stop()
+            self._components.monitors.outbox.stop()
+
+    def _jobs(self) -> list[Job]:
+        jobs = []
+        if "evaluate" in self._settings.roles:
+            jobs.append(Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide))
+            jobs.append(Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0))
+            jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
+        if "maintain" in self._settings.roles:
+            jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
+            jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
+            merge = getattr(self._store, "maintain", None)
+            if merge is not None:
+                jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))
+        for job in jobs:
+            job.run = partial(self._if_leading, job.run)
+        jobs.append(Job("releasing startup code", RELEASE_EVERY_S, release_startup_code, first_s=RELEASE_FIRST_S))
+        if self._lease is not None:
+            jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
+        return jobs
+
+    def _if_leading(self, run: Callable[[], object]) -> None:
+        if self._leading:
+            run()
+
+    def _pace(self) -> None:
+        self._components.pacer.update(utc_now())
+
+    def _check_judges(self) -> None:
+        """Check judges on a thread of their own: a judge may take minutes to answer."""
+        if not self._checking.is_alive():
+            self._checking = threading.Thread(target=self._components.drift.run_due, name="ragpulse-drift", daemon=True)
+            self._checking.start()
+
+    def _prune(self) -> None:
+        keep_limits(self._store, self._settings, now=utc_now())
+
+    def _decide(self) -> None:
+        """Decide the units that are due; while nothing arrives, rarely, so that an idle collector is idle."""
+        arrived, now = self._arrivals(), time.monotonic()
+        if arrived != self._arrived or self._settings.on_a_lake:
+            self._arrived, self._busy_until = arrived, now + self._settings.settle_s + self._settings.quiet_s + LINGER_S
+        if now > self._busy_until and now < self._next_decision:
+            return
+        self._next_decision = now + LOOK_EVERY_S
+        if self._components.sampler.decide(utc_now()):
+            self._components.worker.wake()
+
+
+def keep_limits(store: Store, settings: CollectorSettings, *, now: datetime) -> None:
+    """Delete traces that are too old, of all services and of single ones, then those beyond the size limit."""
+    cutoff = partial(retention_cutoff, now, whole_days=settings.on_a_lake)
+    prune(store, older_than=cutoff(days=settings.retention_days))
+    for service, days in settings.retention_days_by_service.items():
+        prune_service(store, service, older_than=cutoff(days=days))
+    prune_to_size(store, int(settings.retention_gb * GB))
+
+
+def retention_cutoff(now: datetime, *, days: float, whole_days: bool) -> datetime:
+    """Return the time before which requests are too old; `whole_days`: a midnight, where a file holds one day."""
+    cutoff = now - timedelta(days=days)
+    return cutoff.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else cutoff
+
+
+def _lease(db: str) -> Lease | None:
+    """Return the lease of evaluation and maintenance, where several processes share a store."""
+    shared = "ducklake:postgres:"
+    if not db.startswith(shared):
+        return None
+    from ragpulse_collector.store.lake import Lease, lake_parts
+
+    return Lease(lake_parts(db)[0].removeprefix(shared))

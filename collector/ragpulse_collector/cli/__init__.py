@@ -6,8 +6,7 @@ evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 generate-questions               a test set from stored contexts (questions.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
-sql, export, snapshot, prune ... the data itself          (data.py)
-import, mcp                      other tools, assistants  (exchange.py)
+sql, export, prune, import ...   the data itself, mcp     (data.py)
 """
 
 from __future__ import annotations
@@ -27,8 +26,21 @@ _FAMILIES = {
     "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
-    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices"),
-    "exchange": ("import", "mcp"),
+    "data": (
+        "sql",
+        "export",
+        "snapshot",
+        "prune",
+        "vacuum",
+        "migrate",
+        "remap",
+        "status",
+        "doctor",
+        "key",
+        "prices",
+        "import",
+        "mcp",
+    ),  # fmt: skip
 }
 
 

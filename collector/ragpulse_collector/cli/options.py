@@ -185,10 +185,20 @@ def since_option(default: str) -> Callable[[F], F]:
 
 
 def _offline(db: str) -> Ask:
-    from ragpulse_collector.app.offline import offline
+    """Return what answers from a file that no collector has open; operations that write are refused."""
+    from ragpulse_collector.app.wiring import Components
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.otlp.intake import Counters
+    from ragpulse_collector.store import FileReader, Prices, StoreError
 
-    with failing(OSError, ValueError):
-        return asker_of(click.get_current_context().with_resource(offline(db, config_path(None))))
+    with failing(OSError, ValueError, StoreError):
+        settings = load_settings(config_path(None)).with_options("collector", {"db": db})
+        if not Path(db).is_file():
+            raise Failure(f"there is no file {db}")
+        store = FileReader(db)
+        click.get_current_context().call_on_close(store.close)
+        prices = Prices(settings.prices, settings.collector.price_table)
+        return asker_of(Components(store, settings, prices=prices, counters=Counters()).operations)
 
 
 def asker_of(operations: Operations) -> Ask:

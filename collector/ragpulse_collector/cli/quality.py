@@ -61,12 +61,20 @@ def replay(
 
 def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
     """Replay over a closed file, with a collector without a port that runs as long as the replay."""
-    from ragpulse_collector.app.offline import working_on
+    from ragpulse_collector.app import Collector
+    from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.store import StoreError
 
-    collector = working_on(db, config_path(None), loads=request["loads"], judge=request["judge"])
-    with failing(OSError, ValueError, StoreError), collector as operations:
-        return _replay(asker_of(operations), request, **flags)
+    with failing(OSError, ValueError, StoreError):
+        # Files to load may not come over HTTP, therefore there is no port.
+        settings = load_settings(config_path(None))
+        settings = settings.with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})
+        collector = Collector(settings.with_options("judge", {"model": request["judge"]}), loads=request["loads"])
+        try:
+            collector.start(listen=False)
+            return _replay(asker_of(collector.components.operations), request, **flags)
+        finally:
+            collector.stop()
 
 
 def _replay(

@@ -116,7 +116,7 @@ def demo(serving: bool, model: str | None, judge: str | None, port: int) -> int:
     """Run a small RAG application over ragpulse's guides, offline, and print its efficiency and quality."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
-    from ragpulse_collector.demo.report import print_report
+    from ragpulse_collector.demo.traffic import print_report
     from ragpulse_collector.settings import Settings
 
     with tempfile.TemporaryDirectory(prefix="ragpulse-demo-") as folder:

@@ -2,5 +2,5 @@
 
 Application (decorated), six hours of traffic ──OTLP over a socket──▶ collector ─▶ store ─▶ decide ─▶ evaluate ─▶ table
 
-`traffic` makes the requests, `offer` lets a running collector make them, `report` prints the table.
+`traffic` makes the requests and prints the table, `offer` lets a running collector make the requests.
 """

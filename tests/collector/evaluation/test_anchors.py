@@ -17,7 +17,7 @@ from traffic import rag_trace, send
 from waiting import until
 
 from ragpulse_collector.analysis.selection import iso
-from ragpulse_collector.api.handlers.prometheus import drift as drift_metrics
+from ragpulse_collector.api.handlers.status import drift as drift_metrics
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger

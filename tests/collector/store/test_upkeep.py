@@ -19,7 +19,7 @@ from spans import Span, span_batch, spans_of
 
 from ragpulse_collector.api.handlers.traces import list_sql
 from ragpulse_collector.api.models import TraceChoice
-from ragpulse_collector.app.background import keep_limits
+from ragpulse_collector.app.wiring import keep_limits
 from ragpulse_collector.cli import cli
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import ContextRecord, SpanBatch
