@@ -30,7 +30,7 @@ from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.demo import offer
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
-from ragpulse_collector.evaluation.drift.report import forget_anchors
+from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings

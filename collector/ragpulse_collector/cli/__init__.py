@@ -26,22 +26,9 @@ _FAMILIES = {
     "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
-    "data": (
-        "sql",
-        "export",
-        "snapshot",
-        "prune",
-        "vacuum",
-        "migrate",
-        "remap",
-        "status",
-        "doctor",
-        "key",
-        "prices",
-        "import",
-        "mcp",
-    ),  # fmt: skip
-}
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices",
+             "import", "mcp"),
+}  # fmt: skip
 
 
 class _Commands(Mapping[str, click.Command]):

@@ -15,8 +15,8 @@ from statistics import NormalDist
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
 from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
+from ragpulse_collector.monitoring.delivery import plain_group, window_text
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
-from ragpulse_collector.monitoring.words import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES

@@ -17,7 +17,16 @@ from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.counts import Change, Periods
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
-from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
+from ragpulse_collector.monitoring.delivery import (
+    Outbox,
+    Undelivered,
+    false_alarm_rate,
+    limit_text,
+    number,
+    of_group,
+    plain_group,
+    send,
+)
 from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
@@ -32,7 +41,6 @@ from ragpulse_collector.monitoring.measure import (
     readings,
     readings_by_bucket,
 )
-from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, number, of_group, plain_group
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states

@@ -23,8 +23,7 @@ from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api.http import plain
-from ragpulse_collector.monitoring.measure import Condition, readings
-from ragpulse_collector.monitoring.targets import Targets
+from ragpulse_collector.monitoring.measure import Condition, Targets, readings
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards import routes

@@ -21,7 +21,7 @@ from ragpulse_collector.api.handlers.status import drift as drift_metrics
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.drift.report import drift
+from ragpulse_collector.evaluation.drift import drift
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore

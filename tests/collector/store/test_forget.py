@@ -17,7 +17,7 @@ from waiting import until
 
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.evaluation.drift.report import forget_anchors
+from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import Subject, forget, vacuum
 from ragpulse_collector.store.schema import TABLES

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ragpulse_collector.analysis.selection import duration_s, instant, iso
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
-from ragpulse_collector.evaluation.drift.report import (
+from ragpulse_collector.evaluation.drift import (
     Anchor,
     Anchors,
     Check,
