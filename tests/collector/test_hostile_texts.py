@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from wire_support import decode_json
 
-from ragpulse_collector.conventions import reprs
 from ragpulse_collector.conventions.rules import RuleBook
+from ragpulse_collector.conventions.values import is_repr, text_in
 from ragpulse_collector.store.rows import text_hash
 
 LIMIT_S = 5.0
@@ -44,7 +44,7 @@ def seconds(work: Callable[[], object]) -> float:
 )
 def test_a_text_that_resembles_a_repr_is_read_quickly(text: str) -> None:
     """Python's `re` holds the interpreter: one such span would stop the whole collector."""
-    assert seconds(lambda: (reprs.is_repr(text), reprs.text_in(text))) < LIMIT_S
+    assert seconds(lambda: (is_repr(text), text_in(text))) < LIMIT_S
 
 
 def test_a_text_of_combining_marks_is_hashed_quickly() -> None:

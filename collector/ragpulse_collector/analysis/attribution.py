@@ -1,4 +1,4 @@
-"""Combines several evaluators: failures of retrieval or generation, the share and the cost of good answers."""
+"""Combines evaluators: failures of retrieval or generation, share and cost of good answers, documents that help."""
 
 from __future__ import annotations
 
@@ -7,24 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, window_of
+from ragpulse_collector.analysis.quality import point
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, range_of, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, SQUARED_ERROR
+from ragpulse_collector.store.queries.documents import documents_of, named_documents
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Moments
-
-__all__ = [
-    "FAITHFUL",
-    "KINDS",
-    "cost_of_good",
-    "failure_attribution",
-    "first_of",
-    "good_by",
-    "good_share",
-    "verdict_on",
-]
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
 """Evaluators of whether an answer is supported, the most trusted first."""
@@ -169,3 +160,115 @@ def _patterns(
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
+
+
+_HUB_SHARE, _HUB_QUERIES = 0.2, 20
+"""A document in this share of requests and questions is a hub, from this number of questions on."""
+
+
+_SORTS = {
+    "worst": "shrunk ASC NULLS LAST",
+    "best": "shrunk DESC NULLS LAST",
+    "retrieved": "retrieved DESC",
+    "unused": "used_share ASC NULLS LAST",
+}
+
+
+def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET documents`: `evaluator` (default: the available faithfulness), `sort`, `limit`, filters.
+
+    `quality` is Hajek's mean over the answers that had the document, `quality_without` over the others; `shrunk` pulls
+    a document with few answers towards the mean of all (empirical Bayes). `never_used` counts retrieved documents that
+    no answer used; `used_share` needs `context_utilization`. Every document of the range is counted and ordered in
+    SQL; intervals, questions and texts are read only for the listed ones.
+    """
+    window = range_of(params, now=clock(), back="7d")
+    filters = filter_of(params)
+    evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
+    order = _SORTS[params.get("sort") or "retrieved"]
+    scored = sample_of(store, evaluator, window.parameters, filters)
+    used = sample_of(store, "context_utilization", window.parameters, filters, prefix="used_")
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, retrievals=documents_of(filters), order=order)
+    limit = min(1000, max(1, int(params.get("limit") or 100)))
+    rows = store.read(sql, {**scored.parameters, **used.parameters, "limit": limit}).dicts()
+    names = named_documents(store, [row["doc"] for row in rows], window.parameters)
+    return {
+        "evaluator": evaluator,
+        "documents": [names[row["doc"]] | _document(row) for row in rows],
+        "never_used": rows[0]["never_used"] if rows else 0,
+        "total": rows[0]["total"] if rows else 0,
+    }
+
+
+_QUERY = f"""
+WITH retrievals AS MATERIALIZED ({{retrievals}}
+), pairs AS MATERIALIZED (
+    SELECT trace, doc FROM retrievals GROUP BY trace, doc
+), scored AS MATERIALIZED (
+    SELECT hash(trace_id) AS trace, normalized AS y, pi, cluster, identified FROM ({{scored}})
+    WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
+), uses AS MATERIALIZED (
+    SELECT hash(trace_id) AS trace, flatten(list(from_json(parts::JSON -> '$.used', '["BIGINT"]'))) AS used_ranks
+    FROM ({{used}}) WHERE status = 'ok' AND parts IS NOT NULL GROUP BY trace
+), ranks AS (
+    SELECT trace, doc, min(text_rank) AS text_rank FROM (
+        SELECT trace, doc, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
+        FROM retrievals WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
+), used AS (
+    SELECT doc, count(*) AS n_use, count_if(list_contains(used_ranks, text_rank)) AS n_used
+    FROM ranks JOIN uses USING (trace) GROUP BY doc
+), whole AS (
+    SELECT sum(y / pi) AS wy, sum(1 / pi) AS w, sum(y / pi) / sum(1 / pi) AS prior
+    FROM scored WHERE trace IN (SELECT trace FROM retrievals)
+), sums AS (
+    SELECT doc, sum(c_w) AS w, sum(c_wy) AS wy, sum(c_ww) AS ww, sum(c_w * c_w) AS cluster_ww,
+           sum(c_w * c_wy) AS cluster_ws, sum(c_wy * c_wy) AS cluster_ss
+    FROM (SELECT doc, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy, sum(1 / pi / pi) AS c_ww
+          FROM pairs JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
+), rated AS MATERIALIZED (
+    SELECT doc, wy / w AS mean, prior,
+           greatest({SQUARED_ERROR}, greatest(0.01, prior * (1 - prior)) * ww / (w * w)) AS error
+    FROM sums, (SELECT prior FROM whole)
+), spread AS (
+    SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, avg((mean - prior) ** 2 - error)) ELSE 0.0 END AS between
+    FROM rated
+), ranked AS (
+    SELECT doc, retrieved, n_used / n_use AS used_share,
+           prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
+           count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
+    FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
+         LEFT JOIN rated USING (doc), spread
+), listed AS MATERIALIZED (
+    SELECT * FROM ranked ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
+), totals AS (
+    SELECT count(DISTINCT query) AS queries, count(DISTINCT trace) AS traces FROM retrievals
+), history AS (
+    SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
+    FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
+), summed AS (
+    SELECT doc, [{MOMENTS}] AS moments, bool_or(known) AS identified
+    FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
+          FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
+)
+SELECT listed.*, history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
+       totals.queries AS all_queries, totals.traces AS all_traces
+FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
+"""
+"""The documents to list. `text_rank` is the rank of a context among those with a text, as for evaluators. `error` is
+the squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents,
+by the method of moments."""
+
+
+def _document(row: Mapping[str, Any]) -> dict[str, Any]:
+    moments = Moments.of(row["moments"]) if row["moments"] else None
+    rest_weight = row["whole_w"] - moments.w if moments else 0.0
+    queries = row["all_queries"]
+    return {
+        **{key: row[key] for key in ("retrieved", "queries", "used_share", "shrunk")},
+        "quality": point(moments.estimate() if moments else None, identified=bool(row["identified"])),
+        "quality_without": (row["whole_wy"] - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
+        "hub": queries >= _HUB_QUERIES
+        and row["queries"] >= _HUB_SHARE * queries
+        and row["retrieved"] >= _HUB_SHARE * row["all_traces"],
+        "last_seen": iso(row["last_seen"]),
+    }

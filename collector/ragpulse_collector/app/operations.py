@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ragpulse_collector.analysis.attribution import failure_attribution
+from ragpulse_collector.analysis.attribution import documents, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import calibration, suggest
 from ragpulse_collector.analysis.compare import compare
-from ragpulse_collector.analysis.documents import documents
-from ragpulse_collector.analysis.explain import exemplars, explain
+from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.explain import explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series

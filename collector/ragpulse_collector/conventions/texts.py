@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ragpulse_collector.conventions import names, reprs
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import Read, Result, Span
-from ragpulse_collector.conventions.values import dumped, parsed
+from ragpulse_collector.conventions.values import dumped, is_repr, parsed, role_of, text_in
 
 _QUERY_KEYS = (
     "query",
@@ -150,9 +150,9 @@ def response_of_completion(value: Any, span: Span) -> Any:
 
 def plain(value: str, field: str) -> Result | None:
     """Return a text as it is, or the text in an object's repr; a repr without a text is refused."""
-    if not reprs.is_repr(value):
+    if not is_repr(value):
         return Result(value, {"": {"$lifted": field}})
-    text = reprs.text_in(value)
+    text = text_in(value)
     return _unreadable(field) if text is None else Result(text)
 
 
@@ -174,7 +174,7 @@ def message_text(message: Any) -> str | None:
 def is_message(item: Any) -> bool:
     """Return whether an item is a chat message, a choice or a tool call, and so no document."""
     if type(item) is str:
-        return reprs.is_repr(item)
+        return is_repr(item)
     if not isinstance(item, dict):
         return False
     is_call = "arguments" in item and not _CALL_IDS.isdisjoint(item)
@@ -198,7 +198,7 @@ def _plain_text(value: Any) -> str | None:
     """Return a text as it is, or the text in an object's repr."""
     if type(value) is not str or not value:
         return None
-    return reprs.text_in(value) if reprs.is_repr(value) else value
+    return text_in(value) if is_repr(value) else value
 
 
 def _parts_text(parts: list[Any]) -> str | None:
@@ -280,7 +280,7 @@ def _pick_first_item(value: list[Any], pick: Callable[[Any, int], str | None], d
 def _pick_inside(value: Any, pick: Callable[[Any, int], str | None], depth: int) -> str | None:
     if type(value) is not str:
         return pick(value, depth + 1)
-    if pick is _pick_query and reprs.is_repr(value) and reprs.role_of(value) not in _USER:
+    if pick is _pick_query and is_repr(value) and role_of(value) not in _USER:
         return None  # a prompt template or a step of an agent has many texts, and none is the question
     return _plain_text(value)
 
@@ -307,7 +307,7 @@ def _is_program_state(content: Any) -> bool:
 
 def _has_reprs(content: Any, depth: int = 0) -> bool:
     if type(content) is str:
-        return depth > 0 and reprs.is_repr(content)
+        return depth > 0 and is_repr(content)
     values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     return depth < _MAX_DEPTH and any(_has_reprs(value, depth + 1) for value in values)
 
@@ -319,7 +319,7 @@ def _has_documents(items: list[Any]) -> bool:
 def _role(message: Any) -> str | None:
     """Return the role of a message, in lower case; None for anything else."""
     if type(message) is str:
-        return reprs.role_of(message)
+        return role_of(message)
     if not isinstance(message, dict):
         return None
     role = message.get("role") or message.get("type")

@@ -1,12 +1,15 @@
 """The readers that all dialects share: from a raw attribute value to a canonical value, or None.
 
 Senders write lists as JSON text, booleans as words, numbers as text, texts quoted twice. A value that cannot be read is
-None, so that the next rule is tried; nothing is ever evaluated as code.
+None, so that the next rule is tried; nothing is ever evaluated as code. The text in a repr of a Python object
+(`ChatMessage(...)`, `<generator ...>`) is read too: the parser gets only a quoted text, without nesting or names.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -21,6 +24,38 @@ MAX_COUNT, MAX_AMOUNT = 10**12, 1e12
 """Larger token counts, durations and sums of money are nonsense, and what they add up to would fit no column."""
 KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
 """The kinds by their own names, which most dialects use among others."""
+
+QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
+"""A quoted text. Possessive, like the patterns below: a hostile text would be matched in exponential time otherwise."""
+_OBJECT = re.compile(
+    r"<[\w.]++(?: object| of)?+\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]++>|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL
+)
+"""`<generator object answer at 0x7f>`, `<NodeWithScore(node=...)>`."""
+_CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?", flags=re.DOTALL)
+"""`ChatMessage(_role=...)`, a list of such; dataclasses and pydantic's repr."""
+_FIELDS = re.compile(
+    rf"(?:[a-z_]\w*=(?:{QUOTED}|[^\s'\"]++)(?:\s|$))+|[a-z_]\w*=(?:{QUOTED}) [a-z_]\w*=.*", flags=re.DOTALL
+)
+"""`answer='Yes.' sources=['a']`: pydantic's str."""
+REPR_BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_]|[a-z_]\w*+=['\"]"
+may_be_repr = re.compile(REPR_BEGINS).match
+"""Whether a text begins like a repr: a quick check that excludes almost all texts."""
+_TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?text=({QUOTED})")
+_ANSWER_FIELDS = (
+    "answer",
+    "response",
+    "output",
+    "final_output",
+    "raw",
+    "text",
+    "content",
+    "_content",
+    "completion",
+    "result",
+)
+_NAMED = re.compile(rf"(?<![\w.])(\w+)=({QUOTED})")
+_ROLE = re.compile(r"\b_?role=(?:<\w+\.\w+: '(\w+)'>|'(\w+)'|\w+\.(\w+))")
+_MAX_LENGTH = 65_536
 
 
 def text(value: Any, _: Span) -> str | None:
@@ -210,3 +245,46 @@ COLUMN_READERS: dict[Read, ReadColumn] = {
     seconds: _durations,
 }
 """The column variants of readers."""
+
+
+def is_repr(text: str) -> bool:
+    """Return whether a text is the repr of a Python object."""
+    if may_be_repr(text) is None:
+        return False
+    if text[0] == "<":
+        return _OBJECT.fullmatch(text) is not None
+    return _CONSTRUCTOR.fullmatch(text) is not None or _is_fields(text)
+
+
+def text_in(text: str) -> str | None:
+    """Return the text for people in a repr: that of a message, or a field such as `answer`."""
+    if len(text) > _MAX_LENGTH:
+        return None
+    texts = [unquote(quoted) for quoted in _TEXT.findall(text)]
+    if texts:
+        return "\n".join(filter(None, texts)) or None
+    by_name: dict[str, str] = {}
+    for name, quoted in _NAMED.findall(text):
+        by_name.setdefault(name, quoted)
+    return next((unquote(by_name[name]) for name in _ANSWER_FIELDS if name in by_name), None)
+
+
+def role_of(text: str) -> str | None:
+    """Return the role of a chat message given as its repr."""
+    match = _ROLE.search(text[:200]) if is_repr(text) else None
+    return None if match is None else next(filter(None, match.groups())).lower()
+
+
+def unquote(quoted: str) -> str | None:
+    """Return the text of a quoted Python string, None if it is empty or invalid."""
+    try:
+        text = str(literal_eval(quoted))
+        text.encode()  # half a surrogate pair is no text
+    except (ValueError, SyntaxError):
+        return None
+    return text or None
+
+
+def _is_fields(text: str) -> bool:
+    names = {name for name, _ in _NAMED.findall(text[:_MAX_LENGTH])}
+    return not names.isdisjoint(_ANSWER_FIELDS) and _FIELDS.fullmatch(text[:_MAX_LENGTH]) is not None

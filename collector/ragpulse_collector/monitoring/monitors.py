@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
-from ragpulse_collector.analysis.explain import exemplars
+from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.counts import Change, Periods

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, trace_id
 
-from ragpulse_collector.analysis.attribution import failure_attribution, verdict_on
-from ragpulse_collector.analysis.documents import documents
-from ragpulse_collector.analysis.explain import exemplars, explain
+from ragpulse_collector.analysis.attribution import documents, failure_attribution, verdict_on
+from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.explain import explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import coverage

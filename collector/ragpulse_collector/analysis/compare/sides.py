@@ -1,9 +1,10 @@
-"""The two sides of a comparison: what a name selects, and its scored units."""
+"""The two sides of a comparison: what a name selects, its scored units; tests of quality, latency, cost, acceptance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +13,10 @@ from ragpulse_collector.analysis.selection import Window, dimensions
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
-from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_collector.store.queries.traces import Filter, with_columns
 from ragpulse_evaluators.errors import nearest
-
-__all__ = ["DIMENSIONS", "Scored", "Side", "Units", "dimension_of", "evaluator_of", "read", "side_of"]
+from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
+from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
 DIMENSIONS = {
     "prompt": "prompt_version",
@@ -137,3 +138,109 @@ def read(
         for row in rows
         if newest is not None and row[10:] == newest[10:]
     }
+
+
+TAU = 0.1
+"""The difference that the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
+ALPHA = 0.05
+
+
+def more_needed(mean: float, half: float, n: int) -> int | None:
+    """Return about how many more answers would decide, at the measured difference (at least 0.01)."""
+    return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None
+
+
+Group = tuple[str, str]
+"""A column of `traces` and its value."""
+WHOLE = ""
+"""Stands for all values together: no dimension has an empty value."""
+_COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), "feedback": ("acceptance", "score")}
+
+
+def effects(
+    store: Store, a_is: Group, b_is: Group, window: Window, filters: Filter, by: str | None
+) -> dict[str | None, list[dict[str, Any]]]:
+    """Compare latency, cost and acceptance of two groups of requests, in all (key WHOLE) and by values of `by`.
+
+    Tests are clustered by user; the verdict of a value uses p-values adjusted for all values (Benjamini-Hochberg).
+    """
+    by_stratum: dict[str | None, list[dict[str, Any]]] = {}
+    for column, (name, _) in _COLUMNS.items():
+        a, b = (_arms(store, column, side, window, filters, by) for side in (a_is, b_is))
+        for stratum in a.keys() & b.keys():
+            effect = _effect(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
+            by_stratum.setdefault(stratum, []).append(effect)
+    parts = [effect for stratum, outcome in by_stratum.items() if stratum != WHOLE for effect in outcome]
+    for effect, p in zip(parts, benjamini_hochberg([effect["p"] for effect in parts]), strict=True):
+        effect["p_adjusted"] = p
+        if p > ALPHA and effect["verdict"] in ("better", "worse"):
+            effect["verdict"] = "not enough data"
+    return by_stratum
+
+
+def _arms(
+    store: Store, column: str, side: Group, window: Window, filters: Filter, by: str | None
+) -> dict[str | None, Estimate]:
+    """Return one side's mean of a column, clustered by user, in all and by stratum."""
+    rows = store.read(
+        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id)"
+        f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND {side[0]} = $side"
+        f" AND {column} IS NOT NULL",
+        {**window.parameters, **filters.parameters, "side": side[1]},
+    ).rows
+    parts: dict[str | None, list[tuple[float, str]]] = {WHOLE: [(float(row[1]), row[2]) for row in rows]}
+    for stratum, value, cluster in rows if by else ():
+        parts.setdefault(stratum, []).append((float(value), cluster))
+    arms = {
+        key: hajek([value for value, _ in part], [1.0] * len(part), clusters=[cluster for _, cluster in part])
+        for key, part in parts.items()
+    }
+    return {key: arm for key, arm in arms.items() if arm is not None}
+
+
+def _effect(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:
+    scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
+    outcome = compare_sides(a, b, scale=scale, bounded=False)
+    p = outcome.pop("test")["p"]
+    if lower_is_better:
+        outcome["verdict"] = {"better": "worse", "worse": "better"}.get(outcome["verdict"], outcome["verdict"])
+    unit = next(unit for label, unit in _COLUMNS.values() if label == name)
+    return {"metric": name, "unit": unit, "a": a.estimate, "b": b.estimate, "p": p, **outcome}
+
+
+def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> dict[str, Any]:
+    """Return the difference b minus a, its test, the verdict, and how many more answers or users would decide.
+
+    The test is sequential. Where the values of each side are constant, it is the exact permutation test of users.
+    `scale` is the size of the values, `bounded` says that they lie in 0..1. Below 30 users a side there is no verdict.
+    """
+    sequence = compare_arms(b, a, tau=TAU * scale)
+    value = b.estimate - a.estimate
+    difference: dict[str, float | None] = {"value": value, "lo": None, "hi": None}
+    more: int | None = None
+    if sequence is not None:
+        name, p = "sequential, by user", sequence.p
+        difference |= {"lo": sequence.lo, "hi": sequence.hi}
+        more = more_needed(value / scale, (sequence.hi - sequence.lo) / 2.0 / scale, a.n + b.n)
+    else:
+        name, p = "exact, by user", min(1.0, 2.0 / math.comb(a.clusters + b.clusters, a.clusters)) if value else 1.0
+        before, after = Interval.of(a), Interval.of(b)
+        if bounded and before and after:
+            difference = asdict(minus(after, before))
+            more = needed_n(0.95, 0.05) - min(a.n, b.n)
+    missing_users = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
+    verdict = "not enough data"
+    if not (missing_users or a.thin or b.thin):
+        if p <= ALPHA:
+            verdict = "better" if value > 0.0 else "worse"
+        elif max(abs(end or 0.0) for end in (difference["lo"], difference["hi"])) < 0.05 * scale:
+            verdict = "no difference"
+    need: dict[str, Any] = {"need_more": None, "need_more_of": "answers"}
+    if verdict == "not enough data":
+        need = (
+            {"need_more": missing_users, "need_more_of": "users"}
+            if missing_users
+            else need | {"need_more": max(1, more or 1)}
+        )
+    return {"difference": difference, "test": {"name": name, "p": p}, "verdict": verdict, **need}

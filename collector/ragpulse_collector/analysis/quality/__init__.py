@@ -1,6 +1,15 @@
 """An evaluator's estimates by group and bucket: what the series, the headline, the gate and the monitors read."""
 
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
 from ragpulse_collector.analysis.quality.buckets import (
+    FAILURES,
     NO_POINT,
     Bucket,
     Missing,
@@ -10,7 +19,12 @@ from ragpulse_collector.analysis.quality.buckets import (
     point,
     version_markers,
 )
-from ragpulse_collector.analysis.quality.reading import estimates, estimates_and_whole
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.decisions import without_verdict
+from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.traces import Filter, facts_of
+from ragpulse_evaluators.statistics import Moments
 
 __all__ = [
     "NO_POINT",
@@ -24,3 +38,186 @@ __all__ = [
     "point",
     "version_markers",
 ]
+
+
+_PLAIN = (
+    "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
+    " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0), bool_or(identified),"
+    " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
+    " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
+)
+"""Sums over the verdicts of one status: the fields of `_Part`, and the moments that do not depend on users."""
+_BY_USER = (
+    "count(w) AS clusters, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww, sum(w * w) AS w2, sum(w * wy) AS ws,"
+    " sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means, sum(ww / w) AS own, max(w) AS largest"
+)
+_MOMENTS = "n, clusters, w, wy, wyy, ww, w2, ws, s2, means, own, heaviest, largest, low, high, between"
+"""The fields of `statistics.Moments`."""
+
+
+def estimates(
+    store: Store,
+    evaluator: str | None,
+    window: Window,
+    filters: Filter,
+    *,
+    groups: tuple[str, ...] = (),
+    family: str = "quality",
+) -> list[Bucket]:
+    """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket.
+
+    For one evaluator, or for all (None) in one pass. A bucket without any verdict is included if answers were selected:
+    all are missing.
+    """
+    sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
+    sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
+    rows = store.read(sql, sample.parameters).rows
+    return _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score")
+
+
+def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:
+    """Estimate the quality of every evaluator by bucket, and over the whole window, from one pass over the scores.
+
+    A user who asks in several buckets is one user of the window.
+    """
+    sample = sample_of(store, None, window.parameters, filters)
+    sql = f"{_clustered(sample.sql, window, (), 'quality')} {_summed('line', ('t',))}"
+    rows = store.read(f"{sql} UNION ALL {_summed('whole', ('NULL::TIMESTAMP AS t',))}", sample.parameters).rows
+    missing_by_key, first = _missing(store, None, window, filters, ()), window.first
+    in_all: dict[tuple[Any, ...], Missing] = {}
+    for (evaluator, _), bucket_missing in missing_by_key.items():
+        in_all[evaluator, first] = in_all.get((evaluator, first), Missing()) + bucket_missing
+    whole_rows = [(row[0], first, *row[2:]) for row in rows if row[1] is None]
+    buckets = _buckets([row for row in rows if row[1] is not None], missing_by_key, 0, bounded=True)
+    return buckets, _buckets(whole_rows, in_all, 0, bounded=True)
+
+
+def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str) -> str:
+    """Return CTEs of verdicts and of their sums by user and line (evaluator, bucket, group, version, judge, status).
+
+    Most users ask once in a bucket, so that these sums have few columns.
+    """
+    line = "evaluator, version, judge, status"
+    group_sql = "".join(f", {group}" for group in groups)
+    return f"""
+        WITH verdicts AS MATERIALIZED (
+            SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, request_time, passing,
+                   identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+                   hash({line}) AS whole, hash({line}, t{group_sql}) AS line
+            FROM ({sample}) WHERE pi IS NOT NULL),
+        users AS MATERIALIZED (
+            SELECT line, whole, cluster, sum(1 / pi) AS w, sum(y * (1 / pi)) AS wy, sum((1 / pi) * (1 / pi)) AS ww
+            FROM verdicts WHERE y IS NOT NULL GROUP BY line, whole, cluster)"""
+
+
+def _summed(key: str, place_columns: tuple[str, ...]) -> str:
+    """Return the query for the sums of each line; `whole` lines join the users of all buckets."""
+    users = "users"
+    if key == "whole":
+        users = "(SELECT whole, cluster, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww FROM users GROUP BY whole, cluster)"
+    head = f"evaluator, {', '.join(place_columns)}, version, judge, status"
+    return f"""
+        SELECT p.* EXCLUDE ({key}, n, wyy, heaviest, low, high, between), {_MOMENTS}
+        FROM (SELECT {head}, {_PLAIN}, any_value({key}) AS {key} FROM verdicts GROUP BY ALL) p
+        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}"""
+
+
+def _buckets(
+    rows: Iterable[Sequence[Any]], missing_by_key: Mapping[tuple[Any, ...], Missing], groups: int, *, bounded: bool
+) -> list[Bucket]:
+    by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
+    n_keys = 4 + groups
+    for row in rows:
+        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 9], Moments.of(row[n_keys + 9 :])]))
+    buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
+    buckets += _unseen(buckets, missing_by_key, bounded)
+    return sorted(
+        buckets,
+        key=lambda bucket: (bucket.evaluator, bucket.start, str(bucket.group), bucket.last, str(bucket.version)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The verdicts of one status in a bucket."""
+
+    status: str
+    n: int
+    online: int
+    first: datetime | None
+    last: datetime
+    weight: float
+    passed: float
+    called: float
+    identified: bool
+    moments: Moments | None
+
+
+def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, bounded: bool) -> Bucket:
+    evaluator, start, *group, version, judge = key
+    answer = next((part for part in parts if part.status == "ok"), None)
+    failed = [part for part in parts if part.status in ("invalid", "error")]
+    return Bucket(
+        evaluator=evaluator,
+        group=tuple(group),
+        version=version,
+        judge=judge,
+        start=start,
+        moments=answer.moments if answer else None,
+        counts=dict.fromkeys(FAILURES, 0) | {part.status: int(part.n) for part in parts if part.status in FAILURES},
+        online={part.status: int(part.online) for part in parts if part.online},
+        missing=replace(
+            missing,
+            failed=sum(int(part.n) for part in failed),
+            weight=missing.weight + sum(part.weight for part in failed),
+        ),
+        first=answer.first if answer else None,
+        last=max(part.last for part in parts),
+        passed=answer.passed if answer else 0.0,
+        called=answer.called if answer else 0.0,
+        bounded=bounded,
+        identified=any(part.identified for part in parts),
+    )
+
+
+def _unseen(
+    buckets: Sequence[Bucket], missing_by_key: Mapping[tuple[Any, ...], Missing], bounded: bool
+) -> list[Bucket]:
+    """Return buckets without any verdict, with the version in force: the last one before, else the first."""
+    keys = {(bucket.evaluator, bucket.start, *bucket.group) for bucket in buckets}
+    unseen = []
+    for key, missing in missing_by_key.items():
+        evaluator, start, *group = key
+        candidates = sorted(
+            (bucket for bucket in buckets if bucket.evaluator == evaluator), key=lambda bucket: bucket.last
+        )
+        candidates = [bucket for bucket in candidates if bucket.group == tuple(group)] or candidates
+        latest = next(
+            (bucket for bucket in reversed(candidates) if bucket.start <= start), candidates[0] if candidates else None
+        )
+        if key not in keys and missing.n:
+            unseen.append(
+                Bucket(
+                    evaluator=evaluator, group=tuple(group), version=latest.version if latest else None,
+                    judge=latest.judge if latest else None, start=start, counts=dict.fromkeys(FAILURES, 0), online={},
+                    missing=missing, last=start, bounded=bounded,
+                )
+            )  # fmt: skip
+    return unseen
+
+
+def _missing(
+    store: Store, evaluator: str | None, window: Window, filters: Filter, groups: tuple[str, ...]
+) -> dict[tuple[Any, ...], Missing]:
+    """Return the selected units without a verdict, by evaluator, bucket and group."""
+    rows = store.read(
+        f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
+        " count_if(NOT d.sampled), count_if(d.sampled), sum(1 / d.pi)"
+        f" FROM ({without_verdict(evaluator)}) d"
+        f" JOIN ({facts_of(filters, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
+        # Pacing leaves out units with u above pi: they were never selected. A cap drops selected units.
+        " WHERE d.sampled OR d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
+        {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters, **filters.parameters},
+    ).rows
+    return {tuple(row[:-3]): Missing(dropped=row[-3], pending=row[-2], weight=row[-1]) for row in rows}

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from ragpulse_collector.conventions import names, reprs
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Result, Span, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
 from ragpulse_collector.conventions.values import (
     KINDS,
+    REPR_BEGINS,
     amount,
     count,
     first_event,
+    is_repr,
     json_object,
     member,
     one_of,
@@ -32,7 +34,7 @@ _MESSAGE = re.compile(
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
-_is_odd = re.compile(f"{_SPEAKER}|{reprs.BEGINS}").match
+_is_odd = re.compile(f"{_SPEAKER}|{REPR_BEGINS}").match
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
@@ -54,7 +56,7 @@ def plain_response(value: Any, span: Span) -> Any:
 
 
 def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
-    return plain(value, field) if type(value) is str and reprs.is_repr(value) else text(value, span)
+    return plain(value, field) if type(value) is str and is_repr(value) else text(value, span)
 
 
 def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:

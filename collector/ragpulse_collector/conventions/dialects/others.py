@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ragpulse_collector.conventions import names, reprs
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Read, Span, rules
 from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
-from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
+from ragpulse_collector.conventions.values import QUOTED, amount, count, strings, text, unquote, unquoted
 
 
 def _always(kind: str) -> Read:
@@ -18,7 +18,7 @@ def _always(kind: str) -> Read:
     return read
 
 
-_ONE_ARGUMENT = re.compile(rf"\(({reprs.QUOTED}),\)|\{{(?:{reprs.QUOTED}): ({reprs.QUOTED})\}}")
+_ONE_ARGUMENT = re.compile(rf"\(({QUOTED}),\)|\{{(?:{QUOTED}): ({QUOTED})\}}")
 _MAX_LENGTH = 65_536
 
 
@@ -39,7 +39,7 @@ def _sole_argument(other: str) -> Read:
         match = _ONE_ARGUMENT.fullmatch(value)
         if match is None or span.attributes.get(other, "{}") not in ("()", "{}"):
             return None
-        return reprs.unquote(match[1] or match[2])
+        return unquote(match[1] or match[2])
 
     return read
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.analysis.explain.requests import MOST_ROWS, Key, Row, read
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, Key, Row, read
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
-
-__all__ = ["Members", "compare_attributes", "explain", "members_of"]
 
 LEAST = 5
 """The fewest selected requests with an attribute value."""

@@ -15,8 +15,6 @@ from ragpulse_collector.store.queries.scores import MEASURES, sample_of
 from ragpulse_collector.store.queries.traces import Filter, trace_rows
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["MOST_ROWS", "Key", "Row", "column_of", "exemplars", "read", "source_of"]
-
 _COUNT = 5
 
 
