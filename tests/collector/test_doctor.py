@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from traffic import rag_trace, send
 
-from ragpulse_collector.cli.diagnosis import Finding, diagnose
+from ragpulse_collector.cli.look import Finding, diagnose
 from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.settings import ApiKey
@@ -129,7 +129,7 @@ def test_traces_that_nothing_decides_are_told(
     running = collector(roles=("ingest",))
     send(running.url, [*rag_trace(0), *rag_trace(1)])
     assert wrong(running.url) == []
-    monkeypatch.setattr("ragpulse_collector.cli.diagnosis.OLD_UNDECIDED_S", -1.0)
+    monkeypatch.setattr("ragpulse_collector.cli.look.OLD_UNDECIDED_S", -1.0)
     (finding,) = wrong(running.url)
     assert "2 traces are undecided" in finding.text
     assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()

@@ -11,7 +11,7 @@ from traffic import rag_trace, send
 from waiting import eventually
 
 from ragpulse_collector.api.handlers.status import RECENT, disk, pace, problems
-from ragpulse_collector.cli.diagnosis import diagnose
+from ragpulse_collector.cli.look import diagnose
 from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import connect
 from ragpulse_collector.settings import CollectorSettings

@@ -1,7 +1,7 @@
 """The command line: one group, one module for each family of commands.
 
 serve, demo, run                 start something          (serve.py)
-metrics, traces, show, tail      look at traces           (look.py)
+metrics, traces, show, doctor .. look at traces, status   (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 generate-questions               a test set from stored contexts (questions.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
@@ -21,13 +21,13 @@ from ragpulse_collector.cli.options import Failure
 
 _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
-    "look": ("metrics", "traces", "show", "tail"),
+    "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
-    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices",
-             "import", "mcp"),
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "key", "prices", "import",
+             "mcp"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `migrate`, `remap`, `doctor`, `key`, `prices`: the data.
+"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `migrate`, `remap`, `key`, `prices`: the data.
 
 `ragpulse import` and `ragpulse mcp`: data of other tools, and assistants.
 """
@@ -35,7 +35,7 @@ from ragpulse_collector.cli.options import (
     url_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import cell, dotted, print_json, table
+from ragpulse_collector.cli.tables import print_json, table
 from ragpulse_collector.settings import ApiKey, Binding, Scope, message
 
 if TYPE_CHECKING:
@@ -168,31 +168,6 @@ def remap(ask: Ask) -> None:
     """Derive the canonical columns again from the stored raw attributes, after an upgrade."""
     answer = ask("POST remap", {})
     click.echo(f"{answer['spans']} spans read, {answer['changed']} changed")
-
-
-@click.command()
-@json_option
-@asking
-def status(ask: Ask, as_json: bool) -> None:
-    """Show what was received, rejected, evaluated and dropped."""
-    answer = ask("GET status", {})
-    if as_json:
-        print_json(answer)
-        return
-    table("status", ("name", "value"), ((key, cell(value)) for key, value in dotted(answer)))
-
-
-@click.command()
-@source
-def doctor(source: Source) -> int:
-    """Report what is wrong, each with its fix. Exit 1 when something is."""
-    from ragpulse_collector.cli.diagnosis import diagnose
-
-    findings = diagnose(source)
-    for finding in findings:
-        fix = f"\n     fix: {finding.fix}" if finding.fix else ""
-        click.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.text}{fix}")
-    return int(any(not finding.ok for finding in findings))
 
 
 @click.command()
