@@ -46,7 +46,7 @@ ACKS_BESIDE = 40
 STOP_WITHIN_S = 10.0
 BAD_BODIES = 60
 BAD_MB = 100.0
-CLOCK_AHEAD = """from ragpulse_collector.store.rows import utc_now
+CLOCK_AHEAD = """from ragpulse_collector.store.connection import utc_now
 def ahead():
     from datetime import UTC, datetime, timedelta
     return datetime.now(UTC).replace(tzinfo=None) + timedelta(days=365)

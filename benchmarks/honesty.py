@@ -30,8 +30,8 @@ from ragpulse_collector.sampling import Rule, Sampler, Stratum
 from ragpulse_collector.sampling.rule import Controller
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, hajek, minus, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))

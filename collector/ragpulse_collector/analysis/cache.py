@@ -25,9 +25,9 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, bound_to, first_span
-from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Snapshot", "Snapshots", "snapshot_of"]
 

@@ -30,8 +30,8 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge

@@ -12,9 +12,9 @@ from ragpulse_collector.api.answers import Deleted, DemoTraffic
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.retention import prune_service
-from ragpulse_collector.store.rows import utc_now
 
 
 def operations(store: Store) -> tuple[Operation, ...]:

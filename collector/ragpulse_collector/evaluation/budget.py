@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, add_entries, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of

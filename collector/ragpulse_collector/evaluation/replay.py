@@ -17,6 +17,7 @@ from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
@@ -31,7 +32,6 @@ from ragpulse_collector.store.queries.runs import (
     units_to_replay,
 )
 from ragpulse_collector.store.queries.traces import Filter
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 
 __all__ = ["Replays"]

@@ -43,8 +43,8 @@ from ragpulse_collector.monitoring.measure import (
 )
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
-from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -57,6 +57,11 @@ class Rows:
 
 Read = Callable[..., Rows]
 """`Store.read` or `Transaction.execute`."""
+
+
+def utc_now() -> datetime:
+    """Return the present as stored in the tables: UTC without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 class Transaction(Protocol):

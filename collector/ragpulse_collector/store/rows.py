@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -30,11 +30,6 @@ def instant(nanoseconds: int) -> datetime:
 def microseconds(nanoseconds: int) -> int:
     """Return Unix microseconds, which a TIMESTAMP column accepts and which cost less than a datetime."""
     return min(max(nanoseconds // 1000, 0), _LAST_US)
-
-
-def utc_now() -> datetime:
-    """Return the present as stored in the tables: UTC without a zone."""
-    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def text_hash(text: str) -> str:

@@ -25,13 +25,14 @@ from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import AnyStore, Rows, Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_answers import with_scores
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
-from ragpulse_collector.store.rows import binding_text, utc_now
+from ragpulse_collector.store.rows import binding_text
 
 
 @dataclass(frozen=True)

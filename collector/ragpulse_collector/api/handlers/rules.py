@@ -19,10 +19,10 @@ from ragpulse_collector.configuration import source_line
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
 from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
-from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import planned_half_width
 
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")

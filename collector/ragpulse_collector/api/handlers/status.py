@@ -22,11 +22,11 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import AnyStore, Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.jobs import spent_usd
-from ragpulse_collector.store.rows import utc_now
 
 VERSION = version("ragpulse")
 

@@ -19,9 +19,9 @@ from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries import trace_answers
 from ragpulse_collector.store.queries.traces import is_bound
-from ragpulse_collector.store.rows import utc_now
 
 _JSON = ("mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
 BRIEF = "brief"

@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse_collector.analysis.selection import filter_of, instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.trace_answers import (
     COLUMNS,
     facets,
@@ -22,7 +23,6 @@ from ragpulse_collector.store.queries.trace_answers import (
     with_scores,
 )
 from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all, scores_of
-from ragpulse_collector.store.rows import utc_now
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _TOKENS = "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
