@@ -1,6 +1,6 @@
 """Compares two runs over the same questions, without an answer key: retrieval, answers, scores, latency, cost.
 
-Pure: two sides of each question in, one report out; `cli/frozen.py` reads the sides.
+Pure: two sides of each question in, one report out; `cli/baseline.py` reads the sides.
 """
 
 from __future__ import annotations
