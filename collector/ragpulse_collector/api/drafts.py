@@ -77,6 +77,10 @@ class Label(Params):
     annotator: Text | None = None
     label_pi: float | None = Field(None, gt=0, le=1)
 
+    def named_evaluators(self) -> tuple[str, ...]:
+        """Return none: people label answers before an evaluator of that name scores any."""
+        return ()
+
     @model_validator(mode="after")
     def _has_verdict(self) -> Label:
         if self.score is None and self.passing is None:

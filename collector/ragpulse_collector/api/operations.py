@@ -54,6 +54,8 @@ class Operation:
     """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
     outside: Callable[[Any], None] | None = None
     """A check of requests from outside this process; raises ValueError."""
+    check: Callable[[Any], None] | None = None
+    """A check of parameters that name metrics or evaluators, on the worker thread; raises ValueError."""
 
     @property
     def method(self) -> str:
@@ -76,6 +78,12 @@ class Operation:
     def in_path(self) -> list[str]:
         """The parameters in the path."""
         return _PLACEHOLDER.findall(self.path)
+
+    def answer_to(self, params: Params) -> Any:
+        """Check the names in the parameters, and run."""
+        if self.check is not None and (params.metrics() or params.named_evaluators()):
+            self.check(params)
+        return self.run(params)
 
 
 class Operations:
@@ -110,7 +118,7 @@ async def perform(operation: Operation, values: Mapping[str, Any], caller: Calle
             operation.outside(params)
         if inspect.iscoroutinefunction(operation.run):
             return await operation.run(params)
-        return await anyio.to_thread.run_sync(operation.run, params)
+        return await anyio.to_thread.run_sync(operation.answer_to, params)
     except _REFUSALS as error:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
         retry_after_s = error.retry_after_s if isinstance(error, Busy) else None

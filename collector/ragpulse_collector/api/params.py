@@ -25,6 +25,7 @@ from ragpulse_evaluators.errors import nearest
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
 _METADATA = "metadata."
+_EVALUATOR_FIELDS = ("evaluator", "assisted_by", "a", "b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ class Params(BaseModel):
     def metrics(self) -> Sequence[str]:
         """Return the names of the requested metrics."""
         return ()
+
+    def named_evaluators(self) -> Sequence[str]:
+        """Return the names of the requested evaluators."""
+        names = (str(getattr(self, field, None) or "") for field in _EVALUATOR_FIELDS)
+        return [name for name in names if name and ":" not in name]
 
     @classmethod
     def names(cls) -> list[str]:

@@ -83,9 +83,8 @@ def operations(
         ]
         return {metric.partition(":")[2].partition("@")[0] for metric in metrics}
 
-    return Operations(
-        _with_name_check(operation, store, lambda: catalog.registry.names, watched) for operation in table
-    )
+    check = _name_check(store, lambda: catalog.registry.names, watched)
+    return Operations(replace(operation, check=check) for operation in table)
 
 
 _admin = partial(Operation, scope="admin")
@@ -96,17 +95,15 @@ def _from_values(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any
     return lambda params: ask(params.values())
 
 
-def _with_name_check(
-    operation: Operation, store: Store, evaluators: Callable[[], Collection[str]], watched: Callable[[], set[str]]
-) -> Operation:
-    """Return the operation with a check of metric and evaluator: an empty answer would look like a good one.
+def _name_check(
+    store: Store, evaluators: Callable[[], Collection[str]], watched: Callable[[], set[str]]
+) -> Callable[[Params], None]:
+    """Return the check of metrics and evaluators: an empty answer would look like a good one.
 
     `evaluators` returns the registered evaluators, `watched` those of monitors and targets.
     """
-    if operation.params is drafts.Label:  # people label answers before an evaluator of that name scores any
-        return operation
 
-    def run(params: Params) -> Any:
+    def check(params: Params) -> None:
         binding = params.caller.binding
 
         def met() -> set[str]:
@@ -114,15 +111,10 @@ def _with_name_check(
 
         for metric in params.metrics():
             check_metric(metric, evaluators(), met)
-        for name in (str(getattr(params, field, None) or "") for field in _EVALUATOR_FIELDS):
-            if name and ":" not in name:
-                check_evaluator(name, evaluators(), met)
-        return operation.run(params)
+        for name in params.named_evaluators():
+            check_evaluator(name, evaluators(), met)
 
-    return replace(operation, run=run)
-
-
-_EVALUATOR_FIELDS = ("evaluator", "assisted_by", "a", "b")
+    return check
 
 
 def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
