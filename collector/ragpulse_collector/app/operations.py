@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,9 @@ from ragpulse_collector.analysis.calibration import calibration, suggest
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.analysis.explain import explain
-from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.overview import DEMO_SERVICE, overview
 from ragpulse_collector.analysis.plan import check, plan
+from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, coverage
 from ragpulse_collector.api import answers, drafts, models, reports, states
@@ -28,14 +30,16 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
-from ragpulse_collector.demo import offer
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.queries.scores import met_evaluators
+from ragpulse_collector.store.retention import prune_service
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's function that queues evaluations by hand."""
@@ -72,7 +76,7 @@ def operations(
         *_datasets(store),
         *_monitors(monitors, targets),
         *_data(store, settings, prices),
-        *offer.operations(store),
+        *_demo(store),
     )
 
     def watched() -> set[str]:
@@ -313,3 +317,31 @@ def _writes(
                   answers.Done, scope="ingest", bound=True),
         _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
     )  # fmt: skip
+
+
+def _demo(store: Store) -> tuple[Operation, ...]:
+    return (
+        _admin("POST demo", partial(_load_demo, store),
+               "Make generated traffic of the last hours, as the service `demo`.", answer=answers.DemoTraffic),
+        _admin("DELETE demo", partial(_remove_demo, store), "Remove everything of the service `demo`.",
+               answer=answers.Deleted),
+    )  # fmt: skip
+
+
+def _load_demo(store: Store, params: Params) -> dict[str, Any]:
+    """Store the traffic; raises PermissionError (409) where it is stored already. Evaluation follows."""
+    from ragpulse_collector.demo.traffic import traffic, visits
+
+    del params
+    if spans_of_service(store, DEMO_SERVICE):
+        raise PermissionError("demo data is stored already: DELETE demo removes it")
+    planned = visits()
+    first, last = (iso(utc_now() - ago) for ago in (max(visit.ago for visit in planned), timedelta(0)))
+    for body in traffic(planned):
+        store.submit(body).result()
+    return {"service": DEMO_SERVICE, "traces": len(planned), "from": first, "to": last}
+
+
+def _remove_demo(store: Store, params: Params) -> dict[str, Any]:
+    """Delete the traces of the service with all their data; the audit records it."""
+    return {"deleted": prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows}

@@ -2,5 +2,5 @@
 
 Application (decorated), six hours of traffic ──OTLP over a socket──▶ collector ─▶ store ─▶ decide ─▶ evaluate ─▶ table
 
-`traffic` makes the requests and prints the table, `offer` lets a running collector make the requests.
+`traffic` makes the requests and prints the table; `POST demo` lets a running collector make the requests.
 """
