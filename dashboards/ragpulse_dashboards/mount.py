@@ -13,14 +13,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
+from ragpulse_dashboards import ApiError
+from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
-from ragpulse_dashboards.errors import ApiError
-from ragpulse_dashboards.evidence import context_views, find_sentences
 from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, visible
-from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.pages import PAGES
-from ragpulse_dashboards.site import Api, Site
-from ragpulse_dashboards.view import FILTERS, GROUPS, RANGES
+from ragpulse_dashboards.site import FILTERS, GROUPS, RANGES, Api, Site
 from ragpulse_dashboards.waterfall import waterfall
 
 __all__ = ["environment", "redacted", "routes", "standalone"]

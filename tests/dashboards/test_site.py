@@ -7,8 +7,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.mount import environment
 from ragpulse_dashboards.site import Site
 

@@ -22,9 +22,9 @@ SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html"
 def test_nothing_switches_escaping_off(pattern: str) -> None:
     """No template or module marks text as safe, compiles text as a template, or puts code into attributes.
 
-    Only `markdown.py` makes HTML itself: test_evidence.py reads what comes out.
+    Only `answer.py` makes HTML itself: test_evidence.py reads what comes out.
     """
-    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["markdown.py"] * (
+    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["answer.py"] * (
         pattern == r"\bMarkup\b"
     )
 

@@ -8,13 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.errors import ApiError
-from ragpulse_dashboards.evidence import context_views, find_sentences
+from ragpulse_dashboards import SECURITY_HEADERS, ApiError
+from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.formats import as_judged, readable
-from ragpulse_dashboards.markdown import render_answer
-from ragpulse_dashboards.security import SECURITY_HEADERS
-from ragpulse_dashboards.site import Site, read_form, see_other
-from ragpulse_dashboards.view import link
+from ragpulse_dashboards.site import Site, link, read_form, see_other
 from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, time_axis, waterfall
 
 __all__ = ["routes"]
