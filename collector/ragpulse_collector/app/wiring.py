@@ -22,9 +22,8 @@ from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices
 from ragpulse_evaluators import Judge
-from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import model_of
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 POLL_S = {False: 30.0, True: 1.0}
 """The worker's interval for jobs without a wake-up call: only on a lake other processes make such jobs."""

@@ -121,7 +121,7 @@ def _bill(
     contexts: Sequence[Context], judge: Judge, price: JudgePrices, options: Mapping[str, Any], cap: float | None
 ) -> dict[str, Any]:
     from ragpulse_collector.evaluation.budget import bill
-    from ragpulse_evaluators.judged.templates import PromptFile
+    from ragpulse_evaluators.judged.base import PromptFile
 
     source = PromptFile("generate_questions", options["language"], options["prompts"]).source
     estimates = [_estimate(context, source, judge, options["per_context"]) for context in contexts]

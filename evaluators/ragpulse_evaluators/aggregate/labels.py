@@ -15,7 +15,7 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 from ragpulse_evaluators.statistics import roc_auc
 from ragpulse_evaluators.statistics.weighted import wilson_bounds
-from ragpulse_evaluators.text.words import normalize_answer
+from ragpulse_evaluators.text.matching import normalize_answer
 
 Average = Literal["macro", "micro"]
 _YES = frozenset({"yes", "true", "1", "positive", "pass", "sim", "是", "对"})

@@ -5,12 +5,27 @@ evaluator ─▶ CachedJudge ─▶ GatedJudge ─▶ BudgetedJudge ─▶ LLMJu
             parsing reads the reply ◀────────── JudgeCall ◀── chat
 """
 
-from ragpulse_evaluators.judges.cache import CachedJudge, FileCache, JudgeCache
-from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder
 from ragpulse_evaluators.judges.http import HTTPJudge
-from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge, Gate, GatedJudge
 from ragpulse_evaluators.judges.litellm import LLMEmbedder, LLMJudge, as_embedder, as_judge
-from ragpulse_evaluators.judges.protocol import Judge, Message, ScriptedJudge, close_judge, max_tokens_of, model_of
+from ragpulse_evaluators.judges.protocol import (
+    Embedder,
+    Judge,
+    Message,
+    OfflineEmbedder,
+    ScriptedJudge,
+    close_judge,
+    max_tokens_of,
+    model_of,
+)
+from ragpulse_evaluators.judges.wrappers import (
+    Budget,
+    BudgetedJudge,
+    CachedJudge,
+    FileCache,
+    Gate,
+    GatedJudge,
+    JudgeCache,
+)
 
 __all__ = (
     "Budget",

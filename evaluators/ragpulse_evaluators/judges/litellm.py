@@ -15,9 +15,8 @@ from typing import Any
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
 from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
-from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, SyncEmbedder
 from ragpulse_evaluators.judges.http import HTTPJudge
-from ragpulse_evaluators.judges.protocol import Judge, Question, is_loopback
+from ragpulse_evaluators.judges.protocol import Embedder, Judge, OfflineEmbedder, Question, SyncEmbedder, is_loopback
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
