@@ -19,7 +19,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
-from ragpulse_dashboards.assets import Assets
 
 __all__ = [
     "FILTERS",
@@ -141,7 +140,6 @@ class Site:
 
     api: Api
     templates: ImmutableSandboxedEnvironment
-    assets: Assets
     root: str = ""
     """Stands before every link of a page."""
     posted_at: float = -math.inf

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ragpulse_dashboards import routes
-from ragpulse_dashboards.assets import load_assets
+from ragpulse_dashboards.mount import load_assets
 
 from .fake_api import FakeApi
 

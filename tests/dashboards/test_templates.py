@@ -9,8 +9,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import ragpulse
-from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.mount import environment
+from ragpulse_dashboards.mount import environment, load_assets
 
 PACKAGE = Path(str(files("ragpulse_dashboards")))
 SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html") and "vendor" not in path.parts]
