@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from ragpulse_dashboards.formats import snippet
 
-__all__ = ["ContextView", "Piece", "context_views", "find_sentences", "render_answer"]
+__all__ = ["context_views", "find_sentences", "render_answer"]
 
 MAX_CHARS: Final = 100_000
 """A longer answer is plain text: the parser must stay fast."""

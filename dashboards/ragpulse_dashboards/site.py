@@ -27,7 +27,6 @@ __all__ = [
     "RANGES",
     "SELECTORS",
     "Api",
-    "Handler",
     "Site",
     "View",
     "link",

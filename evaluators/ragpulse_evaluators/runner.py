@@ -15,8 +15,8 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as function_evaluator
-from ragpulse_evaluators.judges.litellm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
+from ragpulse_evaluators.judges.providers import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult

@@ -18,7 +18,7 @@ from ragpulse_dashboards.charts import fit_range, read_metrics
 from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
 
-__all__ = ["Heatmap", "build_heatmap", "routes"]
+__all__ = ["routes"]
 
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4

@@ -15,7 +15,7 @@ from ragpulse_dashboards.answer import context_views, find_sentences, render_ans
 from ragpulse_dashboards.formats import as_judged, parse_time, readable
 from ragpulse_dashboards.site import Site, link, read_form, see_other
 
-__all__ = ["FIRST_ROWS", "MAX_ROWS", "SpanRow", "routes", "time_axis", "waterfall"]
+__all__ = ["routes", "waterfall"]
 
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
 MAX_SUGGESTIONS: Final = 200

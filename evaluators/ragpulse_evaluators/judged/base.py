@@ -24,9 +24,9 @@ from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, max_tokens_of, split_text, with_sampling
+from ragpulse_evaluators.judges.providers import as_judge
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 

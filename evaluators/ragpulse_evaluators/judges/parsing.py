@@ -29,7 +29,6 @@ __all__ = (
     "folded_key",
     "is_json",
     "is_labelled",
-    "json_objects",
     "not_applicable",
     "read_json",
     "read_label",
@@ -39,7 +38,6 @@ __all__ = (
     "read_verdicts",
     "refuses",
     "unwrapped",
-    "without_reasoning",
     "words_of",
 )
 

@@ -29,17 +29,7 @@ from ragpulse_evaluators.judges.protocol import (
 )
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = [
-    "LONGEST_PAUSE_S",
-    "Budget",
-    "BudgetedJudge",
-    "CachedJudge",
-    "FileCache",
-    "Gate",
-    "GatedJudge",
-    "JudgeCache",
-    "call_key",
-]
+__all__ = ["Budget", "BudgetedJudge", "CachedJudge", "FileCache", "Gate", "GatedJudge", "JudgeCache", "call_key"]
 
 
 class Budget:

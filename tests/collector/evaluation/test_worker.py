@@ -27,7 +27,7 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import forget
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.http import HTTPJudge
+from ragpulse_evaluators.judges.providers import HTTPJudge
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 
