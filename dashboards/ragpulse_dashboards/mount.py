@@ -46,6 +46,17 @@ _SHEETS = ("vendor/uplot-1.6.32.min.css", "css/tokens.css", "css/layout.css", "c
 _STYLE = "style.css"
 """All sheets in one file: a page waits for its styles, and one request is faster than five."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
+MASK: Final = "[redacted]"
+_SECRETS: Final = re.compile(
+    "|".join((
+        r"\b(?:sk|pk|rk|rp|ghp|gho|xox[abprs])[-_][A-Za-z0-9_-]{16,}",  # provider and service keys
+        r"\bAKIA[0-9A-Z]{16}\b",  # AWS access key ids
+        r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",  # JSON web tokens
+        r"(?i:\bbearer\s+)[\w.~+/-]{16,}",
+        r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",  # e-mail addresses
+        r"\b\d(?:[ -]?\d){12,18}\b",  # card numbers
+    ))
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,19 +100,6 @@ def load_assets() -> Assets:
         digest.update(f"{path}\0{len(body)}\0".encode() + body)
     packed = {path: gzip.compress(body, 9, mtime=0) for path, body in content.items()}
     return Assets(digest=digest.hexdigest()[:12], content=content, packed=packed)
-
-
-MASK: Final = "[redacted]"
-_SECRETS: Final = re.compile(
-    "|".join((
-        r"\b(?:sk|pk|rk|rp|ghp|gho|xox[abprs])[-_][A-Za-z0-9_-]{16,}",  # provider and service keys
-        r"\bAKIA[0-9A-Z]{16}\b",  # AWS access key ids
-        r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",  # JSON web tokens
-        r"(?i:\bbearer\s+)[\w.~+/-]{16,}",
-        r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",  # e-mail addresses
-        r"\b\d(?:[ -]?\d){12,18}\b",  # card numbers
-    ))
-)  # fmt: skip
 
 
 def standalone(answer: Mapping[str, Any]) -> str:

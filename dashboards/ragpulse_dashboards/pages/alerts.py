@@ -43,6 +43,9 @@ STATES: Final = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3
 """The order of the list."""
 FIELDS: Final = ("name", "metric", "where", "window", "false_alarms_per_year", "min_n")
 UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+LATE_S: Final = 60
+"""An evaluation that is pending for longer is a backlog."""
+SLOW_DISK_S: Final = 10
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -241,11 +244,6 @@ async def act(site: Site, request: Request) -> Response:
         raise ApiError(502, f"The test message was not delivered; {answer.get('delivery')}")
     done = "unsent" if action == "test" and "delivery" in answer and not answer["delivery"] else action
     return see_other(link("/alerts", {"done": done, "name": name}))
-
-
-LATE_S: Final = 60
-"""An evaluation that is pending for longer is a backlog."""
-SLOW_DISK_S: Final = 10
 
 
 async def health(site: Site, request: Request) -> Response:

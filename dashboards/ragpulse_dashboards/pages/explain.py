@@ -36,6 +36,20 @@ VERBS: Final = {
     "retriever": "searched with", "contexts retrieved": "had this number of contexts:",
     "query script": "were asked in", "query length": "had this number of characters in the question:",
 }  # fmt: skip
+SORTS: Final = (
+    ("retrieved", "most retrieved"),
+    ("worst", "worst quality"),
+    ("best", "best quality"),
+    ("unused", "least used"),
+)
+CAUSES: Final = (
+    ("good", "good answer"),
+    ("retrieval", "retrieval: contexts insufficient"),
+    ("generation", "generation: contexts ignored"),
+    ("refusal_right", "rightly declined"),
+    ("refusal_wrong", "wrongly declined"),
+    ("unknown", "not decidable"),
+)
 
 
 class Column(NamedTuple):
@@ -215,22 +229,6 @@ def _table_row(x: Sequence[str], y: Sequence[float], left: int, column: Sequence
         most=(edges[most], edges[most + 1]),
         highest=(edges[highest], edges[highest + 1]),
     )
-
-
-SORTS: Final = (
-    ("retrieved", "most retrieved"),
-    ("worst", "worst quality"),
-    ("best", "best quality"),
-    ("unused", "least used"),
-)
-CAUSES: Final = (
-    ("good", "good answer"),
-    ("retrieval", "retrieval: contexts insufficient"),
-    ("generation", "generation: contexts ignored"),
-    ("refusal_right", "rightly declined"),
-    ("refusal_wrong", "wrongly declined"),
-    ("unknown", "not decidable"),
-)
 
 
 async def documents(site: Site, request: Request) -> Response:

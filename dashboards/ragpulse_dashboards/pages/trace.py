@@ -22,6 +22,10 @@ MAX_SUGGESTIONS: Final = 200
 """The API's limit."""
 _ORDER: Final[Mapping[bool | None, int]] = {False: 0, True: 1, None: 2}
 """Failing scores first, then passing ones, then those without a threshold."""
+FIRST_ROWS: Final = 200
+"""Rows of a trace's page at first; a thousand rows make it half as slow again."""
+MAX_ROWS: Final = 2000
+MAX_DEPTH: Final = 12
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -246,12 +250,6 @@ async def _suggestion(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
         "answer": render_answer(answer["trace"]["response"] or ""),
         "contexts": [context for context in contexts if not context.row.get("superseded")],
     }
-
-
-FIRST_ROWS: Final = 200
-"""Rows of a trace's page at first; a thousand rows make it half as slow again."""
-MAX_ROWS: Final = 2000
-MAX_DEPTH: Final = 12
 
 
 class SpanRow(NamedTuple):

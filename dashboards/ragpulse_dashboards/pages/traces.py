@@ -47,6 +47,8 @@ DRAWN: Final = 8
 FETCHED: Final = 200
 STREAM_S: Final = 300
 """A stream ends itself and the browser reconnects with its last cursor, so that a stopping server does not wait."""
+SESSION_SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
+ALL_TIME: Final = "-3650d"
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -190,10 +192,6 @@ async def _stream(site: Site, view: View, cursor: str, context: Mapping[str, Any
 def _event(kind: str, cursor: str, data: Mapping[str, Any]) -> str:
     """Return one event; JSON has no raw line breaks, so hostile text cannot start an event of its own."""
     return f"event: {kind}\nid: {' '.join(cursor.split())}\ndata: {json.dumps(data)}\n\n"
-
-
-SESSION_SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
-ALL_TIME: Final = "-3650d"
 
 
 async def sessions(site: Site, request: Request) -> Response:
