@@ -40,7 +40,8 @@ def main() -> None:
         command = [sys.executable, __file__, "one", str(rows), str(megabytes), str(bodies), "--dialect", dialect]
         figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         print(
-            f"  groups of {rows:>7,} rows, log of {megabytes} MB: {figures['all_s']:.2f}, {figures['checkpoints_s']:.2f}; "
+            f"  groups of {rows:>7,} rows, log of {megabytes} MB: "
+            f"{figures['all_s']:.2f}, {figures['checkpoints_s']:.2f}; "
             f"{figures['checkpoints']} checkpoints, the longest {figures['longest_ms']:.0f} ms of CPU; "
             f"{figures['used']:.0f} B/span, file {figures['file']:.0f}"
         )
