@@ -38,7 +38,7 @@ from _served import Server
 from queries import fill
 
 from ragpulse_collector.store import EmbeddedStore
-from ragpulse_dashboards.assets import load_assets
+from ragpulse_dashboards.mount import load_assets
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 CONFTEST = importlib.import_module("dashboards.conftest")

@@ -29,8 +29,7 @@ from ragpulse_collector.records import Batch
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.limits import Gate, GatedJudge
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 CENT = 0.01
 CONCURRENCY = 8

@@ -22,8 +22,7 @@ from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
 from ragpulse_collector.otlp.wire import Scope, WireRows
-from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.mount import environment
+from ragpulse_dashboards.mount import environment, load_assets
 from ragpulse_dashboards.site import Site
 from ragpulse_evaluators import Case, evaluate_sync
 from ragpulse_evaluators.registry import Registry
@@ -81,10 +80,10 @@ async def test_an_operation_and_its_page() -> None:
     async def api(operation: str, params: Mapping[str, Any]) -> Any:
         return await operations.call(operation, params)
 
-    templates, assets = environment(load_assets()), load_assets()
+    templates = environment(load_assets())
     assert templates.loader is not None
     templates.loader = ChoiceLoader([DictLoader({"greeting.html": TEMPLATE}), templates.loader])
-    site = Site(api=api, templates=templates, assets=assets)
+    site = Site(api=api, templates=templates)
     transport = httpx.ASGITransport(app=Starlette(routes=recipe("A page")["routes"](site)))
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
         assert "Hello Ann" in (await client.get("/greeting?name=Ann")).text

@@ -155,7 +155,7 @@ class Catalog:
         return self._judges[model]
 
     def _wrapped(self, model: str) -> Judge:
-        from ragpulse_evaluators.judges.litellm import as_judge
+        from ragpulse_evaluators.judges.providers import as_judge
 
         configured = self._settings.judge
         api_base = configured.api_base if model == self.judge_model else None

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ragpulse_dashboards.formats import by_unit, iso, parse_time, snippet, title, unit_of
-from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import View
+from ragpulse_dashboards.site import Site, View
 
 __all__ = ["LABELS", "PER", "WIDTH", "Chart", "fit_range", "read_metrics"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ragpulse_dashboards.formats import by_unit, clock, counted, interval, metric_name, ms, percent, title, unit_of, usd
-from ragpulse_dashboards.view import View
+from ragpulse_dashboards.site import View
 
 __all__ = ["headline"]
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ragpulse_evaluators.case import Case, Context, Turn
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, JudgeError, UnknownEvaluator
 from ragpulse_evaluators.evaluator import Estimate, Evaluator, Function, Scale, evaluator
-from ragpulse_evaluators.judges.cache import CachedJudge, FileCache, JudgeCache
-from ragpulse_evaluators.judges.http import HTTPJudge
-from ragpulse_evaluators.judges.litellm import LLMJudge
 from ragpulse_evaluators.judges.protocol import Judge, ScriptedJudge
+from ragpulse_evaluators.judges.providers import HTTPJudge, LLMJudge
+from ragpulse_evaluators.judges.wrappers import CachedJudge, FileCache, JudgeCache
 from ragpulse_evaluators.registry import Entry, Registry, default_registry, get_evaluator, list_evaluators
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 from ragpulse_evaluators.runner import evaluate, evaluate_queries, evaluate_response, evaluate_sync

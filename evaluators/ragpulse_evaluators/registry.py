@@ -20,8 +20,8 @@ from pydantic_core import SchemaError
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator, nearest
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
-from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
+from ragpulse_evaluators.judges.providers import as_judge
 
 __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
 

@@ -15,10 +15,9 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as function_evaluator
-from ragpulse_evaluators.judges.cache import CachedJudge, JudgeCache
-from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge, Gate, GatedJudge
-from ragpulse_evaluators.judges.litellm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
+from ragpulse_evaluators.judges.providers import LLMJudge, as_judge, prices
+from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 

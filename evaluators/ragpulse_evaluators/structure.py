@@ -13,7 +13,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import nonempty_references
+from ragpulse_evaluators.text.matching import nonempty_references
 
 if TYPE_CHECKING:
     import regex

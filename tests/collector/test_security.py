@@ -240,7 +240,7 @@ def test_one_sandboxed_environment_per_package() -> None:
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_the_sandbox_holds(escape: str) -> None:
     """Known escapes end in an error or in nothing when a prompt file tries them."""
-    from ragpulse_evaluators.judged.templates import _environment
+    from ragpulse_evaluators.judged.base import _environment
 
     def render() -> str:
         try:

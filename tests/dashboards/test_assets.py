@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ragpulse_dashboards import routes
-from ragpulse_dashboards.assets import load_assets
+from ragpulse_dashboards.mount import load_assets
 
 from .fake_api import FakeApi
 
@@ -75,7 +75,7 @@ def test_files_travel_gzipped_where_the_browser_can_read_it() -> None:
 def test_every_class_of_a_sheet_is_used() -> None:
     """No rule of ours styles a class that no template, script or third-party sheet has."""
     templates = Path(str(files("ragpulse_dashboards") / "templates")).rglob("*.html")
-    written = [Path(str(files("ragpulse_dashboards") / "markdown.py")), *Path(str(STATIC / "js")).glob("*.js")]
+    written = [Path(str(files("ragpulse_dashboards") / "answer.py")), *Path(str(STATIC / "js")).glob("*.js")]
     used = "".join(path.read_text() for path in [*templates, *written])
     sheets = "".join(path.read_text() for path in Path(str(STATIC / "css")).glob("*.css"))
     named = set(re.findall(r"\.([a-zA-Z][\w-]+)(?=[^{}]*\{)", sheets))

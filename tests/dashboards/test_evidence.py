@@ -5,8 +5,7 @@ from html import unescape
 
 import pytest
 
-from ragpulse_dashboards.evidence import context_views, find_sentences
-from ragpulse_dashboards.markdown import render_answer
+from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_evaluators import Case, evaluate_sync
 
 from .fake_day import HOSTILE

@@ -7,9 +7,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.errors import ApiError
-from ragpulse_dashboards.mount import environment
+from ragpulse_dashboards import ApiError
+from ragpulse_dashboards.mount import environment, load_assets
 from ragpulse_dashboards.site import Site
 
 ERROR = {"error": ApiError(404, "Nothing of <this> name.")}
@@ -22,8 +21,7 @@ def site() -> Site:
     async def api(operation: str, params: Mapping[str, Any]) -> Any:
         raise AssertionError(operation, params)
 
-    assets = load_assets()
-    return Site(api=api, templates=environment(assets), assets=assets)
+    return Site(api=api, templates=environment(load_assets()))
 
 
 def asked(**headers: str) -> Request:

@@ -9,8 +9,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import ragpulse
-from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.mount import environment
+from ragpulse_dashboards.mount import environment, load_assets
 
 PACKAGE = Path(str(files("ragpulse_dashboards")))
 SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html") and "vendor" not in path.parts]
@@ -22,9 +21,9 @@ SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html"
 def test_nothing_switches_escaping_off(pattern: str) -> None:
     """No template or module marks text as safe, compiles text as a template, or puts code into attributes.
 
-    Only `markdown.py` makes HTML itself: test_evidence.py reads what comes out.
+    Only `answer.py` makes HTML itself: test_evidence.py reads what comes out.
     """
-    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["markdown.py"] * (
+    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["answer.py"] * (
         pattern == r"\bMarkup\b"
     )
 

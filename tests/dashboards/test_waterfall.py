@@ -1,6 +1,6 @@
 """Spans as waterfall rows."""
 
-from ragpulse_dashboards.waterfall import waterfall
+from ragpulse_dashboards.pages.trace import waterfall
 
 
 def span(name: str, parent: str | None, offset_ms: int, took: float) -> dict[str, object]:

@@ -15,8 +15,8 @@ from waiting import eventually
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, Registry, ScriptedJudge, default_registry
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.isolated import Isolated, Limits, isolated
-from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge
 from ragpulse_evaluators.judges.protocol import Message
+from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
 from ragpulse_evaluators.loading import load
 
 USERS = '''

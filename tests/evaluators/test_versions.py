@@ -13,7 +13,7 @@ from evaluator_cases import FULL, JUDGED, NEEDED, ReadableJudge, made
 from pydantic import BaseModel
 
 from ragpulse_evaluators import JudgeCall, default_registry, get_evaluator
-from ragpulse_evaluators.judges.cache import call_key
+from ragpulse_evaluators.judges.wrappers import call_key
 
 PINNED = Path(__file__).parent / "fixtures" / "versions.json"
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -33,9 +33,8 @@ from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
 from ragpulse_evaluators import Judge
-from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import model_of
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.lake import Lease

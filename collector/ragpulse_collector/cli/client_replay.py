@@ -33,7 +33,7 @@ class LocalReplay:
         from ragpulse_collector.configuration import load_settings
         from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
         from ragpulse_collector.store import Prices
-        from ragpulse_evaluators.judges.limits import Gate, GatedJudge
+        from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
         with failing(OSError, ValueError, LookupError):
             settings = load_settings(config_path(None))
@@ -93,7 +93,7 @@ class _Loop:
         price: Price,
         concurrency: int,
     ) -> None:
-        from ragpulse_evaluators.judges.limits import Budget
+        from ragpulse_evaluators.judges.wrappers import Budget
 
         self._ask, self._run, self._evaluator, self._price = ask, run, evaluator, price
         self._path = f"replays/{run['run_id']}"

@@ -101,7 +101,7 @@ def evaluate(
 
 
 def _recorder(cache: str | None) -> Any:
-    from ragpulse_evaluators.judges.cache import CachedJudge, FileCache
+    from ragpulse_evaluators.judges.wrappers import CachedJudge, FileCache
 
     return None if cache is None else lambda judge: CachedJudge(judge, FileCache(cache))
 

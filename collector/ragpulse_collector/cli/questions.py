@@ -121,7 +121,7 @@ def _bill(
     contexts: Sequence[Context], judge: Judge, price: JudgePrices, options: Mapping[str, Any], cap: float | None
 ) -> dict[str, Any]:
     from ragpulse_collector.evaluation.budget import bill
-    from ragpulse_evaluators.judged.templates import PromptFile
+    from ragpulse_evaluators.judged.base import PromptFile
 
     source = PromptFile("generate_questions", options["language"], options["prompts"]).source
     estimates = [_estimate(context, source, judge, options["per_context"]) for context in contexts]
@@ -133,8 +133,7 @@ def _bill(
 
 def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:
     """Estimate one call, and one more in case its reply cannot be read."""
-    from ragpulse_evaluators.judges import max_tokens_of
-    from ragpulse_evaluators.judges.protocol import count_tokens
+    from ragpulse_evaluators.judges.protocol import count_tokens, max_tokens_of
     from ragpulse_evaluators.result import Estimate
 
     tokens, longest = count_tokens(instructions) + count_tokens(context.text), max_tokens_of(judge)
@@ -149,7 +148,8 @@ def _estimate(context: Context, instructions: str, judge: Judge, questions: int)
 
 def _capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
     """Return the judge under a hard cap, if there is one."""
-    from ragpulse_evaluators.judges import Budget, BudgetedJudge, model_of
+    from ragpulse_evaluators.judges.protocol import model_of
+    from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
 
     if cap is None:
         return judge

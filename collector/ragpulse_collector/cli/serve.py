@@ -156,7 +156,7 @@ def _ask_everything(client: Client, model: str | None) -> int:
 def _complete(model: str, prompt: str) -> Any:
     import asyncio
 
-    from ragpulse_evaluators.judges.litellm import as_judge
+    from ragpulse_evaluators.judges.providers import as_judge
 
     judge = as_judge(model)
     assert judge is not None, "a model was named"

@@ -21,7 +21,7 @@ from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbo
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
-from ragpulse_evaluators.judges.limits import Gate
+from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import Retry
 
 _log = logging.getLogger(__name__)

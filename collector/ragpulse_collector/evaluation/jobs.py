@@ -19,8 +19,8 @@ from ragpulse_collector.store.queries.runs import Run
 from ragpulse_collector.store.queries.scores import last_revision
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
-from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.judges.protocol import close_judge
+from ragpulse_evaluators.judges.wrappers import Gate
 
 _log = logging.getLogger(__name__)
 LONG_AGO = datetime(1970, 1, 1)

@@ -36,7 +36,7 @@ from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
-from ragpulse_evaluators.judges.limits import Gate
+from ragpulse_evaluators.judges.wrappers import Gate
 
 _log = logging.getLogger(__name__)
 _BATCH = 512

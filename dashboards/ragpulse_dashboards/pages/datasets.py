@@ -9,11 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text, urlencode
-from ragpulse_dashboards.security import SECURITY_HEADERS
-from ragpulse_dashboards.site import Site, read_form, see_other, segment
-from ragpulse_dashboards.view import FILTERS, METADATA, link
+from ragpulse_dashboards.site import FILTERS, METADATA, Site, link, read_form, see_other, segment
 
 __all__ = ["routes"]
 

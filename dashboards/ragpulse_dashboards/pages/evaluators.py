@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
 __all__ = ["routes"]

@@ -9,11 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.answer import find_sentences
 from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
-from ragpulse_dashboards.evidence import find_sentences
 from ragpulse_dashboards.formats import iso, metric_name, parse_time
-from ragpulse_dashboards.site import Site, segment
-from ragpulse_dashboards.view import View, read_view
+from ragpulse_dashboards.site import Site, View, read_view, segment
 
 __all__ = ["routes"]
 

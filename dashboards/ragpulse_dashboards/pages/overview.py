@@ -14,8 +14,7 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, read_metrics
 from ragpulse_dashboards.formats import metric_name, parse_time
 from ragpulse_dashboards.headline import headline
-from ragpulse_dashboards.site import Site, see_other
-from ragpulse_dashboards.view import View, read_view
+from ragpulse_dashboards.site import Site, View, read_view, see_other
 
 __all__ = ["routes"]
 

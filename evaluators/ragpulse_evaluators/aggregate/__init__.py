@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ragpulse_evaluators.aggregate import composite, efficiency, labels
-from ragpulse_evaluators.aggregate.summary import Summary, summarize
-from ragpulse_evaluators.aggregate.tournament import Game, Standings, play, tournament
+from ragpulse_evaluators.aggregate import composite, sets
+from ragpulse_evaluators.aggregate.reports import Game, Standings, Summary, play, summarize, tournament
 from ragpulse_evaluators.registry import Entry
 
 __all__ = ("ENTRIES", "Game", "Standings", "Summary", "play", "summarize", "tournament")
 
-ENTRIES: tuple[Entry, ...] = (*labels.ENTRIES, *efficiency.ENTRIES, *composite.ENTRIES)
+ENTRIES: tuple[Entry, ...] = (*sets.ENTRIES, *composite.ENTRIES)

@@ -32,7 +32,7 @@ __all__ = [
 _CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
 _NEGATION_AFTER = 5
-_THAN = frozenset({"than", "als", "que", "比"})
+THAN = frozenset({"than", "als", "que", "比"})
 _BY = frozenset({"by", "von", "por", "par", "durch"})
 _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
@@ -275,7 +275,7 @@ def _scope(position: int, here: Sequence[Token]) -> list[str]:
     nothing.
     """
     following = list(_clause(here[position : position + 8]))
-    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following)):
+    if any(one.norm in THAN and other.numeric for one, other in pairwise(following)):
         return []
     return [
         t.key

@@ -18,7 +18,7 @@ from ragpulse_evaluators.grounding.groundedness import (
 from ragpulse_evaluators.grounding.markup import Mark, find_marks
 from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.model import BIAS, CEILING, WEIGHTS
-from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
+from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -158,9 +158,9 @@ def _claims(response: str, marks: Sequence[Mark]) -> Iterator[tuple[str, Mark]]:
         whole = _without(response, sentence.start, sentence.end, inside)
         pieces = [_without(response, a, m.start, inside) for a, m in _segments(sentence, inside)]
         for position, mark in enumerate(inside):
-            claim = next((p for p in reversed(pieces[: position + 1]) if _content(p) > 1), whole)
+            claim = next((p for p in reversed(pieces[: position + 1]) if content_size(p) > 1), whole)
             tail = _without(response, mark.end, sentence.end, inside) if position == len(inside) - 1 else ""
-            yield (whole if _content(tail) > 1 else claim), mark
+            yield (whole if content_size(tail) > 1 else claim), mark
 
 
 def _segments(sentence: Sentence, marks: Sequence[Mark]) -> Iterator[tuple[int, Mark]]:
@@ -178,10 +178,6 @@ def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:
             at = mark.end
     pieces.append(response[at:end])
     return " ".join("".join(pieces).split())
-
-
-def _content(text: str) -> int:
-    return sum(not t.function for t in words(text))
 
 
 def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.text import split_sentences, words
+from ragpulse_evaluators.grounding.text import content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -201,17 +201,13 @@ def find_refusal(response: str) -> str | None:
             phrase = phrase or match.group().strip()
             rest += _content_after_but(text[match.end() :])
         elif not OFFERS.search(text):
-            rest += _content(text)
+            rest += content_size(text)
     return phrase if phrase and rest <= _MAX_REST else None
 
 
 def _content_after_but(tail: str) -> int:
     match = _BUT.search(tail)
-    return _content(tail[match.end() :]) * 2 if match else 0
-
-
-def _content(text: str) -> int:
-    return sum(not t.function for t in words(text))
+    return content_size(tail[match.end() :]) * 2 if match else 0
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -13,7 +13,7 @@ from itertools import chain
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from ragpulse_evaluators.grounding.checks import derived_values, opposites, turned
+from ragpulse_evaluators.grounding.checks import THAN, derived_values, opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
 from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, UNITS
@@ -50,7 +50,6 @@ _AUXILIARIES = frozenset(
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
     | {"kann", "wird", "muss", "son", "fue", "está", "são", "foi", "tem", "est", "sont", "était"}
 )
-_THAN = frozenset({"than", "als", "que", "比"})
 _ACCORDING = re.compile(
     r"\b(?:according to|as per|said by|reported by|laut|según|selon|segundo) ((?:[^\W\d_][\w.'-]*(?: |$|(?=,))){1,6})",
     re.IGNORECASE,
@@ -223,7 +222,7 @@ def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: Eviden
         j = places.get(index.spelled(token.key))
         if j is None or not token.content or token.kind == "number" or token.key in index.names:
             continue
-        compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
+        compares = any(t.norm in THAN for t in tokens[i + 1 : i + 9])
         counted = None if compares else index.names
         if theirs.count(theirs[j]) != 1 or not turned(tokens, i, evidence.tokens, j, counted):
             continue

@@ -146,6 +146,11 @@ def words(text: str) -> list[Word]:
     return list(chain.from_iterable(map(_PIECES.__getitem__, text.split())))
 
 
+def content_size(text: str) -> int:
+    """The number of words that carry content."""
+    return sum(not word.function for word in words(text))
+
+
 def tokenize(text: str) -> list[Token]:
     """Cut text into the same words, each with its place."""
     return [_placed(_WORDS[m[0]], m.start(), m.end()) for m in _TOKEN.finditer(text)]

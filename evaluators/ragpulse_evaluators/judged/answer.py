@@ -13,15 +13,12 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo, number_in, reasoning_of
-from ragpulse_evaluators.judged.templates import PromptFile
-from ragpulse_evaluators.judges.embedders import Embedder, cosine
-from ragpulse_evaluators.judges.json_reply import read_model
-from ragpulse_evaluators.judges.litellm import as_embedder
-from ragpulse_evaluators.judges.parsing import Words, check_count, read_number
-from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
+from ragpulse_evaluators.judges.protocol import Embedder, cosine, for_sampling
+from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -12,7 +12,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo
-from ragpulse_evaluators.judges.json_reply import read_model
+from ragpulse_evaluators.judges.parsing import read_model
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -15,8 +15,7 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, reasoning_of
-from ragpulse_evaluators.judges.json_reply import is_json, read_model
-from ragpulse_evaluators.judges.parsing import Words, read_number, read_verdict, words_of
+from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, nearest, unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.base import JudgedEvaluator, fields_of, judged_entry
 from ragpulse_evaluators.judged.session import Session, reasoning_of
-from ragpulse_evaluators.judged.templates import fields_of
 from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

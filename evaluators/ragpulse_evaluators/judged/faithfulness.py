@@ -19,8 +19,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo
-from ragpulse_evaluators.judges.json_reply import is_json, read_model
-from ragpulse_evaluators.judges.parsing import Words, check_count, read_verdicts
+from ragpulse_evaluators.judges.parsing import Words, check_count, is_json, read_model, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

@@ -22,8 +22,7 @@ from ragpulse_evaluators.errors import Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.judges.json_reply import read_json, unwrapped
-from ragpulse_evaluators.judges.parsing import read_number, words_of
+from ragpulse_evaluators.judges.parsing import read_json, read_number, unwrapped, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 

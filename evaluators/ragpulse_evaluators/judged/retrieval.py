@@ -15,8 +15,7 @@ from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo, number_in
-from ragpulse_evaluators.judges.json_reply import read_model
-from ragpulse_evaluators.judges.parsing import Words, read_number, words_of
+from ragpulse_evaluators.judges.parsing import Words, read_model, read_number, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -12,16 +12,20 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable
-from ragpulse_evaluators.judges.json_reply import folded_key, is_json, read_json, read_model, unwrapped
 from ragpulse_evaluators.judges.parsing import (
     LANGUAGES,
     Words,
     final_text,
+    folded_key,
+    is_json,
     is_labelled,
     not_applicable,
+    read_json,
+    read_model,
     read_number,
     read_verdict,
     refuses,
+    unwrapped,
     words_of,
 )
 from ragpulse_evaluators.judges.protocol import Judge, Message

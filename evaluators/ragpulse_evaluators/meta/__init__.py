@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from ragpulse_evaluators.meta.alignment import AlignmentReport, align
-from ragpulse_evaluators.meta.bias import (
+from ragpulse_evaluators.meta.calibration import (
+    CalibrationReport,
     Consistency,
     LengthBias,
     PositionBias,
+    calibrate,
     length_bias,
     position_bias,
     self_consistency,
 )
-from ragpulse_evaluators.meta.calibration import CalibrationReport, calibrate
-from ragpulse_evaluators.meta.conditions import FAILURE_MODES, UnitTest, builtin_tests, read_tests, satisfies
-from ragpulse_evaluators.meta.evaluation import Check, MetaReport, meta_evaluate
+from ragpulse_evaluators.meta.evaluation import (
+    FAILURE_MODES,
+    Check,
+    MetaReport,
+    UnitTest,
+    builtin_tests,
+    meta_evaluate,
+    read_tests,
+    satisfies,
+)
 
 __all__ = (
     "FAILURE_MODES",

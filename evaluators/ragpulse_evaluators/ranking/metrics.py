@@ -20,7 +20,7 @@ from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import nonempty_references, normalize_answer, words
+from ragpulse_evaluators.text.matching import nonempty_references, normalize_answer, words
 
 Cutoff = Annotated[int, Field(ge=1)] | None
 """The length of the list that counts; None takes all of it."""

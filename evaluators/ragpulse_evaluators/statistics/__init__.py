@@ -16,15 +16,19 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
-from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
+    Cusum,
     Difference,
     Interval,
     Sequential,
     TestResult,
     always_valid,
     benjamini_hochberg,
+    change_points,
     compare_arms,
+    cusum,
+    cusum_run_length,
+    cusum_threshold,
     fisher,
     mcnemar,
     minus,

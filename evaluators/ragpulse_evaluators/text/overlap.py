@@ -19,7 +19,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import is_unspaced, nonempty_references, overlap_outcome, words
+from ragpulse_evaluators.text.matching import is_unspaced, nonempty_references, overlap_outcome, words
 
 _TABLE_CELLS = 250_000
 Variant = Annotated[str, Field(pattern=r"^rouge([1-9]|L|Lsum)$")]

@@ -11,11 +11,11 @@ from typing import Any, Literal
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
-from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, cosine
-from ragpulse_evaluators.judges.litellm import as_embedder
+from ragpulse_evaluators.judges.protocol import Embedder, OfflineEmbedder, cosine
+from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import nonempty_references
+from ragpulse_evaluators.text.matching import nonempty_references
 
 Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ragpulse._guard import GUARD
 
-from .batch import Answer, Batch, Gzip, Stats
+from . import Answer, Batch, Gzip, Stats
 from .encoder import Origin, Record, encode_requests
 
 if TYPE_CHECKING:

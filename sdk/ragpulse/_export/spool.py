@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ragpulse._guard import GUARD
 
-from .batch import Batch
+from . import Batch
 
 try:
     import fcntl

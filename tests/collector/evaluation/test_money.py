@@ -29,7 +29,8 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.settings import Price, Settings
 from ragpulse_collector.store import Prices
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_evaluators.judges import CachedJudge, Gate, GatedJudge, ScriptedJudge
+from ragpulse_evaluators.judges.protocol import ScriptedJudge
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 PRICE = Price(input=0.25, output=2.0)
 VERDICT = '{"reason": "fine", "score": 1.0}'

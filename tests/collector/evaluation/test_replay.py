@@ -21,7 +21,7 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.limits import Gate
+from ragpulse_evaluators.judges.wrappers import Gate
 
 NOW = T0 + timedelta(hours=1)
 

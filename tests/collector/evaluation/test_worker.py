@@ -27,9 +27,8 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import forget
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.http import HTTPJudge
-from ragpulse_evaluators.judges.limits import Gate, GatedJudge
+from ragpulse_evaluators.judges.providers import HTTPJudge
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
 
 @evaluator

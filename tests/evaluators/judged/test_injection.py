@@ -19,7 +19,7 @@ from judge_suite import ORDERS, marked_away, statically_away
 
 from ragpulse_evaluators import Case, JudgeCall, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.judged.templates import mark_of
+from ragpulse_evaluators.judged.base import mark_of
 from ragpulse_evaluators.judges.protocol import transcript
 
 

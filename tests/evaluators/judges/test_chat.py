@@ -10,8 +10,8 @@ import pytest
 from ragpulse_evaluators import Case, HTTPJudge, Judge, LLMJudge, get_evaluator
 from ragpulse_evaluators.errors import ContextTooLong, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.chat import strict_schema
-from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import close_judge
+from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ragpulse_evaluators.errors import JudgeError, Unreadable
-from ragpulse_evaluators.judges.embedders import OfflineEmbedder, cosine
-from ragpulse_evaluators.judges.litellm import LLMEmbedder, as_embedder
+from ragpulse_evaluators.judges.protocol import OfflineEmbedder, cosine
+from ragpulse_evaluators.judges.providers import LLMEmbedder, as_embedder
 
 
 @pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend

@@ -9,8 +9,8 @@ import pytest
 
 from ragpulse_evaluators import CachedJudge, Case, FileCache, JudgeCall, ScriptedJudge, evaluate
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge, Gate, GatedJudge
 from ragpulse_evaluators.judges.protocol import model_of
+from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, Gate, GatedJudge
 
 
 class Limited(ScriptedJudge):
@@ -93,7 +93,7 @@ async def test_the_rate_holds_for_each_request(monkeypatch: pytest.MonkeyPatch) 
         now += seconds
 
     gate = Gate(1, requests_per_minute=60, now=lambda: now)
-    monkeypatch.setattr("ragpulse_evaluators.judges.limits.asyncio.sleep", sleep)
+    monkeypatch.setattr("ragpulse_evaluators.judges.wrappers.asyncio.sleep", sleep)
     for _ in range(4):
         async with gate:
             times.append(now)
@@ -110,7 +110,7 @@ async def test_a_refusal_lets_nobody_in_for_a_while(monkeypatch: pytest.MonkeyPa
 
     gate = Gate(2, now=lambda: now)
     gate.pause(5.0)
-    monkeypatch.setattr("ragpulse_evaluators.judges.limits.asyncio.sleep", sleep)
+    monkeypatch.setattr("ragpulse_evaluators.judges.wrappers.asyncio.sleep", sleep)
     async with gate:
         assert now == 5.0
 

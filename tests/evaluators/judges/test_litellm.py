@@ -9,7 +9,7 @@ import pytest
 
 from ragpulse_evaluators import Case, LLMJudge, get_evaluator
 from ragpulse_evaluators.errors import JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.litellm import prices
+from ragpulse_evaluators.judges.providers import prices
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
 

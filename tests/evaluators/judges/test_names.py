@@ -3,8 +3,8 @@
 import pytest
 
 from ragpulse_evaluators import HTTPJudge, LLMJudge
-from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import is_loopback
+from ragpulse_evaluators.judges.providers import as_judge
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
 

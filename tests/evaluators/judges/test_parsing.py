@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.judges.json_reply import read_json
-from ragpulse_evaluators.judges.parsing import read_label, read_number, read_verdict, read_verdicts, words_of
+from ragpulse_evaluators.judges.parsing import read_json, read_label, read_number, read_verdict, read_verdicts, words_of
 
 EN, ZH, PT = words_of("en"), words_of("zh"), words_of("pt")
 

@@ -13,7 +13,7 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.text import ENTRIES
-from ragpulse_evaluators.text.words import normalize_answer, words
+from ragpulse_evaluators.text.matching import normalize_answer, words
 
 
 def verdict(name: str, response: str, reference: str | tuple[str, ...], **params: object) -> EvaluationResult:
