@@ -30,7 +30,7 @@ from ragpulse_collector.sampling import Rule, Sampler, Stratum
 from ragpulse_collector.sampling.rule import Controller
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, hajek, minus, ppi_mean, verdict, wilson
 

@@ -32,7 +32,7 @@ from ragpulse_collector.otlp.intake import (
     success,
 )
 from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.store.connection import Store
+from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
     "/v1/traces": "traces",

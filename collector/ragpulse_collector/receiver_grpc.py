@@ -30,7 +30,7 @@ from ragpulse_collector.otlp.intake import (
 )
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Store
+from ragpulse_collector.store.protocol import Store
 
 try:
     import grpc

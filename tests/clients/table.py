@@ -15,7 +15,7 @@ from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 
 RECORDED = Path(__file__).parents[1] / "collector" / "fixtures" / "recorded"
 PAGE = Path(__file__).parents[2] / "docs" / "conventions.md"

@@ -10,8 +10,8 @@ from typing import Any
 from ragpulse_collector.analysis.quality import point
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, range_of, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, SQUARED_ERROR
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.documents import documents_of, named_documents
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name

@@ -25,7 +25,7 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, bound_to, first_span
 

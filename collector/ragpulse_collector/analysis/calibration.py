@@ -12,8 +12,8 @@ from typing import Any
 from ragpulse_collector.analysis.quality import move_point, point
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.estimates import CLUSTER
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of, trace_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.estimates import CLUSTER
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
 from ragpulse_collector.store.queries.traces import Filter, trace_rows
 

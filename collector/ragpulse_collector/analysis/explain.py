@@ -12,7 +12,7 @@ from typing import Any
 from ragpulse_collector.analysis.exemplars import MOST_ROWS, Key, Row, read
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
 

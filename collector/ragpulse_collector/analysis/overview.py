@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.quality import NO_POINT, Bucket, current
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import sum_coverage
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
 

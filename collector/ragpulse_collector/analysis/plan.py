@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import filter_of, range_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n

@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.quality import NO_POINT, point
 from ragpulse_collector.analysis.selection import Window, iso
 from ragpulse_collector.analysis.traffic import NAMES, ClusteredMean, DecisionCounts, TrafficBucket, check_metric
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import public_name
 

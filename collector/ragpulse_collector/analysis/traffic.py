@@ -11,8 +11,8 @@ from typing import Any
 from ragpulse_collector.analysis.quality import Bucket, estimates
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.queries.scores import MEASURES

@@ -36,7 +36,7 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.queries.scores import met_evaluators
 from ragpulse_collector.store.retention import prune_service

@@ -30,7 +30,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.protocol import model_of

@@ -26,7 +26,7 @@ from ragpulse_collector.evaluation.drift import (
 from ragpulse_collector.evaluation.jobs import Resolve
 from ragpulse_collector.evaluation.scores import cost_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.judges.protocol import close_judge
 

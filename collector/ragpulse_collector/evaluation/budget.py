@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, add_entries, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator, JudgeCall

@@ -20,7 +20,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator

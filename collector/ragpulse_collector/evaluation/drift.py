@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.quality import Bucket, current, estimates, point
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, range_of
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.queries.traces import Filter

@@ -17,7 +17,7 @@ from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (

@@ -32,7 +32,7 @@ from ragpulse_collector.evaluation.jobs import (
 )
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated

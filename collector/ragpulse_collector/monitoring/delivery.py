@@ -21,7 +21,7 @@ from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.monitoring.measure import Reading, State
 from ragpulse_collector.settings import DestinationSettings, MonitorSettings, SmtpSettings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import Message, add_attempt, pending_messages
 from ragpulse_evaluators.runner import Retry
 

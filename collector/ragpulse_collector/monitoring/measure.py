@@ -17,7 +17,7 @@ from ragpulse_collector.analysis.selection import Window, dimensions, filter_of,
 from ragpulse_collector.analysis.traffic import NAMES, by_user, check_metric, coverage_rows
 from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_evaluators.statistics import Moments, clopper_pearson

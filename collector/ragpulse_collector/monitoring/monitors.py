@@ -43,7 +43,7 @@ from ragpulse_collector.monitoring.measure import (
 )
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
 
 __all__ = ["Monitors"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
-from ragpulse_collector.store.connection import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import Due, force, sampling_number

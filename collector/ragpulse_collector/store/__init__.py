@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.store.connection import Busy, Refused, Rows, Store, StoreError, Transaction
 from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing
 from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
 
 __all__ = [
     "AnyStore",

@@ -16,7 +16,8 @@ from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import StoreError, first_line, literal
+from ragpulse_collector.store.connection import first_line, literal
+from ragpulse_collector.store.protocol import StoreError
 
 _log = logging.getLogger(__name__)
 _SHARED = "ducklake:postgres:"

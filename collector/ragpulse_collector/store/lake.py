@@ -21,18 +21,10 @@ from urllib.parse import urlsplit
 import duckdb
 
 from ragpulse_collector.store.commit_doubt import Doubt
-from ragpulse_collector.store.connection import (
-    LAKE,
-    Busy,
-    Deadline,
-    Parameters,
-    Rows,
-    StoreError,
-    attach_lake,
-    first_line,
-)
+from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
 from ragpulse_collector.store.embedded import Writing
 from ragpulse_collector.store.ingest.writer import WriteOptions
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS, migrate
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 

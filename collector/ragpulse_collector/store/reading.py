@@ -15,20 +15,9 @@ from uuid import uuid4
 
 import duckdb
 
-from ragpulse_collector.store.connection import (
-    REOPENING,
-    Busy,
-    Deadline,
-    Parameters,
-    Rows,
-    Store,
-    StoreError,
-    fetch,
-    first_line,
-    is_invalidated,
-    literal,
-)
+from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, is_invalidated, literal
 from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Store, StoreError
 from ragpulse_collector.store.sql.limits import Limited, Question, answer
 
 Format = Literal["parquet", "jsonl"]

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import duckdb
 import orjson
 
-from ragpulse_collector.store.connection import Store, StoreError, Transaction, first_line, literal, open_file
+from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, file_columns

@@ -14,7 +14,7 @@ import orjson
 
 from ragpulse_collector.records import Constant, ContentRecord, ContextRecord, ScoreRecord, SpanBatch, Values
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Transaction
+from ragpulse_collector.store.protocol import Transaction
 from ragpulse_evaluators.digest import sha256_hex
 
 _EPOCH = datetime(1970, 1, 1)

@@ -20,8 +20,9 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.connection import StoreError, attach_file, duckdb_settings, first_line
+from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
 from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.views import create_views, views_digest
 
 SCHEMA_VERSION = 10

@@ -13,8 +13,8 @@ from wire_support import JSON, SPAN, otlp_json
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Sampler
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.schema import TABLES
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"

@@ -25,7 +25,7 @@ from ragpulse_collector.analysis.compare.sides import (
 from ragpulse_collector.analysis.quality import in_words, point
 from ragpulse_collector.analysis.selection import Window, filter_of, range_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.traces import Filter, public_name, trace_rows
 from ragpulse_evaluators.statistics import Estimate, benjamini_hochberg, hajek, mcnemar, wilcoxon
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS

@@ -25,8 +25,8 @@ from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import AnyStore, Rows, Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.ingest.remap import remap
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_answers import with_scores

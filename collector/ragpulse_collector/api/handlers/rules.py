@@ -19,7 +19,7 @@ from ragpulse_collector.configuration import source_line
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
 from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day

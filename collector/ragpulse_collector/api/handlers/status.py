@@ -22,9 +22,9 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import AnyStore, Store
-from ragpulse_collector.store.connection import utc_now
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.jobs import spent_usd
 

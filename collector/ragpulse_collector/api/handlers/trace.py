@@ -19,7 +19,7 @@ from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import trace_answers
 from ragpulse_collector.store.queries.traces import is_bound
 

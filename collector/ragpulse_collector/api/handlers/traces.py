@@ -11,7 +11,7 @@ from typing import Any
 from ragpulse_collector.analysis.selection import filter_of, instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.connection import utc_now
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.trace_answers import (
     COLUMNS,
     facets,

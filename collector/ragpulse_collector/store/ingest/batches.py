@@ -20,8 +20,9 @@ import nanoarrow
 from nanoarrow.c_array_stream import CArrayStream
 
 from ragpulse_collector.records import Batch, Constant, Receipt, ScoreRecord, SpanBatch, Values, span_key
-from ragpulse_collector.store.connection import Parameters, Rows, Transaction, fetch
+from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest.joins import ContentEvents, ResponseScores
+from ragpulse_collector.store.protocol import Parameters, Rows, Transaction
 from ragpulse_collector.store.rows import TableRows, instant
 from ragpulse_collector.store.schema import column_types
 

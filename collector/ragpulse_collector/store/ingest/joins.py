@@ -14,7 +14,7 @@ import orjson
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord, SpanBatch, span_key
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Transaction
+from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.rows import EVENT_FIELDS, TableRows, contexts_state, instant, top_score
 
 _WAIT_FOR_EVENT = timedelta(hours=1)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import Price, TierPrice
-from ragpulse_collector.store.connection import StoreError
+from ragpulse_collector.store.protocol import StoreError
 
 
 class _File(BaseModel):

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
-from ragpulse_collector.store.connection import Busy, Transaction, is_short_of_memory
+from ragpulse_collector.store.connection import is_short_of_memory
 from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.store.protocol import Busy, Transaction
 
 
 @dataclass(slots=True, eq=False)

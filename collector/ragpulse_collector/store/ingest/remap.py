@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from ragpulse_collector.records import ContextRecord, SpanBatch
-from ragpulse_collector.store.connection import Store, Transaction
 from ragpulse_collector.store.ingest.prices import Cost
+from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
 from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows, instant
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.store.connection import Read, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 
 DATASET_ITEMS = """
     SELECT name, query, arg_max(item, created_at) AS item, min(created_at) AS added_at, max(created_at) AS changed_at

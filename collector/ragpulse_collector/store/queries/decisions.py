@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.store.connection import Read, Transaction, literal
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 
 _log = logging.getLogger("ragpulse.collector")

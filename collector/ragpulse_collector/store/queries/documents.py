@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.store.connection import Rows, Store
+from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
 
 OWN_TEXTS = """

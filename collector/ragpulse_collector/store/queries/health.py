@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.connection import Store, Transaction
+from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries.decisions import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
 from ragpulse_collector.store.views import LOW

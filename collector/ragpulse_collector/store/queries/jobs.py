@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
-from ragpulse_collector.store.connection import Read, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""

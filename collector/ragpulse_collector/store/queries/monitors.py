@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ragpulse_collector.store.connection import Read, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
 _STATE = ("monitor", "group", "state", "value", "lo", "hi", "text", "statistic", "event_id", "created_at")
 _MESSAGE = ("event_id", "destination", "state", "attempt", "error", "message", "due_at", "created_at")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.connection import Read, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
 
 

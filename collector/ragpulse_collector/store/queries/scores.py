@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Store
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
+from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, with_columns

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Store
+from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to
 from ragpulse_collector.store.views import FACT_COLUMNS, SESSION_FIGURES, VIEWS, hex_span, hex_trace, spans_of
 

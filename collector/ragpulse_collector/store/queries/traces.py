@@ -11,7 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
-from ragpulse_collector.store.connection import Rows, Store, literal
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
 
 _MAX_WORDS = 8

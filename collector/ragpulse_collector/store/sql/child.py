@@ -19,7 +19,8 @@ from typing import IO, Any, Protocol
 
 import duckdb
 
-from ragpulse_collector.store.connection import Busy, Refused, Rows, StoreError, first_line, literal
+from ragpulse_collector.store.connection import first_line, literal
+from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
 from ragpulse_collector.store.sql.limits import Question, answer
 
 _TRIES = 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.connection import Refused
+from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import TABLES
 from ragpulse_collector.store.views import VIEWS
 

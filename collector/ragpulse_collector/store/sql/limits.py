@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import duckdb
 
-from ragpulse_collector.store.connection import Deadline, Parameters, Refused, Rows, Store, is_invalidated
+from ragpulse_collector.store.connection import Deadline, is_invalidated
+from ragpulse_collector.store.protocol import Parameters, Refused, Rows, Store
 from ragpulse_collector.store.sql.guard import Tree, checked
 
 MAX_BYTES = 64 * 2**20

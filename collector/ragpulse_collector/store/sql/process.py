@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ragpulse_collector.store.connection import Busy, Refused, Rows
+from ragpulse_collector.store.protocol import Busy, Refused, Rows
 from ragpulse_collector.store.sql.limits import Question
 
 MAX_PROCESSES = 2

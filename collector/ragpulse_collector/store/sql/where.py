@@ -14,7 +14,8 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.connection import Refused, first_line, literal
+from ragpulse_collector.store.connection import first_line, literal
+from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import column_types
 from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
 from ragpulse_collector.store.views import FACT_COLUMNS
