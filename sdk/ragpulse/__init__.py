@@ -8,7 +8,7 @@ results, exceptions and signatures stay as they are, and a failure of ours is lo
 
 from ._config import configure, doctor, feedback, flush, shutdown, stats, tracer_provider
 from ._decorators import CurrentSpan, agent, current_span, embedding, llm, rag, reranker, retriever, span, tool
-from ._export import Stats
+from ._export.batch import Stats
 from ._instrument import instrument
 from ._propagation import attributes, extract, inject, traced_executor, variant
 from ._reading.usage import Usage

@@ -12,16 +12,17 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from . import attributes as names
-from ._export import Batch, Stats, encoder
+from ._export import encoder
+from ._export.batch import Batch, Stats
 from ._export.encoder import Origin
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
 from ._guard import GUARD, logger
 from ._propagation import propagate_to as _propagate_to
-from ._record import Plan
 from ._record.call import STATE, Unrecorded
 from ._record.content import Score
 from ._record.provider import Provider
+from ._record.recording import Plan
 from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import SDK_VERSION, Sampler, Tracer

@@ -9,9 +9,9 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from . import attributes as names
 from ._guard import GUARD
-from ._record import Plan, plan_for, snapshot_text
 from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
+from ._record.recording import Plan, plan_for, snapshot_text
 from ._record.scope import current, enter, leave, scope_attributes
 from ._record.tracer import RECORDING_KEY
 from ._wrappers import is_generator, wrapper_of

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import attributes as names
-from ._export import host_of
+from ._export.batch import host_of
 from ._guard import GUARD
 from ._record.scope import (
     current,

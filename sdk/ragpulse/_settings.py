@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from . import attributes as names
-from ._export import Destination, Gzip, host_of, is_loopback
+from ._export.batch import Destination, Gzip, host_of, is_loopback
 from ._guard import GUARD
 from ._record.content import ContentPolicy
 from ._record.redaction import redaction

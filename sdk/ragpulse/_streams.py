@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import CoroutineType
 from typing import Any
 
-from ._reading import read
+from ._reading.values import read
 from ._record.call import Call
 from ._record.scope import current, enter, leave, restore
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from ._record import Plan
 from ._record.call import STATE, begin
 from ._record.capture import Capture
+from ._record.recording import Plan
 from ._record.scope import current, enter, leave
 from ._streams import adrive, awaited, drive, is_stream, observed
 

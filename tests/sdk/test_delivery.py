@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
-from ragpulse._export import Destination
+from ragpulse._export.batch import Destination
 from ragpulse._export.transport import Poster
 
 from .conftest import Collector, serve

@@ -18,9 +18,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from ragpulse._export import encoder as encoder
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
-from ragpulse._record import Plan, plan_for
 from ragpulse._record.attach import ForwardedSpan, Forwarder
 from ragpulse._record.content import ContentPolicy
+from ragpulse._record.recording import Plan, plan_for
 from ragpulse._record.redaction import special_characters
 from ragpulse._record.scope import Scope
 from ragpulse._record.tracer import Sampler, Tracer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ragpulse._guard import GUARD
 
-from . import Answer, Batch, Gzip, Stats
+from .batch import Answer, Batch, Gzip, Stats
 from .encoder import Origin, Record, encode_requests
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ragpulse._guard import GUARD
 
-from . import Batch
+from .batch import Batch
 
 try:
     import fcntl

@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
-from . import Answer, Batch, Destination
+from .batch import Answer, Batch, Destination
 
 _MAX_BODY = 65_536
 _MAX_ANSWER = 4 * _MAX_BODY

@@ -13,8 +13,8 @@ from ragpulse.attributes import (
     DOCUMENT_TEXT_KEYS,
 )
 
-from . import MAX_TEXT, bounded, plain, read, to_json, well_formed
 from .replies import opened
+from .values import MAX_TEXT, bounded, plain, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
 _PLAIN_ESCAPES = b'0123456789"\\\n\r\t'

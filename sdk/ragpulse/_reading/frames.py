@@ -4,8 +4,8 @@ from typing import Any
 
 from ragpulse.attributes import DOCUMENT_LIST_KEYS
 
-from . import parsed
 from .replies import LANGGRAPH_MODES, data_text, opened, piece_in, reply_text, reply_text_of
+from .values import parsed
 
 _TEXT_LABELS = frozenset({"token", "chunk", "delta", "content", "text", "answer", "message", "response", "output"})
 _OTHER_LABELS = frozenset({*DOCUMENT_LIST_KEYS, "sources", "citations", "usage", "metadata", "status", "done", "error"})

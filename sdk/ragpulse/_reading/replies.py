@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import fields_of, parsed, read
+from .values import fields_of, parsed, read
 
 
 def tool_calls(result: Any) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from ragpulse import attributes as names
 
-from . import fields_of, read
 from .replies import opened
+from .values import fields_of, read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

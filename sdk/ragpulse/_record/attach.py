@@ -21,8 +21,8 @@ from ragpulse._export import encoder
 from ragpulse._export.encoder import Origin
 from ragpulse._export.exporter import Exporter
 
-from . import CLIENT, INTERNAL, Plan, Recording, error_name
 from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
+from .recording import CLIENT, INTERNAL, Plan, Recording, error_name
 from .scope import SCOPE_KEY, Scope, current, scope_of
 from .tracer import RECORDING_KEY, Sampler, context_within
 

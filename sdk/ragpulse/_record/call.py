@@ -11,7 +11,6 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
-from ragpulse._reading import CutText, JsonText, bounded, parsed
 from ragpulse._reading.contexts import Document, document
 from ragpulse._reading.frames import (
     CumulativeText,
@@ -23,9 +22,10 @@ from ragpulse._reading.frames import (
 )
 from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
+from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
-from . import Plan
 from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
+from .recording import Plan
 from .scope import current, enter, leave
 
 _MAX_STREAM_TEXT = 1024 * 1024

@@ -8,13 +8,13 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
-from ragpulse._reading import JsonText, bounded, fields_of, plain, read, to_json, type_name
 from ragpulse._reading.contexts import Document, documents_in, nested_documents, with_candidate_texts
 from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in, tool_calls
 from ragpulse._reading.usage import facts_in, usage_facts
+from ragpulse._reading.values import JsonText, bounded, fields_of, plain, read, to_json, type_name
 
-from . import Recording, snapshot_text
 from .credentials import is_secret_name
+from .recording import Recording, snapshot_text
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",

@@ -12,11 +12,11 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
-from ragpulse._reading import MAX_TEXT, CutText, JsonText, to_json, without_files
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
+from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
-from . import Plan, Recording, error_status, exception_attributes
 from .credentials import is_secret_name
+from .recording import Plan, Recording, error_status, exception_attributes
 from .redaction import Redaction, special_characters
 from .scope import Scope
 

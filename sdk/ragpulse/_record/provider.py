@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind
 
 from ragpulse._guard import GUARD
 
-from . import Plan
+from .recording import Plan
 from .scope import current
 from .span import Span
 from .tracer import RECORDING_KEY, SPAN_KEY, Tracer

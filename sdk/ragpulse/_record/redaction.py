@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragpulse._guard import GUARD
-from ragpulse._reading import to_json
+from ragpulse._reading.values import to_json
 
 from .credentials import QUOTED_NAME, REDACTED_KEY, is_count, is_secret_name, may_hold_key, redact_keys
 

@@ -15,7 +15,7 @@ from opentelemetry.context import Context, create_key
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
-from ragpulse._reading import JsonText, to_json
+from ragpulse._reading.values import JsonText, to_json
 
 from .redaction import Redaction
 

@@ -14,8 +14,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from ragpulse import attributes as names
 from ragpulse._export import encoder
 
-from . import Plan, Recording, error_name
 from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
+from .recording import Plan, Recording, error_name
 from .scope import Scope
 
 if TYPE_CHECKING:

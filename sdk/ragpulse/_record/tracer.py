@@ -13,8 +13,8 @@ from opentelemetry.trace import set_span_in_context
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 
-from . import Plan
 from .content import ContentPolicy
+from .recording import Plan
 from .scope import BAGGAGE_KEY, EMPTY, SCOPE_KEY, Scope, scope_of, without_identities
 from .span import Span
 

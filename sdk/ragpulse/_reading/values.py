@@ -1,0 +1,224 @@
+"""Turns values of the application into plain, immutable snapshots, and runs its code as little as possible.
+
+`repr` is never called: it may raise, be slow, or (a lazy query set) do work. Objects of unknown types become their
+type's name. The walk is bounded in nodes and depth, so that a huge argument costs the caller microseconds.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+_MAX_NODES = 5_000
+_MAX_JSON_TEXT = 1_048_576
+_MAX_HASHED = 16 * 1_048_576
+_MAX_DEPTH = 12
+MAX_TEXT = 262_144
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+/=_-]*)")
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
+_MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
+"""Names of the media type beside `data`: an image, audio or a file in base64."""
+_TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+class JsonText(str):
+    """A string that holds JSON, so that its MIME type is known when it is sent."""
+
+    __slots__ = ()
+
+
+class CutText(str):
+    """The beginning of a long text, with the size and hash of the whole."""
+
+    __slots__ = ("bytes", "sha256")
+    bytes: int
+    sha256: str
+
+
+def bounded(text: str) -> str:
+    """The text itself, or when it is longer than 256 KiB its beginning, the length and a hash of the whole.
+
+    Done at once, so that long texts do not fill the queue. The hash covers the first 16 MiB.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    text = without_files(text)
+    if len(text) <= MAX_TEXT:
+        return text
+    data = text.encode("utf-8", "backslashreplace")
+    cut = CutText(text[:MAX_TEXT])
+    cut.bytes = len(data)
+    cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
+    return cut
+
+
+def without_files(text: str) -> str:
+    """The text with a placeholder for each file that is in it as a `data:` URL: media type, size and hash."""
+    return _DATA_URL.sub(lambda match: placeholder(match[1], match[2]), text) if ";base64," in text else text
+
+
+def placeholder(media_type: str | None, data: str | bytes) -> str:
+    """Stands for a file's content (bytes, or base64 text): its media type, size and hash."""
+    try:
+        content = (
+            base64.b64decode(data, b"-_" if "-" in data or "_" in data else None) if isinstance(data, str) else data
+        )
+    except ValueError:
+        content = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    return f"<{media_type or 'file'}, {len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()[:16]}>"
+
+
+def well_formed(text: str) -> str:
+    """The text with `?` for each lone surrogate: no UTF-8, and so no JSON parser, accepts one."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def type_name(value: object) -> str:
+    """`<module.Class>`, for values that have no plain form."""
+    cls = type(value)
+    return f"<{cls.__module__}.{cls.__qualname__}>"
+
+
+def read(source: Any, name: str) -> Any:
+    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    if type(source) is dict:
+        return source.get(name)
+    try:
+        return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
+        return None
+
+
+def parsed(text: Any) -> Any:
+    """The value of a text in JSON; anything else stays as it is."""
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return text
+
+
+def fields_of(source: Any) -> Mapping[str, Any]:
+    """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
+    if type(source) is dict:
+        return source
+    if isinstance(source, (str, bytes, list)) or source is None:
+        return {}
+    try:
+        if isinstance(source, tuple):
+            as_dict = read(source, "_asdict")
+            return as_dict() if as_dict else {}
+        fields = dict(source) if isinstance(source, Mapping) else vars(source)
+        extra = getattr(source, "__pydantic_extra__", None)
+        return {**fields, **extra} if extra else fields
+    except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
+        return _slots_of(source)
+
+
+def _slots_of(source: Any) -> Mapping[str, Any]:
+    names = [name for cls in type(source).__mro__ for name in _listed(cls.__dict__.get("__slots__", ()))]
+    return {name: value for name in names if not name.startswith("_") and (value := read(source, name)) is not None}
+
+
+def _listed(slots: Any) -> list[str]:
+    return [slots] if isinstance(slots, str) else [str(name) for name in slots]
+
+
+def to_json(value: Any) -> JsonText:
+    """A JSON snapshot of any value."""
+    return JsonText(_dumps(plain(value)))
+
+
+def plain(value: Any) -> Any:
+    """A copy of `value` made of dict, list, str, int, float, bool and None only."""
+    return _Walk().visit(value, 0)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._nodes_left = _MAX_NODES
+        self._characters_left = _MAX_JSON_TEXT
+
+    def visit(self, value: Any, depth: int) -> Any:
+        if type(value) is str:
+            return self._text(value)
+        if value is None or type(value) in (int, bool):
+            return value
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or depth > _MAX_DEPTH:
+            return "..."
+        try:
+            return self._compound(value, depth + 1)
+        except Exception:  # noqa: BLE001 - foreign containers may raise anything while being read
+            return type_name(value)
+
+    def _text(self, text: str) -> str:
+        text = well_formed(without_files(text))
+        self._characters_left -= len(text)
+        if self._characters_left >= 0:
+            return text
+        return f"{text[:1000]}... [{len(text)} characters]"
+
+    def _compound(self, value: Any, depth: int) -> Any:
+        if isinstance(value, float):
+            return float(value) if float("-inf") < value < float("inf") else None
+        if isinstance(value, Enum):
+            return self.visit(value.value, depth)
+        if isinstance(value, (str, int, *_TEXTUAL)):
+            return int(value) if isinstance(value, int) else self._text(str(value))
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return f"<{len(value)} bytes>"
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (Sequence, Set)):
+            return self._items(value, depth)
+        return self._fields(value, depth)
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        data = value.get("data") if type(value) is dict else None
+        if isinstance(data, bytes) or (type(data) is str and _BASE64.fullmatch(data)):
+            media_type = next((value[key] for key in _MEDIA_TYPES if isinstance(value.get(key), str)), None)
+            if media_type is not None:
+                value = {**value, "data": placeholder(media_type, data)}
+        copy: dict[str, Any] = {}
+        for key, item in value.items():
+            if self._nodes_left <= 0:
+                copy["..."] = "..."
+                break
+            copy[well_formed(key) if type(key) is str else str(plain(key))] = self.visit(item, depth)
+        return copy
+
+    def _items(self, value: Any, depth: int) -> Any:
+        copy: list[Any] = []
+        for item in value:
+            self._nodes_left -= 1
+            if self._nodes_left <= 0:
+                copy.append("...")
+                break
+            copy.append(self.visit(item, depth))
+        return copy
+
+    def _fields(self, value: Any, depth: int) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
+        if isinstance(getattr(type(value), "model_fields", None), dict):
+            # Names with an underscore are put there by others: `_raw_response` of instructor.
+            return self._mapping({name: item for name, item in vars(value).items() if name[0] != "_"}, depth)
+        scalar = getattr(value, "item", None)  # numpy and torch scalars
+        if getattr(value, "shape", None) == () and callable(scalar):
+            return self.visit(scalar(), depth)
+        return type_name(value)
