@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ragpulse_collector.records import RawBody, Receipt, Values
+if TYPE_CHECKING:
+    from ragpulse_collector.records import RawBody, Receipt, Values
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
