@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,25 @@ T0 = datetime(2026, 11, 20, 12)
 
 def open_store(path: Path) -> EmbeddedStore:
     """Open an embedded store that decodes no bodies."""
-    return EmbeddedStore(path / "test.duckdb", decode=lambda _: Batch())
+    file = path / "test.duckdb"
+    create_empty(file)
+    return EmbeddedStore(file, decode=lambda _: Batch())
+
+
+def create_empty(path: Path) -> None:
+    """Create an empty store's file unless there is a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_bytes(_empty())
+
+
+@cache
+def _empty() -> bytes:
+    """The file of an empty store, made once: creating tables and views takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.duckdb"
+        EmbeddedStore(path, decode=lambda _: Batch()).close()
+        return path.read_bytes()
 
 
 def trace_id(number: int) -> str:

@@ -49,9 +49,9 @@ def filled(collector: Start, count: int = 4, **options: Any) -> Client:
     return client
 
 
-def test_the_list_filters_pages_and_counts(collector: Start) -> None:
+def test_the_list_filters_pages_and_counts(five: Client) -> None:
     """Filters narrow the list, the cursor walks all of it once, facets count values."""
-    client = filled(collector, 5)
+    client = five
     assert len(client.call("GET traces", {"prompt_version": "v8"})["traces"]) == 2
     assert len(client.call("GET traces", {"error": "true"})["traces"]) == 1
     assert len(client.call("GET traces", {"q": "eiffel"})["traces"]) == 5
@@ -76,6 +76,12 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def five(shared_collector: Start) -> Client:
+    """Five traces for tests that only read."""
+    return filled(shared_collector, 5)
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -86,9 +92,9 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
         ("a-7", 0),
     ],
 )
-def test_the_search_finds_ids(collector: Start, asked: str, found: int) -> None:
+def test_the_search_finds_ids(five: Client, asked: str, found: int) -> None:
     """A session, and a trace by the beginning of its id in both spellings."""
-    assert len(filled(collector, 5).call("GET traces", {"q": asked})["traces"]) == found
+    assert len(five.call("GET traces", {"q": asked})["traces"]) == found
 
 
 def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
@@ -207,6 +213,12 @@ def cursor(offset: float) -> str:
     return base64.urlsafe_b64encode(json.dumps(["2026-01-01T00:00:00", "aa", offset]).encode()).decode().rstrip("=")
 
 
+@pytest.fixture(scope="module")
+def empty(shared_collector: Start) -> Client:
+    """A collector without traces, for questions that are refused."""
+    return connect(shared_collector().url)
+
+
 @pytest.mark.parametrize(
     ("operation", "params", "status"),
     [
@@ -237,11 +249,10 @@ def cursor(offset: float) -> str:
         ("POST replays", {"evaluators": "faithfulness", "dry_run": True}, 400),
     ],
 )
-def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, Any], status: int) -> None:
+def test_mistakes_are_named(empty: Client, operation: str, params: dict[str, Any], status: int) -> None:
     """A malformed question gets its status and a sentence, never a 500."""
-    client = connect(collector().url)
     with pytest.raises(ClientError) as raised:
-        client.call(operation, params)
+        empty.call(operation, params)
     assert raised.value.status == status
     assert len(str(raised.value)) > 10
 
@@ -286,11 +297,11 @@ def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, 
     ],
 )
 def test_a_slip_is_refused_with_the_nearest_name(
-    collector: Start, operation: str, params: dict[str, Any], near: str
+    empty: Client, operation: str, params: dict[str, Any], near: str
 ) -> None:
     """In rules, monitors and questions: an empty chart would look as if nothing had been measured."""
     with pytest.raises(ClientError, match=f"did you mean '{near}'") as raised:
-        connect(collector().url).call(operation, params)
+        empty.call(operation, params)
     assert raised.value.status == 400
 
 

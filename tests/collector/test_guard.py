@@ -41,6 +41,20 @@ def ask(url: str, method: str, path: str, headers: dict[str, str], body: bytes =
         connection.close()
 
 
+@pytest.fixture(scope="module")
+def open_to_all(shared_collector: Start) -> Collector:
+    """A collector without keys."""
+    running: Collector = shared_collector()
+    return running
+
+
+@pytest.fixture(scope="module")
+def keyed(shared_collector: Start) -> Collector:
+    """A collector with keys."""
+    running: Collector = shared_collector(api_keys=KEYS)
+    return running
+
+
 def test_a_foreign_host_is_refused_on_every_route(collector: Start) -> None:
     """DNS rebinding: a request for another host name gets 403 wherever it goes, OTLP included."""
     running = collector()
@@ -99,9 +113,9 @@ OWN_PAGES = (
 
 
 @pytest.mark.parametrize("own", OWN_PAGES)
-def test_programs_and_own_pages_pass(collector: Start, own: dict[str, str]) -> None:
+def test_programs_and_own_pages_pass(open_to_all: Collector, own: dict[str, str]) -> None:
     """The check is about other pages alone."""
-    running = collector()
+    running = open_to_all
     json = {"Content-Type": "application/json"}
     assert ask(running.url, "GET", "/api/v1/status", own)[0] == 200
     assert ask(running.url, "GET", "/api/v1/export", own)[0] == 200
@@ -202,10 +216,9 @@ def test_no_page_asks_an_operation_beyond_the_scope_of_its_key(
 
 
 @pytest.mark.parametrize("path", ["snapshot%0A", "snapshot/", "%73napshot", "/snapshot", "./snapshot"])
-def test_no_spelling_of_a_path_passes_the_scope_by(collector: Start, path: str) -> None:
+def test_no_spelling_of_a_path_passes_the_scope_by(keyed: Collector, path: str) -> None:
     """Whatever the router takes for the snapshot asks for the snapshot's scope."""
-    running = collector(api_keys=KEYS)
-    status, _ = ask(running.url, "GET", f"/api/v1/{path}", {"Authorization": "Bearer secret-read"})
+    status, _ = ask(keyed.url, "GET", f"/api/v1/{path}", {"Authorization": "Bearer secret-read"})
     assert status in (307, 403, 404)
 
 
@@ -258,9 +271,9 @@ def test_a_page_without_a_key_leads_to_the_login(collector: Start) -> None:
         ("", "/"),
     ],
 )
-def test_the_login_leads_back_and_to_no_other_site(collector: Start, to: str, leads: str) -> None:
+def test_the_login_leads_back_and_to_no_other_site(keyed: Collector, to: str, leads: str) -> None:
     """The page that was asked for comes after the key; whatever else is asked for is the overview."""
-    running = collector(api_keys=KEYS)
+    running = keyed
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     _, headers = ask(running.url, "POST", "/login", form, urlencode({"key": "secret-read", "to": to}).encode())
     assert headers["location"] == leads

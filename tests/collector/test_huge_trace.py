@@ -19,7 +19,7 @@ from waiting import eventually
 from ragpulse_collector.app.server import GRACE_S
 from ragpulse_collector.client import connect
 
-SPANS = 20_000
+SPANS = 12_000
 BODIES = 40
 
 

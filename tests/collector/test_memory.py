@@ -24,6 +24,7 @@ from ragpulse_collector.otlp.wire import WireBatch
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import EmbeddedStore, Transaction
 
+pytestmark = pytest.mark.usefixtures("small_heap")
 BAD = b"\0" * 1000
 
 

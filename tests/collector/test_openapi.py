@@ -86,10 +86,10 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 """Questions to which a small collector has an answer, in an order that gives each one something to answer from."""
 
 
-@pytest.fixture
-def client(collector: Start) -> Client:
+@pytest.fixture(scope="module")
+def client(shared_collector: Start) -> Client:
     """A collector with four evaluated traces of two prompt versions."""
-    running = collector()
+    running = shared_collector()
     for number in range(4):
         send(running.url, rag_trace(number, prompt_version="v7" if number % 2 else "v8", error=number == 3))
     client = connect(running.url)
@@ -187,11 +187,9 @@ def check(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
         ("PUT", "/login", None, 405, ""),
     ],
 )
-def test_errors_are_problem_details(
-    collector: Start, method: str, path: str, body: Any, status: int, words: str
-) -> None:
+def test_errors_are_problem_details(client: Client, method: str, path: str, body: Any, status: int, words: str) -> None:
     """RFC 9457 with the reason, `error` as before, the wrong parameter by name, and `Allow` with 405."""
-    answer = httpx.request(method, collector().url + path, json=body)
+    answer = httpx.request(method, client.url + path, json=body)
     problem = answer.json()
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert (problem["status"], problem["instance"]) == (status, path.partition("?")[0])

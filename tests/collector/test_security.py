@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import itertools
 import json
 import re
 import resource
@@ -103,14 +104,18 @@ URL_FIELDS = ("url", "api_base", "base_url", "endpoint", "webhook", "slack", "mo
 
 
 def hostile_requests(operation: Operation, address: str) -> Iterator[dict[str, Any]]:
-    """The operation's usual parameters with addresses among them: one at a time where work is started."""
+    """The operation's usual parameters with addresses among them: one at a time where work is started.
+
+    Elsewhere each parameter is one of the addresses, and all together are each of them.
+    """
     usual = USUAL.get(f"{operation.method} {operation.path}", {})
     names = [name for name in operation.params.names() if name not in operation.in_path]
-    for value in (f"http://{address}/v1#model", f"huggingface/HTTP://{address}/v1", [f"http://{address}/x.py"]):
+    values = (f"http://{address}/v1#model", f"huggingface/HTTP://{address}/v1", [f"http://{address}/x.py"])
+    for value in values:
         if "evaluators" in usual:
-            yield from (usual | {name: value} for name in URL_FIELDS)
-        yield from (usual | {name: value} for name in names)
+            yield from (usual | {name: value} for name in (*URL_FIELDS, *names))
         yield dict.fromkeys(names, value)
+    yield from (usual | {name: value} for name, value in zip(names, itertools.cycle(values), strict=False))
 
 
 def test_no_json_value_is_a_500(collector: Start) -> None:

@@ -18,6 +18,7 @@ import ragpulse
 
 from .conftest import Collector
 
+pytestmark = pytest.mark.usefixtures("small_heap")
 CHUNKS = ("Paris ", "is ", "in ", "France.")
 
 

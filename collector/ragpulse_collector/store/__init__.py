@@ -7,12 +7,15 @@ everyone else ─ write(work) ─▶ the same queue          readers ─ read(sq
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing
-from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
+
+if TYPE_CHECKING:
+    from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing
+    from ragpulse_collector.store.ingest.prices import Prices
 
 __all__ = [
     "AnyStore",
@@ -28,15 +31,26 @@ __all__ = [
     "open_store",
 ]
 
+_LATE = {"AnyStore": "embedded", "EmbeddedStore": "embedded", "FileReader": "embedded", "Prices": "ingest.prices"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the writer at its first use: a reader process starts without it."""
+    if name in _LATE:
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 def open_store(db: str, **options: Any) -> Writing:
     """Open a file, or the lake where `db` begins with `ducklake:`; raises StoreError.
 
     `options` are the fields of WriteOptions. A lake names its catalog and where its files are:
     `ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix`. S3 keys are read from AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the duckdb_settings.
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, never from the settings.
     """
     if not db.startswith("ducklake:"):
+        from ragpulse_collector.store.embedded import EmbeddedStore
+
         return EmbeddedStore(Path(db), **options)
     from ragpulse_collector.store.lake import LakeStore, lake_parts, s3_secret
 

@@ -27,6 +27,9 @@ from ragpulse_collector.store.views import create_views, views_digest
 
 SCHEMA_VERSION = 10
 
+VIEW_NAMES = ("traces", "spans", "contexts", "scores", "decisions", "sessions", "quality_daily", "judge_spans")
+"""The keys of `views.VIEWS`. A reader process checks queries against them without loading the views' SQL."""
+
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
     "spans": """

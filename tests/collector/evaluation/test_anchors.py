@@ -134,7 +134,7 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     """A real collector whose judge answers otherwise by now: the recorded calls are not asked, the judge is."""
     mind = ["YES"]
     model = loopback_model(lambda _: mind[0])
-    judge = {"model": "openai/judge", "api_base": model.url}
+    judge = {"model": f"{model.url}#judge"}
     running = collector(judge=judge, rules=[("live", "faithfulness", 1.0)])
     for number in range(12):
         send(running.url, rag_trace(number, query=f"How tall is tower {number}?", session=f"s{number}"))

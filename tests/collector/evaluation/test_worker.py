@@ -476,9 +476,9 @@ def test_docker_does_not_kill_a_collector_whose_judge_hangs(
 
 
 def test_a_backlog_is_worked_off_from_both_ends(store: EmbeddedStore) -> None:
-    """Of 400 jobs the first look takes old and new ones alternately: a fall shows before the backlog is gone."""
+    """Of 120 jobs the first look takes old and new ones alternately: a fall shows before the backlog is gone."""
     units = Units(store)
-    made = [T0 + timedelta(minutes=number) for number in range(400)]
+    made = [T0 + timedelta(minutes=number) for number in range(120)]
     for number, at in enumerate(made):
         units.unit(number)
         units.job(number, "said", at=at)

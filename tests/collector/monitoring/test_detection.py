@@ -59,7 +59,8 @@ def test_the_stated_time_is_what_the_monitor_needs(
         r"with your \d+ \w+ per [\w ]+ \(service s\d+\) a (?:drop|rise) .* after about (\d+) hours", said
     )
     assert stated, said
-    fired = first_fired(made, settings, begin, hours)
+    assert int(stated[1]) <= hours
+    fired = first_fired(made, settings, begin, int(stated[1]))
     made.close()
     by_then, early = (sum(hour <= share * int(stated[1]) for hour in fired) for share in (1.0, 1 / 3))
     assert by_then >= 0.7 * SERVICES, (said, sorted(fired))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from lake_servers import trust_extensions
 from spans import Span, batch_of
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
@@ -21,6 +25,9 @@ from ragpulse_collector.store.ingest.batches import WriterTransaction
 START = datetime(2026, 3, 1, 12, 0, 0)
 START_NS = 1_772_366_400_000_000_000
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+OVER_A_LAKE = "RAGPULSE_TEST_LAKE" in os.environ
+if OVER_A_LAKE:
+    trust_extensions()
 
 
 def decode(body: RawBody) -> Batch:
@@ -77,7 +84,7 @@ class Kit:
     def store(self, **options: Any) -> Any:
         """Open the file of this test."""
         options = dict[str, Any]() | {"decode": decode, "clock": self.clock, "threads": 1} | options
-        store = self._lake(options) if "RAGPULSE_TEST_LAKE" in os.environ else EmbeddedStore(self.path, **options)
+        store = self._lake(options) if OVER_A_LAKE else EmbeddedStore(self.path, **options)
         self._open.append(store)
         return store
 
@@ -86,7 +93,14 @@ class Kit:
         from ragpulse_collector.store.lake import LakeStore
 
         folder = self.path.parent
-        return LakeStore(f"ducklake:{folder}/catalog.ducklake", data_path=f"{folder}/data/", **options)
+        catalog = folder / "catalog.ducklake"
+        if not catalog.exists():
+            catalog.write_bytes(_empty_lake())
+            with duckdb.connect(catalog) as connection:
+                connection.execute(
+                    "UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", [f"{folder}/data/"]
+                )
+        return LakeStore(f"ducklake:{catalog}", data_path=f"{folder}/data/", **options)
 
     def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> Span:
         """A span with id `number` that starts `number` ms after the start and takes 100 ms."""
@@ -121,6 +135,17 @@ class Kit:
         """Close every store of the test."""
         for store in self._open:
             store.close()
+
+
+@cache
+def _empty_lake() -> bytes:
+    """The catalog of an empty lake, made once, as `empty_file`."""
+    from ragpulse_collector.store.lake.store import LakeStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = Path(folder) / "catalog.ducklake"
+        LakeStore(f"ducklake:{catalog}", data_path=f"{folder}/data/", decode=decode).close()
+        return catalog.read_bytes()
 
 
 @pytest.fixture(scope="session")

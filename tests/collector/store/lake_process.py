@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import duckdb
+from lake_servers import trust_extensions
 from spans import Span, batch_of
 
 from ragpulse_collector.records import RawBody
@@ -147,6 +148,7 @@ def _small(transaction: Transaction) -> None:
 
 if __name__ == "__main__":
     role, db = sys.argv[1:]
+    trust_extensions()  # the collectors of the same tests verify them
     lake = open_store(db, decode=lambda body: pickle.loads(body.body))
     assert isinstance(lake, LakeStore)
     if role == "ingest":

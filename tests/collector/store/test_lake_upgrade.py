@@ -16,9 +16,10 @@ OLD = 2
 _PROCESS = """
 import os, signal, sys
 import duckdb
+from lake_servers import trust_extensions
 from ragpulse_collector.store.lake import LakeStore
 from ragpulse_collector.store.connection import attach_lake
-catalog, data, what, seen = *sys.argv[1:4], 0
+catalog, data, seen = *sys.argv[1:3], 0
 def attach():
     connection = duckdb.connect()
     attach_lake(connection, catalog, data, None)
@@ -29,34 +30,42 @@ def lines(frame, event, argument):
     if seen == int(what):
         os.kill(os.getpid(), signal.SIGKILL)
     return lines
-if what == "age":
-    connection = attach()
-    for view, in connection.execute("SELECT view_name FROM duckdb_views() WHERE database_name = 'lake'").fetchall():
-        connection.execute(f"DROP VIEW {view}")
-    for column in ("retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"):
-        connection.execute(f"ALTER TABLE raw.trace_facts DROP COLUMN {column}")
-    connection.execute("ALTER TABLE raw.monitor_states DROP COLUMN event_id")
-    connection.execute("ALTER TABLE raw.eval_jobs DROP COLUMN rule")
-    connection.execute("ALTER TABLE raw.ledger DROP COLUMN rule")
-    connection.execute("DROP TABLE raw.monitors")
-    connection.execute("DROP TABLE raw.alert_messages")
-    connection.execute("DROP TABLE raw.datasets")
-    connection.execute("ALTER TABLE raw.contents DROP COLUMN query_from")
-    connection.execute("ALTER TABLE raw.contents DROP COLUMN response_from")
-    connection.execute("DELETE FROM raw.meta WHERE key = 'views'")
-    connection.execute("UPDATE raw.meta SET value = 'OLD' WHERE key = 'schema_version'")
-elif what == "look":
-    connection = attach()
-    columns = "SELECT count(*) FROM duckdb_columns() WHERE table_name = 'trace_facts' AND column_name = 'retriever'"
-    version = "SELECT max(value::INT) FROM raw.meta WHERE key = 'schema_version'"
-    print(*connection.execute(version).fetchall()[0], *connection.execute(columns).fetchall()[0])
-else:
-    watched = ("migrate", "_upgrade", "create_views")
-    sys.settrace(lambda frame, event, argument: lines if frame.f_code.co_name in watched else None)
-    store = LakeStore(catalog, data_path=data, decode=lambda body: None)
-    sys.settrace(None)
-    print(seen)
-    store.close()
+def step(what):
+    if what == "age":
+        connection = attach()
+        for view, in connection.execute("SELECT view_name FROM duckdb_views() WHERE database_name = 'lake'").fetchall():
+            connection.execute(f"DROP VIEW {view}")
+        for column in ("retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"):
+            connection.execute(f"ALTER TABLE raw.trace_facts DROP COLUMN {column}")
+        connection.execute("ALTER TABLE raw.monitor_states DROP COLUMN event_id")
+        connection.execute("ALTER TABLE raw.eval_jobs DROP COLUMN rule")
+        connection.execute("ALTER TABLE raw.ledger DROP COLUMN rule")
+        connection.execute("DROP TABLE raw.monitors")
+        connection.execute("DROP TABLE raw.alert_messages")
+        connection.execute("DROP TABLE raw.datasets")
+        connection.execute("ALTER TABLE raw.contents DROP COLUMN query_from")
+        connection.execute("ALTER TABLE raw.contents DROP COLUMN response_from")
+        connection.execute("DELETE FROM raw.meta WHERE key = 'views'")
+        connection.execute("UPDATE raw.meta SET value = 'OLD' WHERE key = 'schema_version'")
+    elif what == "look":
+        connection = attach()
+        columns = "SELECT count(*) FROM duckdb_columns() WHERE table_name = 'trace_facts' AND column_name = 'retriever'"
+        version = "SELECT max(value::INT) FROM raw.meta WHERE key = 'schema_version'"
+        print(*connection.execute(version).fetchall()[0], *connection.execute(columns).fetchall()[0])
+    else:
+        watched = ("migrate", "_upgrade", "create_views")
+        sys.settrace(lambda frame, event, argument: lines if frame.f_code.co_name in watched else None)
+        store = LakeStore(catalog, data_path=data, decode=lambda body: None)
+        sys.settrace(None)
+        print(seen)
+        store.close()
+trust_extensions()
+for what in sys.argv[3:]:
+    if not os.fork():
+        step(what)
+        sys.stdout.flush()
+        os._exit(0)
+    print("ended", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """.replace("OLD", str(OLD))
 
 
@@ -69,24 +78,27 @@ def python() -> Path:
         pytest.skip(str(error))
 
 
-def lake_process(python: Path, folder: Path, what: str) -> subprocess.CompletedProcess[str]:
-    """Open the lake in a process: `age` it, `look`, or be killed before a line of the migration (-1: never)."""
-    command = [str(python), "-c", _PROCESS, f"ducklake:{folder / 'catalog.ducklake'}", str(folder / "data"), what]
-    return subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, text=True, timeout=60, check=False
+def lake_process(python: Path, folder: Path, *steps: str) -> list[str]:
+    """Open the lake in processes, one after another: `age` it, `look`, or be killed before a line of the migration.
+
+    -1 is never. They are forks of one process, which has imported the store. Return what they print.
+    """
+    command = [str(python), "-c", _PROCESS, f"ducklake:{folder / 'catalog.ducklake'}", str(folder / "data"), *steps]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, text=True, timeout=120, check=False
     )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def test_a_kill_during_the_migration_leaves_the_old_lake_or_the_new_one(python: Path, tmp_path: Path) -> None:
     """Killed again and again on one lake: old until COMMIT, new after it; the last start is whole."""
-    assert lake_process(python, tmp_path, "-1").returncode == 0
-    assert lake_process(python, tmp_path, "age").returncode == 0
-    lines = int(lake_process(python, tmp_path, "-1").stdout)
-    assert lake_process(python, tmp_path, "age").returncode == 0
-    found = []
-    for moment in (lines // 2, lines - 1, lines):
-        killed = lake_process(python, tmp_path, str(moment))
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        found.append(lake_process(python, tmp_path, "look").stdout.strip())
-    assert found == [f"{OLD} 0", f"{OLD} 0", f"{SCHEMA_VERSION} 1"]
-    assert lake_process(python, tmp_path, "-1").returncode == 0
+    _, *whole, counted, last = lake_process(python, tmp_path, "-1", "age", "-1")
+    assert [*whole, last] == ["ended 0"] * 3
+    lines = int(counted)
+    steps = [step for moment in (lines // 2, lines - 1, lines) for step in (str(moment), "look")]
+    found = lake_process(python, tmp_path, "age", *steps, "-1")
+    killed = f"ended {-signal.SIGKILL}"
+    old, new = (killed, f"{OLD} 0", "ended 0"), (killed, f"{SCHEMA_VERSION} 1", "ended 0")
+    assert found[:-2] == ["ended 0", *old, *old, *new]
+    assert found[-1] == "ended 0"

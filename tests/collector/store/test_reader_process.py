@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -211,3 +212,11 @@ def test_a_reader_process_has_no_secrets_of_the_collector(kit: Any, monkeypatch:
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert b"a-secret" not in b"".join(environment)
     assert f"PATH={os.environ['PATH']}".encode() in environment
+
+
+def test_a_reader_process_loads_little() -> None:
+    """The first query waits for what it imports: not the writer, the settings or the evaluators."""
+    heavy = "{'pydantic', 'nanoarrow', 'ragpulse_evaluators', 'ragpulse_collector.store.embedded'}"
+    code = f"import sys, ragpulse_collector.store.sql.child; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

@@ -10,7 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import pytest
@@ -31,19 +33,23 @@ _OPENED = """
 import os, signal, sys
 from pathlib import Path
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.store import EmbeddedStore
-watched, at, seen = sys.argv[2].split(), int(sys.argv[3]), 0
+from ragpulse_collector.store.embedded import EmbeddedStore
+watched, seen = sys.argv[1].split(), 0
 def lines(frame, event, argument):
     global seen
     seen += event == "line"
     if seen == at:
         os.kill(os.getpid(), signal.SIGKILL)
     return lines
-sys.settrace(lambda frame, event, argument: lines if frame.f_code.co_name in watched else None)
-store = EmbeddedStore(Path(sys.argv[1]), decode=decode)
-sys.settrace(None)
-print(seen)
-store.close()
+for path, at in zip(sys.argv[2::2], map(int, sys.argv[3::2])):
+    if not os.fork():
+        sys.settrace(lambda frame, event, argument: lines if frame.f_code.co_name in watched else None)
+        store = EmbeddedStore(Path(path), decode=decode)
+        sys.settrace(None)
+        store.close()
+        print(seen, flush=True)
+        os._exit(0)
+    print("ended", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 _COPYING = "_copy copyfileobj _sync_folder"
 _MIGRATING = "migrate _upgrade create_views"
@@ -82,21 +88,36 @@ def copy_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}")
 
 
-def opened(path: Path, watched: str = "", at: int = -1) -> subprocess.CompletedProcess[str]:
-    """Open the store in a process that kills itself before the `at`-th line of the watched functions (-1: never)."""
-    command = [sys.executable, "-c", _OPENED, str(path), watched, str(at)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+class Ended(NamedTuple):
+    """How the processes ended that opened stores, and how many lines of the watched functions each one ran."""
+
+    codes: list[int]
+    lines: list[int]
+
+
+def opened(*files: Path, watched: str = "", moments: Sequence[int] = ()) -> Ended:
+    """Open each store in a process, which kills itself before that line of the watched functions.
+
+    The processes are forks of one that has imported the store: importing takes longer than opening.
+    """
+    starts = [str(one) for pair in zip(files, moments or [-1] * len(files), strict=True) for one in pair]
+    command = [sys.executable, "-c", _OPENED, watched, *starts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    codes = [int(line.removeprefix("ended ")) for line in printed if line.startswith("ended ")]
+    return Ended(codes, [int(line) for line in printed if line.isdigit()])
 
 
 def killed_everywhere(old: Path, watched: str) -> list[tuple[Path, int]]:
     """Kill a start at moments over the whole of the watched functions; return each file with its version after that."""
-    lines = int(opened(Path(shutil.copyfile(old, old.with_name("whole.duckdb"))), watched).stdout)
+    (lines,) = opened(Path(shutil.copyfile(old, old.with_name("whole.duckdb"))), watched=watched).lines
     assert lines > MOMENTS
+    files = [Path(shutil.copyfile(old, old.with_name(f"killed-{moment}.duckdb"))) for moment in range(MOMENTS)]
+    moments = [1 + moment * (lines - 1) // (MOMENTS - 1) for moment in range(MOMENTS)]
+    assert opened(*files, watched=watched, moments=moments).codes == [-signal.SIGKILL] * MOMENTS
     found = []
-    for moment in range(MOMENTS):
-        file = Path(shutil.copyfile(old, old.with_name(f"killed-{moment}.duckdb")))
-        ended = opened(file, watched, 1 + moment * (lines - 1) // (MOMENTS - 1))
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    for file in files:
         found.append((file, stored(file)[0]))
         assert stored(file) in (AS_OLD, AS_NEW)
     return found
@@ -129,7 +150,7 @@ def test_a_start_copies_an_older_file_and_migrates_it(old: Path) -> None:
 def test_a_current_file_is_not_copied(old: Path) -> None:
     """The second start finds a file of its version."""
     assert run(["migrate", "--db", str(old), "--in-place"]) == 0
-    assert opened(old).returncode == 0
+    assert opened(old).codes == [0]
     assert not copy_of(old).exists()
 
 
@@ -139,9 +160,9 @@ def test_a_kill_during_the_copy_leaves_the_old_file(old: Path) -> None:
     assert {version for _, version in killed} == {OLD}
     assert {copy_of(file).exists() for file, _ in killed} == {False, True}
     assert any(file.with_name(f"{copy_of(file).name}.part").exists() for file, _ in killed)
+    assert {stored(copy_of(file)) for file, _ in killed if copy_of(file).exists()} == {AS_OLD}
+    assert opened(*(file for file, _ in killed)).codes == [0] * MOMENTS
     for file, _ in killed:
-        assert not copy_of(file).exists() or stored(copy_of(file)) == AS_OLD
-        assert opened(file).returncode == 0
         assert (stored(copy_of(file)), stored(file)) == (AS_OLD, AS_NEW)
     assert not list(old.parent.glob("*.part"))
 
@@ -150,8 +171,8 @@ def test_a_kill_during_the_migration_leaves_the_old_file_or_the_new_one(old: Pat
     """Old before COMMIT, new after it, with the copy in both cases; the next start completes it."""
     killed = killed_everywhere(old, _MIGRATING)
     assert {version for _, version in killed} == {OLD, SCHEMA_VERSION}
+    assert opened(*(file for file, _ in killed)).codes == [0] * MOMENTS
     for file, _ in killed:
-        assert opened(file).returncode == 0
         assert (stored(copy_of(file)), stored(file)) == (AS_OLD, AS_NEW)
 
 

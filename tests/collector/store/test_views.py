@@ -11,7 +11,8 @@ import pytest
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.traces import newest
-from ragpulse_collector.store.views import FACT_COLUMNS
+from ragpulse_collector.store.schema import VIEW_NAMES
+from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
 from ragpulse_evaluators.statistics import Moments, hajek
 
 PROMISED = {
@@ -255,3 +256,8 @@ def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any) 
     found, asked = _list(store, 4, "prompt_version = 'v1' AND start_time <= $before", **given)
     assert (found, len(asked)) == ([21_301, 21_001, 20_701, 20_401], 9)
     assert len(_list(store, 40_000)[0]) == 30_000
+
+
+def test_the_guard_knows_every_view() -> None:
+    """A view that is missing from the names could not be read by users' SQL."""
+    assert tuple(VIEWS) == VIEW_NAMES

@@ -152,10 +152,6 @@ class LakeSource:
 
     def prepare(self) -> None:
         """Load the extensions, and attach if the lake answers: its connections have threads of their own."""
-        from ragpulse_collector.store.connection import load_extensions
-
-        with duckdb.connect(config=_SETTINGS) as connection, contextlib.suppress(StoreError):
-            load_extensions(connection)
         with contextlib.suppress(duckdb.Error, StoreError):
             self._attached()
 

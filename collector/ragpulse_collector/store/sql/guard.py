@@ -10,8 +10,7 @@ from typing import Any
 import duckdb
 
 from ragpulse_collector.store.protocol import Refused
-from ragpulse_collector.store.schema import TABLES
-from ragpulse_collector.store.views import VIEWS
+from ragpulse_collector.store.schema import TABLES, VIEW_NAMES
 
 _OPERATORS = """
     ! !__postfix !~~ !~~* % & && * ** + - -> ->> / // < <-> << <= <=> <@ = > >= >> @ @> ^ ^@ | || ~ ~~ ~~* ~~~
@@ -217,7 +216,7 @@ class _Walk:
     """Walks one statement; the name of a CTE is valid in its scope."""
 
     def __init__(self, catalog: str) -> None:
-        schemas = {(): VIEWS, ("main",): VIEWS, ("raw",): TABLES}
+        schemas = {(): VIEW_NAMES, ("main",): VIEW_NAMES, ("raw",): TABLES}
         own_catalog = catalog.lower()
         self._tables = {
             (*front, *schema, name)
