@@ -1,13 +1,17 @@
-"""One module a page, or a page and one beside it; each has `routes(site)` and nothing a sibling needs."""
+"""One module a page; each has `routes(site)` and nothing a sibling needs."""
 
 from ragpulse_dashboards.pages import (
     alerts,
+    compare,
     datasets,
+    documents,
     evaluators,
     explain,
     figures,
+    health,
     overview,
     replays,
+    sessions,
     trace,
     traces,
 )
@@ -19,9 +23,13 @@ PAGES = (
     figures.routes,
     traces.routes,
     trace.routes,
+    sessions.routes,
     explain.routes,
     evaluators.routes,
+    compare.routes,
     datasets.routes,
     replays.routes,
+    documents.routes,
     alerts.routes,
+    health.routes,
 )

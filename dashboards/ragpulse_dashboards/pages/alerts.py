@@ -1,12 +1,9 @@
-"""`/alerts`: monitors with state and history; forms to make, change, mute, delete and test one.
+"""`/alerts`: monitors with state and history; forms to make, change, mute, delete and test one."""
 
-`/health`: the pipeline itself: received, pending, dropped and why, size on disk, slow queries.
-"""
-
-import itertools
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
+from itertools import chain, count
 from statistics import median
 from typing import Any, Final
 
@@ -16,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
-from ragpulse_dashboards.formats import by_unit, count, counted, iso, parse_time, seconds, unit_of
+from ragpulse_dashboards.formats import by_unit, iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
 
 __all__ = ["routes"]
@@ -43,13 +40,10 @@ STATES: Final = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3
 """The order of the list."""
 FIELDS: Final = ("name", "metric", "where", "window", "false_alarms_per_year", "min_n")
 UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-LATE_S: Final = 60
-"""An evaluation that is pending for longer is a backlog."""
-SLOW_DISK_S: Final = 10
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the list, the editor with its preview, the forms, and the health of the pipeline."""
+    """Return the list, the editor with its preview, and the forms."""
     return [
         site.page("/alerts", alerts),
         site.page("/alerts", save, post=True),
@@ -58,7 +52,6 @@ def routes(site: Site) -> list[BaseRoute]:
         site.page("/alerts/{name}/edit", edit),
         site.page("/alerts/{name}/test", act, post=True),
         site.page("/alerts/{name}/{action}", act, post=True),
-        site.page("/health", health),
     ]
 
 
@@ -136,7 +129,7 @@ def _named(monitors: list[dict[str, Any]], name: str) -> dict[str, Any]:
 def _unused(name: str, monitors: list[dict[str, Any]]) -> str:
     """Return the name, with a number where it is taken."""
     taken = {monitor["name"] for monitor in monitors}
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(candidate for candidate in names if candidate not in taken)
 
 
@@ -244,42 +237,3 @@ async def act(site: Site, request: Request) -> Response:
         raise ApiError(502, f"The test message was not delivered; {answer.get('delivery')}")
     done = "unsent" if action == "test" and "delivery" in answer and not answer["delivery"] else action
     return see_other(link("/alerts", {"done": done, "name": name}))
-
-
-async def health(site: Site, request: Request) -> Response:
-    """Show the facts of `ragpulse doctor` and `/metrics`."""
-    status = await site.api("GET status", {})
-    return site.render(request, "health.html", {"status": status, "problems": _problems(status)})
-
-
-def _problems(status: Mapping[str, Any]) -> list[str]:
-    """Return sentences about what needs action."""
-    evaluations, judge = status["evaluations"], status["judge"]
-    rejected, dropped = status["rejected"]["spans"], sum(evaluations["dropped"].values())
-    oldest, spent, budget = status["queue"]["oldest_s"], judge["spent_today_usd"], judge["budget_usd"]
-    checks = [
-        ((evaluations["oldest_s"] or 0) > LATE_S, _backlog(evaluations)),
-        (rejected, f"{rejected} spans were rejected: the codes below name the reason."),
-        (dropped, f"{dropped} evaluations were dropped: lower a rule's rate or raise the budget."),
-        (oldest > SLOW_DISK_S, f"The oldest request is not stored after {oldest:.0f} s: the disk cannot keep up."),
-        (
-            budget and spent is not None and spent >= budget,
-            "The judge's budget of today is spent; sampling continues tomorrow.",
-        ),
-        *(
-            (rule["spent_today_usd"] >= rule["budget_usd"], f"The budget of rule {rule['name']} of today is spent.")
-            for rule in judge.get("rules") or ()
-        ),
-    ]
-    listed = [f"{problem['text']}: {problem['fix']}." for problem in status["problems"]]
-    return listed + [text for wrong, text in checks if wrong]
-
-
-def _backlog(evaluations: Mapping[str, Any]) -> str:
-    """Return how many evaluations are pending, how fast they are done, and when the backlog ends."""
-    text = f"{counted(evaluations['pending'], 'evaluation')} pending, the oldest for"
-    text += f" {seconds(evaluations['oldest_s'])}; {count(evaluations['done_per_s'])} a second are done"
-    if evaluations["clears_in_s"] is not None:
-        return f"{text}: done in about {seconds(evaluations['clears_in_s'])}."
-    more = count(evaluations["new_per_s"])
-    return f"{text} and {more} a second are new, so the backlog does not shrink: lower a rule's rate."

@@ -1,4 +1,4 @@
-"""`/traces`: the list, also live and as CSV; the values of every filter menu; `/sessions`, `/users`: conversations."""
+"""`/traces`: the list, also live; the values to filter it by, which every filter menu shows; its rows as CSV."""
 
 import asyncio
 import json
@@ -11,8 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
-from ragpulse_dashboards.answer import render_answer
-from ragpulse_dashboards.formats import as_judged, csv_text
+from ragpulse_dashboards.formats import csv_text
 from ragpulse_dashboards.site import FILTERS, Site, View, read_view, see_other
 
 __all__ = ["routes"]
@@ -47,21 +46,16 @@ DRAWN: Final = 8
 FETCHED: Final = 200
 STREAM_S: Final = 300
 """A stream ends itself and the browser reconnects with its last cursor, so that a stopping server does not wait."""
-SESSION_SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
-ALL_TIME: Final = "-3650d"
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the list, its stream, its CSV twin (the JSON twin is the API itself), the facets; conversations."""
+    """Return the list, its stream, its CSV twin (the JSON twin is the API itself), and the facets."""
     return [
         site.page("/traces", traces),
         site.page("/traces.csv", as_csv),
         site.page("/facets", facets),
         site.page("/live/events", events),
         site.page("/live", live),
-        site.page("/sessions", sessions),
-        site.page("/sessions/{session_id:path}", session),
-        site.page("/users/{user_id:path}", user),
     ]
 
 
@@ -192,68 +186,3 @@ async def _stream(site: Site, view: View, cursor: str, context: Mapping[str, Any
 def _event(kind: str, cursor: str, data: Mapping[str, Any]) -> str:
     """Return one event; JSON has no raw line breaks, so hostile text cannot start an event of its own."""
     return f"event: {kind}\nid: {' '.join(cursor.split())}\ndata: {json.dumps(data)}\n\n"
-
-
-async def sessions(site: Site, request: Request) -> Response:
-    """List the sessions of a range: newest, worst or most expensive first."""
-    view, query = read_view(request), request.query_params
-    own = {name: query[name] for name in ("sort", "offset") if query.get(name)}
-    answer = await site.api("GET sessions", {**view.params(), **own, "limit": PAGE})
-    context = {"view": view, "own": own, "sorts": SESSION_SORTS, "rows": answer["sessions"], "next": answer["next"]}
-    return site.render(request, "sessions.html", context)
-
-
-async def session(site: Site, request: Request) -> Response:
-    """Show one conversation; in a fragment, `here` marks the turn of the page around it."""
-    session_id = request.path_params["session_id"]
-    answer = await site.api(f"GET sessions/{session_id}", {})
-    context = {
-        "title": session_id,
-        "kind": "Session",
-        "summary": answer["session"],
-        "turns": [_turn(row) for row in answer["turns"]],
-        "here": request.query_params.get("here", ""),
-    }
-    return site.render(request, "session.html", context)
-
-
-async def user(site: Site, request: Request) -> Response:
-    """Show the questions and answers of one user over all sessions."""
-    user_id, query = request.path_params["user_id"], request.query_params
-    params = {"user_id": user_id, "from": ALL_TIME, "limit": PAGE, "total": "true"}
-    page = {"cursor": query["cursor"]} if query.get("cursor") else {}
-    answer = await site.api("GET traces", {**params, **page})
-    rows, total = answer["traces"], answer["total"]
-    if not rows:
-        raise ApiError(404, "No trace has this user. It may be past the retention.")
-    sessions = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
-    context = {
-        "title": user_id,
-        "kind": "User",
-        "summary": {"n_turns": total, **(_summary(rows) if total == len(rows) else {})},
-        "turns": [_turn(row) for row in reversed(rows)],
-        "older": answer["next"],
-        "sessions": sessions["sessions"],
-    }
-    return site.render(request, "session.html", context)
-
-
-def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the figures of all turns; with one unknown cost the sum is unknown."""
-    costs = [row["cost_usd"] for row in rows]
-    return {
-        "start_time": rows[-1]["start_time"],
-        "end_time": rows[0]["start_time"],
-        "cost_usd": None if None in costs else sum(costs),
-    }
-
-
-def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    scores = {name: as_judged(name, score) for name, score in sorted(row["scores"].items())}
-    failing = {name: score for name, score in scores.items() if score.get("passing") is False}
-    return {
-        "row": row,
-        "answer": render_answer(row["response"] or ""),
-        "failing": failing,
-        "others": {name: score for name, score in scores.items() if name not in failing},
-    }
