@@ -148,7 +148,8 @@ def vacuum(db: str, dry_run: bool) -> None:
 def migrate(db: str, in_place: bool) -> None:
     """Bring a closed file of an older version to this one. `ragpulse serve` does the same at the start."""
     from ragpulse_collector.store import StoreError
-    from ragpulse_collector.store.schema import SCHEMA_VERSION, copy_path, migrate_file
+    from ragpulse_collector.store.migrations import copy_path, migrate_file
+    from ragpulse_collector.store.schema import SCHEMA_VERSION
 
     path = Path(db)
     if not path.is_file():

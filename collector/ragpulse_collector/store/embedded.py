@@ -22,9 +22,10 @@ from ragpulse_collector.store.connection import attach_file, duckdb_settings, lo
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
-from ragpulse_collector.store.schema import SCHEMA_VERSION, check_version, file_version, is_older, open_current
+from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.limits import Question
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 

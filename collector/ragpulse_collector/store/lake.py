@@ -24,8 +24,9 @@ from ragpulse_collector.store.commit_doubt import Doubt
 from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
 from ragpulse_collector.store.embedded import Writing
 from ragpulse_collector.store.ingest.writer import WriteOptions
+from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
-from ragpulse_collector.store.schema import TIME_COLUMNS, migrate
+from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 
 _log = logging.getLogger(__name__)

@@ -25,11 +25,11 @@ from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.settings import CollectorSettings
-from ragpulse_collector.store import EmbeddedStore, FileReader, StoreError, Transaction, schema
+from ragpulse_collector.store import EmbeddedStore, FileReader, StoreError, Transaction, migrations, schema
 from ragpulse_collector.store.ingest.remap import remap
+from ragpulse_collector.store.migrations import migrate_file
 from ragpulse_collector.store.queries.traces import holds_words, words
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
-from ragpulse_collector.store.schema import migrate_file
 
 HOUR_NS = 3_600_000_000_000
 
@@ -283,7 +283,7 @@ def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.
     kit.send(kit.store(), kit.span(1))
     kit.close()
     new = schema.SCHEMA_VERSION + 1
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", new)
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", new)
     for name, declared in (("meta", "key VARCHAR, value VARCHAR, a INTEGER"), ("new", "a INTEGER, b NONSENSE")):
         monkeypatch.setitem(schema.TABLES, name, declared)
     with pytest.raises(duckdb.CatalogException):

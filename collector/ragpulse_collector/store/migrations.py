@@ -1,0 +1,216 @@
+"""Migrations of a file or lake to this version: a copy `NAME.before-vN` first, then one transaction.
+
+Tables and columns are only ever added, so an older store is brought to this version by adding what it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store import schema
+from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
+from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
+from ragpulse_collector.store.views import create_views, views_digest
+
+Execute = Callable[[str], Any]
+Fetch = Callable[[str], list[tuple[Any, ...]]]
+
+_COLUMNS = """
+    SELECT table_name, list(column_name) FROM information_schema.columns
+    WHERE table_catalog = current_catalog() AND table_schema = 'raw' GROUP BY table_name"""
+
+
+def file_version(fetch: Fetch) -> int:
+    """Return the schema version of an open file, 0 for an empty one."""
+    try:
+        version = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
+    except duckdb.CatalogException:
+        return 0
+    return int(version or 0)
+
+
+def check_version(version: int, *, name: str) -> None:
+    """Refuse a file that a newer ragpulse wrote; raises StoreError."""
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{name} has schema version {version}, this ragpulse knows up to {SCHEMA_VERSION}: "
+            "upgrade with `pip install -U ragpulse`"
+        )
+
+
+def is_older(version: int) -> bool:
+    """Return whether a file has tables of an older version; an empty file has none."""
+    return 0 < version < SCHEMA_VERSION
+
+
+def migrate(execute: Execute, fetch: Fetch, *, name: str, file_columns: bool = False) -> int:
+    """Migrate an open file (or a lake) to this version in one transaction; returns its version before.
+
+    Raises StoreError.
+    """
+    version = file_version(fetch)
+    check_version(version, name=name)
+    if version == SCHEMA_VERSION and _views_in_file(fetch) == views_digest():
+        return version
+    execute("BEGIN TRANSACTION")
+    try:
+        _add_missing(execute, dict(fetch(_COLUMNS)), file_columns=file_columns)
+        _write_version(execute, version)
+        execute("COMMIT")
+    except BaseException:
+        execute("ROLLBACK")
+        raise
+    return version
+
+
+def _write_version(execute: Execute, version: int) -> None:
+    if version != SCHEMA_VERSION:
+        execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
+    create_views(execute)
+    execute("DELETE FROM raw.meta WHERE key = 'views'")
+    execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
+
+
+def _add_missing(execute: Execute, existing: Mapping[str, Sequence[str]], *, file_columns: bool) -> None:
+    """Add the tables and columns that the store lacks, given the columns of its tables."""
+    execute("CREATE SCHEMA IF NOT EXISTS raw")
+    for table, columns in TABLES.items():
+        if table not in existing:
+            declared = schema.file_columns(table, column_types(table)) if file_columns else columns
+            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({declared})")
+            continue
+        for name, declared in column_types(table).items():
+            if name not in existing[table]:
+                execute(f'ALTER TABLE raw.{table} ADD COLUMN "{name}" {declared}')
+
+
+def _views_in_file(fetch: Fetch) -> str | None:
+    """Return the digest of the stored views. They are rewritten only after a change: it takes most of the startup."""
+    digest = fetch("SELECT max(value) FROM raw.meta WHERE key = 'views'")[0][0]
+    return None if digest is None else str(digest)
+
+
+_log = logging.getLogger(__name__)
+Attach = Callable[[], duckdb.DuckDBPyConnection]
+SPARE_BYTES = 64 * 2**20
+"""Free space needed beside the copy: the migration writes a log of at most this size before the file."""
+_CHUNK_BYTES = 2**20
+
+
+def copy_path(path: Path) -> Path:
+    """Return the path of the copy of an older file."""
+    return path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}")
+
+
+def migrate_file(path: Path, *, in_place: bool) -> int:
+    """Migrate a closed file; returns its version before. Raises StoreError like `open_current`."""
+    config = duckdb_settings(threads=1, memory_limit="512MB", wal_limit="64MB")
+    connection, version = open_current(path, lambda: attach_file(path, "ragpulse", config), in_place=in_place)
+    connection.close()
+    return version
+
+
+def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple[duckdb.DuckDBPyConnection, int]:
+    """Open a file and migrate it to this version; returns its version before.
+
+    An older file is copied first unless `in_place`. Raises StoreError if it is newer, or cannot be copied.
+    """
+    connection = attach()
+    try:
+        version = _version(connection)
+        check_version(version, name=str(path))
+        if is_older(version) and not in_place:
+            connection = _copy_and_open(path, version, connection, attach)
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path), file_columns=True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, version
+
+
+def _copy_and_open(
+    path: Path, version: int, connection: duckdb.DuckDBPyConnection, attach: Attach
+) -> duckdb.DuckDBPyConnection:
+    """Copy the closed file and reopen it: closing any descriptor of an open file would release DuckDB's lock."""
+    _check_room(path, version)
+    try:
+        connection.execute("CHECKPOINT")  # the file alone holds everything now
+        connection.close()
+        copied = _state(path)
+        _copy(path, copy_path(path))
+    except (OSError, duckdb.Error) as error:
+        raise StoreError(f"{_cannot_copy(path, version)} ({first_line(error)}): {_fix(path)}") from error
+    opened = attach()
+    if log_bytes(path) or _state(path) != copied:
+        opened.close()
+        raise StoreError(f"another process changed {path} while it was copied: start again")
+    _log.warning("%s has schema version %d; its copy before the migration is %s", path, version, copy_path(path))
+    return opened
+
+
+def _check_room(path: Path, version: int) -> None:
+    needed = path.stat().st_size + log_bytes(path) + SPARE_BYTES
+    free = shutil.disk_usage(path.absolute().parent).free
+    if free < needed:
+        raise StoreError(
+            f"{_cannot_copy(path, version)} (the disk has {free:,} bytes free, {needed:,} are needed): {_fix(path)}"
+        )
+
+
+def _cannot_copy(path: Path, version: int) -> str:
+    return f"{path} has schema version {version}, this ragpulse uses {SCHEMA_VERSION}, and it cannot be copied first"
+
+
+def _fix(path: Path) -> str:
+    return f"free space, or migrate without a copy: `ragpulse migrate --db {shlex.quote(str(path))} --in-place`"
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file; the target appears only when the copy is complete and on disk."""
+    partial = target.with_name(target.name + ".part")
+    partial.unlink(missing_ok=True)
+    try:
+        with path.open("rb") as source, open(partial, "xb", opener=_private) as copy:
+            shutil.copyfileobj(source, copy, _CHUNK_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.absolute().parent)
+
+
+def _private(name: str, flags: int) -> int:
+    """Open a file that only its owner can read, like the database."""
+    return os.open(name, flags, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file name durable; Windows does this by itself."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _state(path: Path) -> tuple[int, int, int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> int:
+    return file_version(lambda sql: connection.execute(sql).fetchall())
