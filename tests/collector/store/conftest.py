@@ -140,7 +140,7 @@ class Kit:
 @cache
 def _empty_lake() -> bytes:
     """The catalog of an empty lake, made once, as `empty_file`."""
-    from ragpulse_collector.store.lake.store import LakeStore
+    from ragpulse_collector.store.lake import LakeStore
 
     with tempfile.TemporaryDirectory() as folder:
         catalog = Path(folder) / "catalog.ducklake"
