@@ -45,9 +45,10 @@ async def answer(question: str):
 
 
 def ask(collector: Collector, questions: list[str], *, first: int = 0, response: str = "330 metres.") -> None:
-    """Store one trace a question."""
+    """Store one trace a question, and wait until all are decided."""
     spans = (rag_trace(first + n, query=query, response=response) for n, query in enumerate(questions))
     send(collector.url, chain.from_iterable(spans))
+    until(connect(collector.url), f"SELECT 1 FROM traces WHERE trace_id > '{first:032x}'", len(questions))
 
 
 def questions(count: int) -> list[str]:
