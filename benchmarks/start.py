@@ -23,6 +23,8 @@ from typing import NamedTuple
 from _payload import body
 from _served import AS_INSTALLED, Server, post_traces
 
+from ragpulse_collector.store.log import log_bytes
+
 SPANS = 512
 IDLE_AFTER_S = 6.0
 
@@ -96,7 +98,7 @@ def _killed(db: Path, *, rounds: int, bodies: int) -> tuple[list[Start], float]:
         for seed in range(bodies):
             _send(server, 1 + number * bodies + seed)
         server.kill()
-        log_mb = max(log_mb, db.with_name(db.name + ".wal").stat().st_size / 2**20)
+        log_mb = max(log_mb, log_bytes(db) / 2**20)
         server, start = _started(db)
         starts.append(start)
     server.stop()
