@@ -5,7 +5,6 @@ Over HTTP it is `/api/v1/<path>`; the pages and the demo call it by its name; `/
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +38,7 @@ class Operation:
     name: str
     """Method and path below `/api/v1/`, as in `GET traces/{trace_id}`; `{name}` parts become parameters."""
     run: Run
-    """Called with an instance of `params` on a worker thread (or awaited, where it is a coroutine function)."""
+    """Called with an instance of `params` on a worker thread."""
     summary: str
     params: type[Params] = Params
     answer: Any = None
@@ -116,8 +115,6 @@ async def perform(operation: Operation, values: Mapping[str, Any], caller: Calle
     try:
         if caller is not None and operation.outside is not None:
             operation.outside(params)
-        if inspect.iscoroutinefunction(operation.run):
-            return await operation.run(params)
         return await anyio.to_thread.run_sync(operation.answer_to, params)
     except _REFUSALS as error:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))

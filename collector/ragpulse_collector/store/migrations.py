@@ -53,7 +53,7 @@ def is_older(version: int) -> bool:
     return 0 < version < SCHEMA_VERSION
 
 
-def migrate(execute: Execute, fetch: Fetch, *, name: str, file_columns: bool = False) -> int:
+def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False) -> int:
     """Migrate an open file (or a lake) to this version in one transaction; returns its version before.
 
     Raises StoreError.
@@ -64,7 +64,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, file_columns: bool = F
         return version
     execute("BEGIN TRANSACTION")
     try:
-        _add_missing(execute, dict(fetch(_COLUMNS)), file_columns=file_columns)
+        _add_missing(execute, dict(fetch(_COLUMNS)), in_file=in_file)
         _write_version(execute, version)
         execute("COMMIT")
     except BaseException:
@@ -81,12 +81,12 @@ def _write_version(execute: Execute, version: int) -> None:
     execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
 
 
-def _add_missing(execute: Execute, existing: Mapping[str, Sequence[str]], *, file_columns: bool) -> None:
+def _add_missing(execute: Execute, existing: Mapping[str, Sequence[str]], *, in_file: bool) -> None:
     """Add the tables and columns that the store lacks, given the columns of its tables."""
     execute("CREATE SCHEMA IF NOT EXISTS raw")
     for table, columns in TABLES.items():
         if table not in existing:
-            declared = schema.file_columns(table, column_types(table)) if file_columns else columns
+            declared = schema.file_columns(table, column_types(table)) if in_file else columns
             execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({declared})")
             continue
         for name, declared in column_types(table).items():
@@ -131,7 +131,7 @@ def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple
         check_version(version, name=str(path))
         if is_older(version) and not in_place:
             connection = _copy_and_open(path, version, connection, attach)
-        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path), file_columns=True)
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path), in_file=True)
     except BaseException:
         connection.close()
         raise
