@@ -27,7 +27,9 @@ def assert_quality() -> Callable[..., Summary]:
     fail the test too. Further options go to `evaluate`.
     """
     try:
-        import ragpulse_evaluators  # noqa: F401
+        from ragpulse_evaluators import default_registry
+
+        default_registry()  # imports all that the extra brings
     except ModuleNotFoundError as error:
         install = f"assert_quality needs the evaluators: pip install 'ragpulse[evaluators]'  (missing: {error.name})"
         pytest.fail(install, pytrace=False)
