@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from loopback import LoopbackModel
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "installed"
 UV = Path(sys.executable).with_name("uv")
 PYTHON = "3.11"
+AT_ONCE = 2
 BESIDE = {"instrument": ("openai",)}
 """What an application has besides an extra."""
 
@@ -241,7 +243,6 @@ def collector(at: Installed) -> None:
 
 def grpc(at: Installed) -> None:
     """OTLP over gRPC."""
-    collector(at)
     with at.serve() as served:
         port = served.output.split("OTLP/gRPC on port ")[1].split()[0]
         at.run(GRPC, f"127.0.0.1:{port}")
@@ -297,15 +298,19 @@ def main(mode: str, *extras: str) -> None:
     run([str(UV), "build", "--quiet", "--wheel", "--out-dir", str(BUILD), str(ROOT)], ROOT)
     (wheel,) = BUILD.glob("*.whl")
     with tempfile.TemporaryDirectory() as folder, Served(Path(folder) / "probes.duckdb", "--no-grpc") as probes:
-        for extra in extras or USES:
-            started = time.monotonic()
-            place = BUILD / (extra or "core")
-            place.mkdir()
-            at = Installed(extra, place, wheel, probes.url, floors=mode == "floors")
-            pytest(at)
-            sdk(at)
-            USES[extra](at)
-            print(f"{extra or 'core'}: {mode}, {time.monotonic() - started:.0f} s", flush=True)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda extra: attempt(extra, wheel, probes.url, floors=mode == "floors"), extras or USES))
+
+
+def attempt(extra: str, wheel: Path, collector: str, *, floors: bool) -> None:
+    """Install an extra and use it."""
+    started, place = time.monotonic(), BUILD / (extra or "core")
+    place.mkdir()
+    at = Installed(extra, place, wheel, collector, floors=floors)
+    pytest(at)
+    sdk(at)
+    USES[extra](at)
+    print(f"{extra or 'core'}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
