@@ -52,11 +52,14 @@ assert ragpulse.flush(timeout=30)
 stats = ragpulse.stats()
 assert (stats.exported, stats.dropped, stats.rejected) == (2, 0, 0), stats
 """
-ATTACHED = """
+ATTACHED = (
+    """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
-""" + TRACED
+"""
+    + TRACED
+)
 TESTING = """
 import ragpulse
 from ragpulse.testing import capture
@@ -186,7 +189,9 @@ def run(command: list[str], folder: Path, code: int = 0) -> str:
     variables.pop("PYTHONPATH", None)
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != code:
-        raise SystemExit(f"{' '.join(command)[:300]}\nexit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)[:300]}\nexit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout + done.stderr
 
 

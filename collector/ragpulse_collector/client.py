@@ -221,7 +221,8 @@ class Client:
             with error:
                 raise ClientError(_message(error), error.code) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise ClientError(self._why(getattr(error, "reason", error))) from error
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise ClientError(self._why(reason)) from error
 
     def _why(self, failure: object) -> str:
         """Return why there was no answer, with the fix."""
@@ -232,8 +233,8 @@ class Client:
             return f"{self.url} has a certificate that is not trusted ({failure.verify_message}); {fix}"
         if isinstance(failure, SSLError):
             return f"{self.url} does not speak TLS ({failure.reason}): is it http://?"
-        if isinstance(failure, HTTPException):
-            return f"{self.url} does not speak HTTP: is it https://, or another program's port?"
+        if isinstance(failure, HTTPException | ConnectionResetError):
+            return f"{self.url} ends the connection without an HTTP answer: is it https://, or another program's port?"
         if isinstance(failure, ValueError):
             return "the API key has characters that no HTTP header may have"
         return f"nothing answers at {self.url} ({failure}); {self.hint}"
@@ -289,4 +290,4 @@ def _message(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}: {text[:200]}"
+        return f"{error.code} {error.reason}: {' '.join(text.split())[:200]}"

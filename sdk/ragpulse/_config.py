@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 
 from . import attributes as names
 from ._export import encoder
-from ._export.batch import Batch, Stats
+from ._export.batch import Answer, Batch, Stats
 from ._export.encoder import Origin
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
@@ -336,13 +336,22 @@ def doctor(timeout: float = 2.0) -> str:
         f"{counts.rejected} rejected",
         *[f"  {count} {reason}" for reason, count in counts.reasons.items()],
     ]
-    if answer.status == 0:
-        lines.append("fix: start the collector (`ragpulse serve`) or set endpoint=")
-    elif answer.status in (401, 403):
-        lines.append("fix: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
-    elif not answer.accepted:
-        lines.append("fix: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
+    if not answer.accepted:
+        lines.append(f"fix: {_fix(answer)}")
     return "\n".join(lines)
+
+
+def _fix(answer: Answer) -> str:
+    """What to do about an answer that accepts nothing."""
+    if "CERTIFICATE_VERIFY_FAILED" in answer.message:
+        return "name the authority of its certificate: OTEL_EXPORTER_OTLP_CERTIFICATE=FILE, or SSL_CERT_FILE"
+    if answer.message.startswith("SSL"):
+        return "the address does not speak TLS: begin endpoint= with http://"
+    if answer.status == 0:
+        return "start the collector (`ragpulse serve`) or set endpoint="
+    if answer.status in (401, 403):
+        return "set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest"
+    return "the address answers, but not as an OTLP/HTTP receiver; check endpoint="
 
 
 def tracer_provider() -> Provider:

@@ -35,7 +35,11 @@ def test_cases_that_cannot_be_scored_fail_too(assert_quality: Callable[..., Any]
     [
         ("def test_plain(): pass", "pydantic", "1 passed"),
         ("def test_plain(): pass", "ragpulse_evaluators", "1 passed"),
-        ("def test_quality(assert_quality): pass", "pydantic", "pip install 'ragpulse[evaluators]'  (missing: pydantic)"),
+        (
+            "def test_quality(assert_quality): pass",
+            "pydantic",
+            "pip install 'ragpulse[evaluators]'  (missing: pydantic)",
+        ),
         ("def test_quality(assert_quality): pass", "jinja2", "pip install 'ragpulse[evaluators]'  (missing: jinja2)"),
     ],
 )
