@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.refusals import TooSlow
 from ragpulse_collector.store import Busy, FileReader, Refused
 from ragpulse_collector.store.reading import outbox_folder
 
@@ -39,7 +40,7 @@ def test_selects_with_parameters_are_answered(kit: Any) -> None:
 def test_a_query_past_its_time_is_interrupted(kit: Any) -> None:
     """It ends soon after its time, and the next query runs."""
     store = kit.store()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TooSlow):
         store.run_user_sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", timeout_s=0.05)
     assert store.run_user_sql("SELECT 1").rows == [(1,)]
 
