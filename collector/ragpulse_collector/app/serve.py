@@ -13,6 +13,7 @@ from functools import partial
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
 from ragpulse_collector.evaluation.budget import unknown_price
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import Settings
 
 GRPC_PORT = 4317
