@@ -200,6 +200,8 @@ DuckDB does not interrupt a checkpoint, so its time is estimated first: a log of
 a busy disk once took 4 MB a second. A log that stays is as durable, and the next start reads it.
 """
 _PROBE_BYTES = 2**20
+_OPENS_UNLOCKED = not duckdb.__version__.startswith("1.")
+"""duckdb 1.5 shortens `unlocked:///x` to `unlocked:/x`, which no file system has: users' queries run in the collector."""
 
 
 class EmbeddedStore(Writing):
@@ -222,7 +224,7 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), WriteOptions(**options))
-        if POSSIBLE:
+        if POSSIBLE and _OPENS_UNLOCKED:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
     def _source(self, scratch: Path) -> object:
