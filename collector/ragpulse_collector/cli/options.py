@@ -194,9 +194,10 @@ def _offline(db: str) -> Ask:
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.otlp.intake import Counters
-    from ragpulse_collector.store import FileReader, Prices, StoreError
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import FileReader, Prices
 
-    with failing(OSError, ValueError, StoreError):
+    with failing(OSError, Refusal):
         settings = load_settings(config_path(None)).with_options("collector", {"db": db})
         if not Path(db).is_file():
             raise Failure(f"there is no file {db}")

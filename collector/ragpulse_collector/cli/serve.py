@@ -51,7 +51,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     """
     from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.refusals import Refusal
 
     path = config_path(config)
 
@@ -63,7 +63,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings.check()
         return settings
 
-    with failing(StoreError, OSError, ValueError):
+    with failing(Refusal, OSError):
         run(load, loads=loads, say=click.echo)
     return 0
 

@@ -18,12 +18,13 @@ from weakref import WeakSet
 import duckdb
 
 from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError, Transaction
+from ragpulse_collector.store.protocol import Refused, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.limits import Question
@@ -184,7 +185,7 @@ class Writing(Reading):
 
     def _revive(self) -> None:
         """Make the writer use the store: it reopens a store that it cannot write to."""
-        with contextlib.suppress(Busy, TimeoutError):
+        with contextlib.suppress(Busy, TooSlow):
             self.write(_touch).result(_REVIVE_S)
 
 
