@@ -67,7 +67,7 @@ with capture() as spans:
     ragpulse.rag(lambda question: question)("q")
 assert len(spans) == 1
 """
-CASE = '{"query": "How tall?", "response": "It is 330 metres tall.", "contexts": [{"id": "a", "text": "It is 330 metres tall."}]}'
+CASE = '{"query": "How tall?", "response": "It is 330 m tall.", "contexts": [{"id": "a", "text": "It is 330 m tall."}]}'
 GROUNDED = f"""
 from ragpulse_evaluators import evaluate_sync
 (results,) = evaluate_sync([{CASE}], "groundedness").values()
@@ -302,9 +302,12 @@ def main(mode: str, *extras: str) -> None:
     BUILD.mkdir(parents=True)
     run([str(UV), "build", "--quiet", "--wheel", "--out-dir", str(BUILD), str(ROOT)], ROOT)
     (wheel,) = BUILD.glob("*.whl")
-    with tempfile.TemporaryDirectory() as folder, Served(Path(folder) / "probes.duckdb", "--no-grpc") as probes:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(lambda extra: attempt(extra, wheel, probes.url, floors=mode == "floors"), extras or USES))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Served(Path(folder) / "probes.duckdb", "--no-grpc") as probes,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
+        list(pool.map(lambda extra: attempt(extra, wheel, probes.url, floors=mode == "floors"), extras or USES))
 
 
 def attempt(extra: str, wheel: Path, collector: str, *, floors: bool) -> None:

@@ -99,10 +99,7 @@ def test_the_command_line_and_doctor_name_the_fix(
     *_, printed = capsys.readouterr().err.splitlines()  # the server prints a line, too
     assert line in printed
     ragpulse.configure(endpoint=url)
-    told = ragpulse.doctor()
-    assert (f"fix: {fix}" if fix else "collector: answers") in told.replace(
-        "name the authority of its certificate: ", ""
-    )
+    assert (fix or "collector: answers") in ragpulse.doctor()
 
 
 def test_tls_to_a_server_without_it_is_told(collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:

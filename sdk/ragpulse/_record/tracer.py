@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-SDK_VERSION = "0.1.0"
+SDK_VERSION = "0.2.0"
 SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the current span in an OpenTelemetry context."""
 RECORDING_KEY = "ragpulse-recording"
