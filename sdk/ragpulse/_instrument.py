@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ._config import PROCESS, PROVIDER, configure
 from ._guard import GUARD, logger
+from ._settings import disabled_instrumentations
 
 INSTALL = "pip install 'ragpulse[instrument]'"
 USAGE = """usage: ragpulse run PROGRAM [ARGUMENT ...]
@@ -77,7 +78,9 @@ def instrument(*names: str) -> tuple[str, ...]:
         if name not in LIBRARIES:
             nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
             raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
-    instrumented = tuple(name for name in names or LIBRARIES if _is_instrumented(name, required=bool(names)))
+    left_out = disabled_instrumentations()
+    chosen = names or tuple(name for name in LIBRARIES if name not in left_out)
+    instrumented = tuple(name for name in chosen if _is_instrumented(name, required=bool(names)))
     if not instrumented:
         logger.warning("ragpulse: instrument() found no library with an instrumentor: %s", INSTALL)
     return instrumented
