@@ -23,9 +23,16 @@ def _clean_or_empty(value: Any) -> Any:
     return "" if value is None else _clean(value)
 
 
-TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
-ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-"""Attributes of retrieved objects with text and id, as in `ragpulse.attributes`; this package must not import it."""
+TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body", "passage", "snippet")
+ID_KEYS = (
+    "id", "id_", "chunk_id", "node_id", "_id", "uuid", "objectID", "object_id", "x-amz-bedrock-kb-chunk-id", "doc_id",
+    "document_id",
+)  # fmt: skip
+SOURCE_KEYS = (
+    "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",
+)  # fmt: skip
+"""Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
+not import it."""
 
 COLUMNS = {
     "question": "query",

@@ -1,0 +1,213 @@
+"""Finds the hits in a search's result by the shape of the result, for every library.
+
+The rule, in this order:
+
+1. A list holds hits. A list of lists holds the hits of several queries, which are joined.
+2. A mapping or an object has its list under a usual name (`DOCUMENT_LIST_KEYS` and those after it), perhaps in a
+   mapping of its own. Lists of equal length beside it (`ids`, `distances`, `metadatas`, ...) are columns of the hits.
+3. Rows without names, `(id, text, score)`, and columns without names, `(ids, texts, scores)` or `zip(*hits)`: a column
+   holds values of one kind. Where that is true in both directions, a tuple holds columns and a list holds rows.
+4. Columns without names: the text has the most words; an address or a file is the source; the id is a number or UUID
+   before the text, else different words without spaces; the last numbers are the score. Hits come best first, so
+   numbers that rise from hit to hit are distances.
+5. A table (pandas, polars, Arrow) has a mapping for each row.
+"""
+
+import re
+from collections.abc import Mapping, Sequence, Set, ValuesView
+from itertools import chain, pairwise, zip_longest
+from typing import Any
+from uuid import UUID
+
+from ragpulse import attributes as names
+
+from .values import fields_of, read
+
+_COLUMNS = frozenset(
+    (*names.DOCUMENT_ID_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS, *names.DOCUMENT_METADATA_KEYS)
+)
+_TEXTS = frozenset(names.DOCUMENT_TEXT_KEYS)
+_SEARCH_KEYS = (
+    *names.DOCUMENT_LIST_KEYS,
+    *names.DOCUMENT_WRAPPER_KEYS,
+    *names.DOCUMENT_SEARCH_KEYS,
+    *names.DOCUMENT_TEXT_KEYS,
+)
+_SOURCE = re.compile(r"\w+://\S+|\S+\.(?:pdf|mdx?|txt|html?|docx?|pptx?|xlsx?|csv|json|xml|rst)", re.IGNORECASE)
+_SENTENCE = re.compile(r"\s|[.!?。]$")
+
+
+def hits_in(value: Any) -> Sequence[Any] | None:
+    """The hits in a result, in rank order; None when there is no list of hits."""
+    items = listed(value)
+    if items is None:
+        rows = _rows(value)
+        return nested_hits(value, _SEARCH_KEYS) if rows is None else rows
+    if type(value) is tuple:
+        lists = [part for item in items if (part := listed(item)) is not None]
+        if len(lists) < 2:
+            is_one = {_kind(item) == "number" for item in items} == {True, False}
+            return lists[0] if lists else [items] if is_one else items
+        return table(lists, by_column=True) if len({*map(len, lists)}) == 1 else lists[0]
+    return table(items) if items and listed(items[0]) and all([listed(item) for item in items]) else items
+
+
+def listed(value: Any) -> Sequence[Any] | None:
+    """The items of a list, an array or a column of a table; None for anything else."""
+    if isinstance(value, (list, tuple)):
+        return None if hasattr(type(value), "_asdict") else value
+    if value is None or isinstance(value, (str, bytes, bytearray, memoryview, Mapping)):
+        return None
+    if isinstance(value, (Sequence, Set, ValuesView)):
+        return list(value)
+    method = read(value, "to_pylist")
+    if read(value, "dtype") is not None:
+        method = read(value, "tolist") or read(value, "to_list")
+    items = method() if callable(method) and read(value, "columns") is None else None
+    return items if isinstance(items, list) else None
+
+
+def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Sequence[Any] | None:
+    """The list of hits that a larger result (an answer with its sources, a search response) carries."""
+    for key in keys:
+        found = read(value, key)
+        items = listed(found)
+        if items is None and (key == "hits" or key in names.DOCUMENT_WRAPPER_KEYS):
+            items = nested_hits(found, keys, depth - 1) if depth and not callable(found) else None
+        elif items is not None:
+            items = _with_columns(value, key, _joined(items))
+        if items is not None:
+            return items
+    groups = [read(value, key) for key in names.DOCUMENT_GROUP_KEYS]
+    return next((hits for group in groups if (hits := hits_of_groups(listed(group) or ()))), None)
+
+
+def hits_of_groups(items: Sequence[Any]) -> list[Any]:
+    """The hits of several results in one list: of several queries, or of several citations."""
+    return [hit for item in items if not isinstance(item, str) for hit in nested_hits(item) or ()]
+
+
+def _joined(items: Sequence[Any]) -> Sequence[Any]:
+    """Lists of several queries as one list."""
+    lists = [listed(item) for item in items]
+    return list(chain.from_iterable(lists)) if lists and None not in lists else items  # type: ignore[arg-type]
+
+
+def _with_columns(value: Any, key: str, items: Sequence[Any]) -> Sequence[Any]:
+    """The items with what the columns beside them hold."""
+    columns = {}
+    for name, found in fields_of(value).items():
+        column = _singular(name)
+        cells = listed(found) if column in _COLUMNS and name != key else None
+        if cells is not None and len(cells := _joined(cells)) == len(items):
+            columns[column] = cells
+    if not columns:
+        return items
+    name = "id" if key == "ids" else "document"
+    return [{name: item, **dict(zip(columns, cells, strict=True))}
+            for item, *cells in zip(items, *columns.values(), strict=True)]  # fmt: skip
+
+
+def _singular(name: str) -> str:
+    return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
+
+
+def _rows(value: Any) -> Sequence[Any] | None:
+    """The rows of a data frame or a table of Arrow, by their names where one is known; None for anything else."""
+    if isinstance(value, (str, Mapping)) or read(value, "columns") is None:
+        return None
+    by_row = read(value, "to_dicts") or read(value, "to_pylist")
+    try:
+        rows = by_row() if callable(by_row) else value.to_dict("records")
+    except Exception:  # noqa: BLE001 - something else that has columns
+        return None
+    return by_place(rows) if isinstance(rows, list) else None
+
+
+def by_place(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Rows with names, of which none is that of a text: the other names' columns get roles as if they had none."""
+    if not rows or not _TEXTS.isdisjoint(rows[0]):
+        return rows
+    unknown = [name for name in rows[0] if name not in _COLUMNS]
+    roles = table([tuple([row[name] for name in unknown]) for row in rows]) if unknown else ()
+    return [{**role, **row} for role, row in zip_longest(roles, rows, fillvalue={})]
+
+
+# --- rows and columns without names ------------------------------------------------------------------------------------
+def table(items: Sequence[Any], *, by_column: bool = False) -> Sequence[Any]:
+    """Rows or columns without names as hits; `by_column` where they may be either."""
+    lines = [listed(item) or () for item in items]
+    if all([listed(cell) is not None for line in lines for cell in line]):  # arrays with a row for each query
+        lines = [_joined(line) for line in lines]
+    cells = list(chain.from_iterable(lines))
+    kinds = {_kind(cell) for cell in cells if cell is not None}
+    if kinds <= {"mapping", "object"} or (kinds == {"sentence"} and not by_column and type(items[0]) is list):
+        return cells
+    turned = list(zip_longest(*lines))
+    for exact in (True, False):
+        fits = [all([_is_of_one_kind(line, exact) for line in way]) for way in (lines, turned)]
+        if True in fits:
+            return _hits_of_columns(lines if fits[0] and (by_column or not fits[1]) else turned)
+    return _hits_of_columns(turned)
+
+
+def _kind(cell: Any) -> str:
+    if isinstance(cell, str):
+        return "sentence" if _SENTENCE.search(cell) else "word"
+    if isinstance(cell, Mapping):
+        return "mapping"
+    if isinstance(cell, UUID):
+        return "key"
+    if hasattr(cell, "__float__"):
+        return "number"
+    return "object" if listed(cell) is None else "list"
+
+
+def _is_of_one_kind(cells: Sequence[Any], exact: bool) -> bool:
+    kinds = {_kind(cell) for cell in cells if cell is not None}
+    return len(kinds if exact else {"text" if kind in ("sentence", "word") else kind for kind in kinds}) < 2
+
+
+def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Gives each column one role for all hits, and returns a mapping for each hit."""
+    roles: dict[str, Sequence[Any]] = {}
+    kinds = [{_kind(cell) for cell in column if cell is not None} for column in columns]
+    texts = [index for index, kind in enumerate(kinds) if kind and kind <= {"sentence", "word"}]
+    sources = [index for index in texts if all([cell is None or _SOURCE.fullmatch(cell) for cell in columns[index]])]
+    texts = [index for index in texts if index not in sources]
+    body = max(texts, key=lambda index: _words(columns[index]), default=-1)
+    if len(texts) == 1 and kinds[body] == {"word"} and not sources:
+        body = -1
+    document = body if body >= 0 else next((i for i, kind in enumerate(kinds) if kind & {"mapping", "object"}), -1)
+    numbers = [index for index, kind in enumerate(kinds) if kind == {"number"}]
+    is_id = [
+        index != document and (
+            kinds[index] == {"key"}
+            or (index in numbers and (index < document or len(numbers) > 1) and _are_whole(columns[index]))
+            or (index in texts and (index < document or not sources) and _are_names(columns[index]))
+        )
+        for index in range(len(columns))
+    ]  # fmt: skip
+    identity = is_id.index(True) if True in is_id else -1
+    score = next((index for index in reversed(numbers) if index != identity), -1)
+    metadata = next((index for index, kind in enumerate(kinds) if kind == {"mapping"} and index != document), -1)
+    rising = score >= 0 and len(columns[score]) > 1 and all([a < b for a, b in pairwise(columns[score])])
+    roles = {
+        "document": document, "id": identity, "distance" if rising else "score": score, "metadata": metadata,
+        "source": sources[0] if sources else -1,
+    }  # fmt: skip
+    used = {role: columns[index] for role, index in roles.items() if index >= 0}
+    return [dict(zip(used, cells, strict=True)) for cells in zip(*used.values(), strict=True)]
+
+
+def _words(column: Sequence[Any]) -> tuple[int, int]:
+    texts = [cell for cell in column if cell is not None]
+    return sum([text.count(" ") for text in texts]), sum(map(len, texts))
+
+
+def _are_whole(column: Sequence[Any]) -> bool:
+    return all([isinstance(cell, int) or hasattr(cell, "__index__") for cell in column])
+
+
+def _are_names(column: Sequence[Any]) -> bool:
+    return len(set(column)) == len(column) and not any([cell is None or _SENTENCE.search(cell) for cell in column])
