@@ -77,7 +77,7 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
     "zip(*hits)": ([["p", "r"], [PARIS, ROME], [0.9, 0.5]], _two()),
     "zip(*hits) of one": ([["p"], [PARIS], [0.9]], [("p", 0.9, PARIS, None)]),
     "zip(*hits) without scores": ([["p", "r"], [PARIS, ROME]], [("p", None, PARIS, None), ("r", None, ROME, None)]),
-    "ids and scores": ([["p", 0.9], ["r", 0.5]], [("p", 0.9, None, None), ("r", 0.5, None, None)]),
+    "ids and scores": ([["faq-1", 0.9], ["faq-2", 0.5]], [("faq-1", 0.9, None, None), ("faq-2", 0.5, None, None)]),
     # --- results of search engines and vector stores
     "Bedrock, retrieve": (
         {"retrievalResults": [{"content": {"text": PARIS, "type": "TEXT"}, "score": 0.9, "location": {"type": "S3"},
@@ -105,7 +105,7 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
     "Pinecone": (
         {"namespace": "", "usage": {"read_units": 1}, "matches": [
             {"id": "p", "score": 0.9, "values": [], "metadata": {"text": PARIS, "source": "a.md"}}]},
-        [("p", 0.9, PARIS, {"source": "a.md"})]),
+        [("p", 0.9, PARIS, {"text": PARIS, "source": "a.md"})]),
     "Pinecone, integrated": (
         {"result": {"hits": [{"_id": "p", "_score": 0.9, "fields": {"chunk": PARIS, "page": 1}}]}},
         [("p", 0.9, PARIS, {"page": 1})]),
@@ -147,10 +147,10 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
         [("7", None, PARIS, {"distance": 0.1, "page": 1})]),
     "Qdrant": (
         {"points": [{"id": UUID_, "version": 1, "score": 0.9, "payload": {"text": PARIS, "id": "p"}, "vector": None}]},
-        [("p", 0.9, PARIS, {"id": "p"})]),
+        [("p", 0.9, PARIS, {"text": PARIS, "id": "p"})]),
     "Qdrant, groups": (
         {"groups": [{"id": "a.md", "hits": [{"id": 7, "score": 0.9, "payload": {"text": PARIS}}]}]},
-        [("7", 0.9, PARIS, None)]),
+        [("7", 0.9, PARIS, {"text": PARIS})]),
     "LanceDB": ([{"id": "p", "text": PARIS, "vector": [0.1, 0.2], "_distance": 0.1}],
                 [("p", None, PARIS, {"distance": 0.1})]),
     "Algolia": ({"hits": [{"objectID": "p", "text": PARIS, "_highlightResult": {}}], "nbHits": 1},
@@ -188,6 +188,7 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
     # --- no documents
     "an error": ({"error": "timeout", "results": None}, None),
     "numbers": ({"total": 3, "took": 0.1}, None),
+    "an answer": ({"answer": PARIS, "question": "Where?"}, None),
     "a failed search": ({"status": "failed", "message": "no such index"}, None),
 }  # fmt: skip
 

@@ -137,8 +137,6 @@ DOCUMENT_ID_KEYS: Final = (
 )  # fmt: skip
 """The id of the passage before the id of the document that it was cut from. The same keys are read in the metadata."""
 DOCUMENT_PARENT_KEYS: Final = frozenset({"doc_id", "document_id"})
-DOCUMENT_GENERATED_ID: Final = "[0-9]+|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{64}"
-"""A pattern of ids that a library or a store makes where the application gives none: number, UUID, SHA-256."""
 DOCUMENT_SOURCE_KEYS: Final = (
     "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",
 )  # fmt: skip

@@ -16,12 +16,13 @@ The rule, in this order:
 import re
 from collections.abc import Mapping, Sequence, Set, ValuesView
 from itertools import chain, pairwise, zip_longest
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from ragpulse import attributes as names
 
-from .values import fields_of, read
+from .values import fields_of, plain, read, to_json, type_name
 
 _COLUMNS = frozenset(
     (*names.DOCUMENT_ID_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS, *names.DOCUMENT_METADATA_KEYS)
@@ -34,11 +35,32 @@ _SEARCH_KEYS = (
     *names.DOCUMENT_TEXT_KEYS,
 )
 _SOURCE = re.compile(r"\w+://\S+|\S+\.(?:pdf|mdx?|txt|html?|docx?|pptx?|xlsx?|csv|json|xml|rst)", re.IGNORECASE)
+_CODE = re.compile(r"(?=\S*\d)\S*[^\s.!?。]")
+"""A word with a digit: `faq-12` beside a score alone is an id, and no text."""
 _SENTENCE = re.compile(r"\s|[.!?。]$")
+_GENERATED = re.compile(r"\d+|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{64}")
+"""An id that a library or a store makes where the application gives none: a number, a UUID, a SHA-256."""
+_NO_IDS = frozenset(
+    {
+        *("error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"),
+        *("query", "question", "input", "answer", "response", "output", "result"),
+    }
+)
+"""A mapping with one of these is no `{id: text}`: it reports a failure, or something else than documents."""
 
 
-def hits_in(value: Any) -> Sequence[Any] | None:
+def hits_in(value: Any, text_keys: tuple[str, ...] = names.DOCUMENT_TEXT_KEYS) -> Sequence[Any] | None:
     """The hits in a result, in rank order; None when there is no list of hits."""
+    items = _items(value)
+    if items is None:
+        return [value] if text_of(value, text_keys) is not None else _hits_by_key(value, text_keys)
+    is_group = len(items) > 0 and not isinstance(items[0], str) and text_of(items[0], text_keys) is None
+    return hits_of_groups(items) or items if is_group else items
+
+
+def _items(value: Any) -> Sequence[Any] | None:
+    if isinstance(value, str):
+        return [value]
     items = listed(value)
     if items is None:
         rows = _rows(value)
@@ -87,6 +109,16 @@ def hits_of_groups(items: Sequence[Any]) -> list[Any]:
     return [hit for item in items if not isinstance(item, str) for hit in nested_hits(item) or ()]
 
 
+def _hits_by_key(value: Any, text_keys: tuple[str, ...]) -> list[Any] | None:
+    """The hits in `{id: text}` or `{id: document}`, or the only list of mappings in a mapping."""
+    if not isinstance(value, Mapping) or not _NO_IDS.isdisjoint(value):
+        return None
+    if all([isinstance(item, str) or text_of(item, text_keys) is not None for item in value.values()]):
+        return [{"id": key, "document": item} for key, item in value.items()]
+    lists = [item for item in value.values() if isinstance(item, list) and item and isinstance(item[0], Mapping)]
+    return lists[0] if len(lists) == 1 else None
+
+
 def _joined(items: Sequence[Any]) -> Sequence[Any]:
     """Lists of several queries as one list."""
     lists = [listed(item) for item in items]
@@ -129,11 +161,11 @@ def by_place(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     if not rows or not _TEXTS.isdisjoint(rows[0]):
         return rows
     unknown = [name for name in rows[0] if name not in _COLUMNS]
-    roles = table([tuple([row[name] for name in unknown]) for row in rows]) if unknown else ()
-    return [{**role, **row} for role, row in zip_longest(roles, rows, fillvalue={})]
+    roles = _hits_of_columns([[row[name] for row in rows] for name in unknown]) or [{}] * len(rows)
+    return [{**role, **row} for role, row in zip(roles, rows, strict=True)]
 
 
-# --- rows and columns without names ------------------------------------------------------------------------------------
+# --- rows and columns without names ----------------------------------------------------------------------------------
 def table(items: Sequence[Any], *, by_column: bool = False) -> Sequence[Any]:
     """Rows or columns without names as hits; `by_column` where they may be either."""
     lines = [listed(item) or () for item in items]
@@ -170,39 +202,35 @@ def _is_of_one_kind(cells: Sequence[Any], exact: bool) -> bool:
 
 def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """Gives each column one role for all hits, and returns a mapping for each hit."""
-    roles: dict[str, Sequence[Any]] = {}
     kinds = [{_kind(cell) for cell in column if cell is not None} for column in columns]
     texts = [index for index, kind in enumerate(kinds) if kind and kind <= {"sentence", "word"}]
     sources = [index for index in texts if all([cell is None or _SOURCE.fullmatch(cell) for cell in columns[index]])]
     texts = [index for index in texts if index not in sources]
-    body = max(texts, key=lambda index: _words(columns[index]), default=-1)
-    if len(texts) == 1 and kinds[body] == {"word"} and not sources:
-        body = -1
-    document = body if body >= 0 else next((i for i, kind in enumerate(kinds) if kind & {"mapping", "object"}), -1)
+    documents = [index for index, kind in enumerate(kinds) if kind & {"mapping", "object"}]
+    is_code = len(texts) == 1 and not sources and all([_CODE.fullmatch(cell or "") for cell in columns[texts[0]]])
+    document = _longest(columns, texts) if texts and not is_code else documents[0] if documents else -1
     numbers = [index for index, kind in enumerate(kinds) if kind == {"number"}]
-    is_id = [
-        index != document and (
-            kinds[index] == {"key"}
-            or (index in numbers and (index < document or len(numbers) > 1) and _are_whole(columns[index]))
-            or (index in texts and (index < document or not sources) and _are_names(columns[index]))
-        )
-        for index in range(len(columns))
-    ]  # fmt: skip
-    identity = is_id.index(True) if True in is_id else -1
+    ids = [index for index, kind in enumerate(kinds) if kind == {"key"}]
+    ids += [index for index in numbers if (index < document or len(numbers) > 1) and _are_whole(columns[index])]
+    ids += [index for index in texts if (index < document or not sources) and _are_names(columns[index])]
+    identity = min([index for index in ids if index != document], default=-1)
     score = next((index for index in reversed(numbers) if index != identity), -1)
-    metadata = next((index for index, kind in enumerate(kinds) if kind == {"mapping"} and index != document), -1)
-    rising = score >= 0 and len(columns[score]) > 1 and all([a < b for a, b in pairwise(columns[score])])
     roles = {
-        "document": document, "id": identity, "distance" if rising else "score": score, "metadata": metadata,
-        "source": sources[0] if sources else -1,
+        "document": document, "id": identity, "distance" if score >= 0 and _rise(columns[score]) else "score": score,
+        "metadata": next((index for index in documents if index != document), -1), "source": next(iter(sources), -1),
     }  # fmt: skip
     used = {role: columns[index] for role, index in roles.items() if index >= 0}
     return [dict(zip(used, cells, strict=True)) for cells in zip(*used.values(), strict=True)]
 
 
-def _words(column: Sequence[Any]) -> tuple[int, int]:
-    texts = [cell for cell in column if cell is not None]
-    return sum([text.count(" ") for text in texts]), sum(map(len, texts))
+def _longest(columns: Sequence[Sequence[Any]], indexes: Sequence[int]) -> int:
+    """The column with the most words, and of those with as many the most characters."""
+    sizes = {index: "".join([cell or "" for cell in columns[index]]) for index in indexes}
+    return max(indexes, key=lambda index: (sizes[index].count(" "), len(sizes[index])))
+
+
+def _rise(column: Sequence[Any]) -> bool:
+    return len(column) > 1 and None not in column and all([a < b for a, b in pairwise(column)])
 
 
 def _are_whole(column: Sequence[Any]) -> bool:
@@ -211,3 +239,110 @@ def _are_whole(column: Sequence[Any]) -> bool:
 
 def _are_names(column: Sequence[Any]) -> bool:
     return len(set(column)) == len(column) and not any([cell is None or _SENTENCE.search(cell) for cell in column])
+
+
+# --- the parts of a hit ----------------------------------------------------------------------------------------------
+def parts_of(
+    hit: Any, text_keys: tuple[str, ...] = names.DOCUMENT_TEXT_KEYS
+) -> tuple[str | None, float | None, str | None, dict[Any, Any]]:
+    """Id, score, text and metadata of a hit, by name: its own, those of the document in it, those in the metadata.
+
+    The metadata also get the name of the document and the distance where the hit has them beside it.
+    """
+    found = next((part for key in names.DOCUMENT_FIELD_KEYS if _is_object(part := read(hit, key))), None)
+    parts = (hit,) if found is None else (hit, found)
+    metadata = next((data for part in parts if _is_object(data := _value(part, names.DOCUMENT_METADATA_KEYS))), None)
+    parts = parts if metadata is None else (*parts, metadata)
+    text = next((text for part in reversed(parts) if (text := text_of(part, text_keys)) is not None), None)
+    if text is None and isinstance(found, Mapping):
+        text = max([value for value in found.values() if isinstance(value, str)], key=len, default=None)
+    score, identity = _first_number(parts, names.DOCUMENT_SCORE_KEYS), own_id(parts, metadata)
+    kept = metadata if isinstance(metadata, Mapping) else found if isinstance(found, Mapping) else {}
+    known = {
+        key: value
+        for key, value in kept.items()
+        if kept is metadata or (value is not text and value is not score and str(value) != identity)
+    }
+    added: dict[Any, Any] = {key: name for key in names.DOCUMENT_SOURCE_KEYS if isinstance(name := read(hit, key), str)}
+    distance = _first_number(parts, names.DOCUMENT_DISTANCE_KEYS) if score is None else None
+    return identity, score, text, {**added, **({} if distance is None else {"distance": distance}), **known}
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value has parts of its own."""
+    return value is not None and not isinstance(value, (str, int, float)) and not callable(value) and not listed(value)
+
+
+def own_id(parts: tuple[Any, ...], metadata: Any) -> str | None:
+    """The id of the passage that the application gave, else one that was generated, else the id of its document.
+
+    A number in the metadata is the last choice: it often counts the passages of one document.
+    """
+    others: list[tuple[int, str]] = []
+    for part in parts:
+        for key in names.DOCUMENT_ID_KEYS:
+            value = read(part, key)
+            identity = None if value is None or callable(value) else _identity(value)
+            if identity:
+                is_given, is_parent = not _GENERATED.fullmatch(identity), key in names.DOCUMENT_PARENT_KEYS
+                if is_given and not is_parent:
+                    return identity
+                others.append((1 if is_parent else 2 * (part is metadata and identity.isdigit()), identity))
+    return min(others, key=itemgetter(0))[1] if others else None
+
+
+def _identity(value: Any) -> str | None:
+    """An id as text: a UUID or number as it is written, an object (MongoDB's) by its own text, else as JSON."""
+    identity = plain(value)
+    if identity == type_name(value):
+        return str(value) if "__str__" in vars(type(value)) else None
+    return identity if isinstance(identity, str) else str(identity) if isinstance(identity, int) else to_json(identity)
+
+
+def text_of(source: Any, keys: tuple[str, ...]) -> str | None:
+    """The text of a document: a text, the `text` in a part, or the texts of its parts."""
+    for key in keys:
+        found = read(source, key)
+        if isinstance(found, str):
+            return found
+        if isinstance(found, Mapping) and isinstance(found.get("text"), str):  # Bedrock
+            return str(found["text"])
+        if isinstance(found, list) and found and None not in (texts := [_part_text(part) for part in found]):
+            return "\n".join(texts)  # type: ignore[arg-type]
+    get_content = None if isinstance(source, Mapping) else read(source, "get_content")
+    if callable(get_content):
+        try:
+            content = get_content()
+        except Exception:  # noqa: BLE001 - a foreign method; the context is then kept without text
+            return None
+        return content if isinstance(content, str) else None
+    return None
+
+
+def _part_text(part: Any) -> str | None:
+    text = part if isinstance(part, str) else read(part, "text")
+    return text if isinstance(text, str) else None
+
+
+def _value(source: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        value = read(source, key)
+        if value is not None and not callable(value):
+            return value
+    return None
+
+
+def _first_number(sources: Sequence[Any], keys: tuple[str, ...]) -> float | None:
+    values = (number(_value(source, keys)) for source in sources)
+    return next((value for value in values if value is not None), None)
+
+
+def number(value: Any) -> float | None:
+    if type(value) is float:
+        return value
+    if value is None or isinstance(value, (bytes, bool)):
+        return None
+    try:
+        return float(value) if isinstance(value, str) or hasattr(value, "__float__") else None
+    except Exception:  # noqa: BLE001 - e.g. an array of several numbers: not a score
+        return None
