@@ -114,7 +114,11 @@ def words_of_sql(module: Module) -> int:
     """Count the words of strings that look like SQL; of a string with values in it, those of all its parts."""
     docstrings = documentation(module.tree)
     whole = [
-        (node.lineno, node.col_offset, " ".join(part.value for part in node.values if isinstance(part, ast.Constant)))
+        (
+            node.lineno,
+            node.col_offset,
+            " ".join(str(part.value) for part in node.values if isinstance(part, ast.Constant)),
+        )
         for node in ast.walk(module.tree)
         if isinstance(node, ast.JoinedStr)
     ]

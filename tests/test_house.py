@@ -77,6 +77,6 @@ def test_untyped_values_are_found(house: ModuleType) -> None:
     ]  # fmt: skip
     assert [each for each in gives if house._UNTYPED.search(each)] == ["object"]
     assert house.untyping_calls(module) == 3
-    assert house.words_of_sql(module) == len("SELECT a FROM WHERE c".split())
+    assert house.words_of_sql(module) == 5
     assert house.classes(module) == ["Answer"]
     assert house.is_behind_the_edge(module)
