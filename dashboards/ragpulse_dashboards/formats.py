@@ -16,7 +16,19 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "by_unit", "csv_text", "interval", "iso", "parse_time", "readable", "unit_of", "visible"]
+from ragpulse_dashboards.words import SHARES
+
+__all__ = [
+    "TEMPLATE_FILTERS",
+    "by_unit",
+    "csv_text",
+    "interval",
+    "iso",
+    "parse_time",
+    "readable",
+    "unit_of",
+    "visible",
+]
 
 DASH = "–"
 NBSP = "\u00a0"
@@ -25,8 +37,6 @@ _UNITS = {
     "latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count",
     "error_rate": "share",
 }  # fmt: skip
-_SHARES = {"refusal": "answered"}
-"""Evaluators that answer yes or no: their mean is a share, named by what a yes means."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
@@ -236,7 +246,7 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
-    if name.startswith("coverage:") or name.removeprefix("quality:") in _SHARES:
+    if name.startswith("coverage:") or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
@@ -244,7 +254,7 @@ def unit_of(metric: Any) -> str:
 def metric_name(metric: Any) -> str:
     """A metric in words: `quality:refusal` → answered, `latency_p95` → latency p95."""
     name = str(metric).removeprefix("quality:").removeprefix("coverage:")
-    return _SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
+    return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
 def title(text: Any) -> str:
