@@ -65,7 +65,7 @@ class Intake(NamedTuple):
     authorize: Authorize
     reading: asyncio.Semaphore
     """Bounds the messages that arrive at once: gRPC buffers a whole message before it passes on a byte."""
-    inflaters: anyio.CapacityLimiter
+    workers: anyio.CapacityLimiter
 
 
 class GrpcReceiver:
@@ -134,9 +134,9 @@ class Export:
                     ticket.take(len(request))
                 encoding = _ENCODINGS.get(request[:1])
                 if encoding is not None:
-                    request = await inflate_aside(request, encoding, ticket, intake.inflaters)
+                    request = await inflate_aside(request, encoding, ticket, intake.workers)
                 body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
-                receipt = await hand_over(intake.store.submit, body, ticket.limits)
+                receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
         except Refusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
             await _abort(context, refusal)

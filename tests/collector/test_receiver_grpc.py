@@ -114,6 +114,15 @@ async def test_messages_beyond_the_limit_are_exhausted_for_good(compression: Any
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata() or ())
 
 
+async def test_a_message_of_very_many_spans_is_exhausted_for_good() -> None:
+    """As over HTTP, where it is 413; the limit is named."""
+    async with _channel(MemoryStore()) as channel:
+        spans = b"\x12\x00" * 400_000
+        error = await _refused(channel, span_body({}) + b"\x0a\x84\xea\x30\x12\x80\xea\x30" + spans)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "more than 50000 spans" in error.details()
+
+
 async def test_partial_success_counts_refused_spans() -> None:
     """The same answer as over HTTP."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
