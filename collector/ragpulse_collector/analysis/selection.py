@@ -8,14 +8,25 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
-from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
+from ragpulse_collector.store.queries.traces import (
+    Filter,
+    Grouping,
+    bound_to,
+    grouping_of,
+    holds_words,
+    metadata_column,
+)
 from ragpulse_collector.store.sql.where import condition, holds
 from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""
 MAX_POINTS = 2_000
+MAX_GROUPS, MAX_GROUPED_POINTS = 100, 20_000
+"""The groups of an answer, and the points of all its groups together; all other groups are one."""
 MAX_DURATION_S = 1e10
 """About 317 years: longer durations lead to times that Python does not have."""
 _ORIGIN = datetime(2000, 1, 3)
@@ -72,11 +83,11 @@ class Window:
 
 
 def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises ValueError."""
+    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises Invalid."""
     last = instant(params.get("to"), now=now) or now
     first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
     if not first < last:
-        raise ValueError(f"from ({iso(first)}) must lie before to ({iso(last)})")
+        raise Invalid(f"from ({iso(first)}) must lie before to ({iso(last)})")
     width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
     step = params.get("step") or "auto"
     if step == "all":
@@ -86,39 +97,39 @@ def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") ->
         return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))
     step_s = max(1, round(duration_s(step)))
     if long / step_s > MAX_POINTS:
-        raise ValueError(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
+        raise Invalid(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
     return Window(first, last, step_s)
 
 
 def range_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from` and `to` as one bucket; raises ValueError."""
+    """Read `from` and `to` as one bucket; raises Invalid."""
     return window_of({"width": 1, **params}, now=now, back=back).whole
 
 
 def duration_s(value: Any) -> float:
-    """Return the seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
+    """Return the seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises Invalid."""
     text = str(value).strip()
     match = _SPAN.match(text)
     try:
         seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
     except ValueError:
-        raise ValueError(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
+        raise Invalid(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
     if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError(f"{text[:80]!r} is no duration: it must be positive, and at most 317 years")
+        raise Invalid(f"{text[:80]!r} is no duration: it must be positive, and at most 317 years")
     return seconds
 
 
 def instant(value: Any, *, now: datetime) -> datetime | None:
     """UTC (naive) of an ISO text, `-24h`, `now`, a datetime or a timedelta from now; None for nothing.
 
-    Raises ValueError.
+    Raises Invalid.
     """
     if value is None or value == "":
         return None
     if isinstance(value, timedelta):
         return now + value
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return _in_calendar(value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None))
     text = str(value).strip()
     if text == "now":
         return now
@@ -127,7 +138,14 @@ def instant(value: Any, *, now: datetime) -> datetime | None:
             return now - timedelta(seconds=duration_s(text[1:]))
         return instant(datetime.fromisoformat(text), now=now)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+        raise Invalid(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+
+
+def _in_calendar(time: datetime) -> datetime:
+    """Return the time; raises Invalid near the ends of the calendar, where the start of a bucket has no date."""
+    if not 1900 <= time.year <= 9000:
+        raise Invalid(f"{iso(time)} is not between the years 1900 and 9000")
+    return time
 
 
 def iso(time: datetime | None) -> str | None:
@@ -154,12 +172,12 @@ _METADATA = "metadata."
 
 
 def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:
-    """Read the common filters (service, ..., tag, metadata, error, q, where); raises ValueError naming the mistake."""
+    """Read the common filters (service, ..., tag, metadata, error, q, where); raises Invalid naming the mistake."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     if binding := params.get("binding"):
         if params.get("where"):
-            raise ValueError("where is not for keys that are bound to services or environments: use the other filters")
+            raise Invalid("where is not for keys that are bound to services or environments: use the other filters")
         bound = bound_to(binding)
         parts.append(bound.sql)
         values |= bound.parameters
@@ -212,16 +230,23 @@ def _texts(value: Any) -> list[str]:
 def _truth(value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false", "1", "0"):
-        raise ValueError(f"error must be true or false, not {value!r}")
+        raise Invalid(f"error must be true or false, not {value!r}")
     return text in ("true", "1")
 
 
 def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Read `group_by` (one, several, or comma-separated) as SQL names; raises ValueError with the possible ones."""
+    """Read `group_by` (one, several, or comma-separated) as SQL names; raises Invalid with the possible ones."""
     group_by = params.get("group_by") or ()
     names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
     return tuple(dict.fromkeys(map(_dimension, names)))
+
+
+def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, ...]) -> Grouping:
+    """Return what an answer is grouped by: fewer groups where it has more points in each."""
+    points = 1 if not window.step_s else max(1, int((window.last - window.first).total_seconds() // window.step_s))
+    limit = max(1, min(MAX_GROUPS, MAX_GROUPED_POINTS // points))
+    return grouping_of(store, window.parameters, filters, columns, limit)
 
 
 def _dimension(name: str) -> str:
@@ -229,5 +254,5 @@ def _dimension(name: str) -> str:
         return metadata_column(name.removeprefix(_METADATA))
     if name not in (*DIMENSIONS, "tag"):
         possible = (*DIMENSIONS, "tag", "metadata.<key>")
-        raise ValueError(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
+        raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

@@ -71,6 +71,8 @@ class Metrics(Answer):
     to: datetime
     series: list[Series]
     markers: list[Any]
+    other_groups: int = 0
+    """Groups beyond the largest, which are one series `(other)`."""
 
 
 class ManyMetrics(Answer):
@@ -227,6 +229,8 @@ class Document(Answer):
     """A retrieved document and the quality of its answers."""
 
     id: str
+    source: str | None = None
+    """The document that the passage was cut from, as its metadata name it."""
     retrieved: int
 
 
@@ -244,6 +248,7 @@ class Attribution(Answer):
 
     evaluators: Any
     cells: list[dict[str, Any]]
+    other_groups: int = 0
 
 
 class Agreement(Answer):
