@@ -19,8 +19,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.answers import Problem
+from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
-from ragpulse_collector.api.handlers.data import Download
 from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shlex
+import shutil
 import tempfile
 import threading
 import time
@@ -133,7 +134,8 @@ class Writing(Reading):
         cursor.commit()
 
     def end_queries(self) -> None:
-        """End users' queries at once, and accept no more: a stop does not wait for them."""
+        """End users' queries and copies at once, and accept no more: a stop does not wait for them."""
+        super().end_queries()
         if self._readers is not None:
             self._readers.close()
 
@@ -231,6 +233,7 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), WriteOptions(**options))
+        shutil.rmtree(outbox_folder(self.path), ignore_errors=True)  # what a killed process left
         if POSSIBLE and _OPENS_UNLOCKED:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 

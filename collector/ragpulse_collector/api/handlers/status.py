@@ -279,7 +279,9 @@ def render(
     other_services: int = 0,
 ) -> str:
     """Return the exposition text of a status answer, the current quality estimates and the watched judges."""
-    others = _family("other_services", "Services whose quality is exported together, as (other).", [({}, other_services)])
+    others = _family(
+        "other_services", "Services whose quality is exported together, as (other).", [({}, other_services)]
+    )
     return "\n".join([*_status(status), *_quality(quality), *others, *drift(watched)]) + "\n"
 
 

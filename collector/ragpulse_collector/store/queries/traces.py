@@ -231,7 +231,8 @@ def grouping_of(
     group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
     rows = store.read(
         f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filter.sql} GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
+        f" WHERE start_time >= $first AND start_time < $last AND {filter.sql}"
+        f" GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
         {**within, **filter.parameters},
     ).rows
     if not rows or rows[0][2] <= limit:
