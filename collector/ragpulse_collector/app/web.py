@@ -66,6 +66,7 @@ def web(
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
         _Last("/", Pages(operations, settings.collector)),
+        Route("/login/end", partial(_logout, settings, keys), methods=["POST"]),
         Route("/login", partial(_login, settings, keys), methods=["POST"]),  # after the pages, which have the form
     ]
     middleware = []
@@ -219,5 +220,14 @@ async def _login(settings: Settings, keys: Keys, request: Request) -> Response:
     secure = by_tls(request.url.scheme, request.headers) or (collector.public_url or "").startswith("https:")
     # Lax: a link from a chat message opens the page; forms of other sites are refused by the origin check.
     session, path = keys.open(key), collector.root or "/"
-    answer.set_cookie(COOKIE, session, httponly=True, samesite="lax", secure=secure, path=path)
+    age = int(keys.session_s)
+    answer.set_cookie(COOKIE, session, max_age=age, httponly=True, samesite="lax", secure=secure, path=path)
+    return answer
+
+
+async def _logout(settings: Settings, keys: Keys, request: Request) -> Response:
+    """End the session, here and in the browser."""
+    keys.close(request.headers.get("cookie", ""))
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, path=settings.collector.root or "/")
     return answer

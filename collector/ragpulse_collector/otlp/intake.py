@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import islice
 from typing import Any, Literal
 
 import anyio
@@ -34,21 +35,34 @@ _PIECE = _CHUNK = 1 * MIB
 _FIRST_PASS = 4 * MIB
 """A larger body is inflated twice, first only to measure it, so that a bomb needs no more memory than this."""
 _INLINE_BYTES = 64 * 1024
-"""Compressed bodies up to this size are inflated on the event loop: waking a thread costs more."""
+"""Compressed bodies up to this size are inflated on the event loop, unless they are large inflated: waking a thread
+costs more."""
 _MAX_MEMBERS = 64
 """A gzip body may have several members; more than this is an attack."""
 
 
 async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, workers: anyio.CapacityLimiter) -> bytes:
     """Inflate like `inflate`, large bodies on a thread; then gives back the bytes of the compressed body."""
-    inflated: bytes | Refusal
-    if len(body) <= _INLINE_BYTES:
-        inflated = inflate(body, encoding, ticket)
-    else:
-        inflated = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=workers)
-        if isinstance(inflated, Refusal):
-            raise Refusal(inflated.status, inflated.message, retry_after_s=inflated.retry_after_s)
+    inflated = _inflate_little(body, encoding, ticket) if len(body) <= _INLINE_BYTES else None
+    if inflated is None:
+        outcome = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=workers)
+        if isinstance(outcome, Refusal):
+            raise Refusal(outcome.status, outcome.message, retry_after_s=outcome.retry_after_s)
+        inflated = outcome
     ticket.give_back(len(body))
+    return inflated
+
+
+def _inflate_little(body: bytes, encoding: str, ticket: Ticket) -> bytes | None:
+    """Inflate a body of one chunk; returns None for a longer one, of which little was inflated: 64 KiB may hold 64 MiB.
+
+    Raises Refusal 400, 503.
+    """
+    chunks = list(islice(_chunks(body, encoding), 2))
+    if len(chunks) > 1 or sum(map(len, chunks)) > ticket.limits.max_body_bytes:
+        return None
+    inflated = b"".join(chunks)
+    ticket.take(len(inflated))
     return inflated
 
 

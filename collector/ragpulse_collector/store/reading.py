@@ -156,6 +156,8 @@ class Reading:
         except duckdb.Error as error:
             if is_invalidated(error):
                 raise _Reopened from error
+            if isinstance(error, duckdb.IOException):
+                raise Busy(f"the disk refuses: {first_line(error)}", retry_after_s=10) from error
             raise
 
     def run_user_sql(
