@@ -277,9 +277,9 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
 
 
 def _host_name(header: str) -> str:
-    """Return the name of a Host header without its port; a malformed one as it is, which no host is."""
+    """Return the name of a Host header without its port; a malformed one is no host's name."""
     match = _HOST.fullmatch(header.lower())
-    return (match[1] or match[2] or "") if match else header
+    return (match[1] or match[2] or "") if match else f"?{header}"
 
 
 def _with_deadline(receive: Receive) -> Receive:
