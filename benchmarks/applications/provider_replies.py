@@ -42,7 +42,10 @@ def mistral_chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 MISTRAL_USAGE = {"prompt_tokens": 120, "completion_tokens": 9, "total_tokens": 129}
 THOUGHT = {"text": "They ask for a country.", "thought": True}
-COHERE_USAGE = {"billed_units": {"input_tokens": 118, "output_tokens": 9}, "tokens": {"input_tokens": 120, "output_tokens": 9}}
+COHERE_USAGE = {
+    "billed_units": {"input_tokens": 118, "output_tokens": 9},
+    "tokens": {"input_tokens": 120, "output_tokens": 9},
+}
 BEDROCK = {"usage": {"inputTokens": 120, "outputTokens": 9, "totalTokens": 129}, "metrics": {"latencyMs": 1}}
 CALL = {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Paris"}}}
 REPLIES: dict[str, Any] = {
@@ -122,7 +125,14 @@ if __name__ == "__main__":
     ragpulse.configure()
     with served(REPLIES) as url:
         models = Models(url)
-        for call in (models.google, models.google_call, models.mistral, models.cohere_chat, models.bedrock, models.bedrock_call):
+        for call in (
+            models.google,
+            models.google_call,
+            models.mistral,
+            models.cohere_chat,
+            models.bedrock,
+            models.bedrock_call,
+        ):
             call("Where is Paris?")
         for stream in (models.google_stream, models.mistral_stream, models.cohere_stream):
             list(stream("Where is Paris?"))

@@ -31,7 +31,12 @@ EXPECTED = {
     "with_typesense": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [None]},
     "with_meilisearch": {"contexts": ["Paris is a city."], "ids": ["7"], "scores": [0.5]},
     "with_opensearch": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5]},
-    "with_azure": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["https://example.org/p"]},
+    "with_azure": {
+        "contexts": ["Paris is a city."],
+        "ids": ["p"],
+        "scores": [0.5],
+        "sources": ["https://example.org/p"],
+    },
     "with_bedrock": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["s3://b/a.md"]},
     "bedrock_answer": {"response": "In France.", "contexts": ["Paris is a city."], "sources": ["s3://b/a.md"]},
     "vector_store": {"contexts": ["Paris is a city."], "scores": [0.5], "sources": ["a.md"]},

@@ -49,12 +49,12 @@ _NO_IDS = frozenset(
 """A mapping with one of these is no `{id: text}`: it reports a failure, or something else than documents."""
 
 
-def hits_in(value: Any, text_keys: tuple[str, ...] = names.DOCUMENT_TEXT_KEYS) -> Sequence[Any] | None:
-    """The hits in a result, in rank order; None when there is no list of hits."""
+def hits_in(value: Any, field: str | None = None) -> Sequence[Any] | None:
+    """The hits in a result, in rank order; None when there is no list of hits. `field` has the text of a hit."""
     items = _items(value)
     if items is None:
-        return [value] if text_of(value, text_keys) is not None else _hits_by_key(value, text_keys)
-    is_group = len(items) > 0 and not isinstance(items[0], str) and text_of(items[0], text_keys) is None
+        return [value] if text_of(value, field) is not None else _hits_by_key(value, field)
+    is_group = len(items) > 0 and not isinstance(items[0], str) and text_of(items[0], field) is None
     return hits_of_groups(items) or items if is_group else items
 
 
@@ -70,7 +70,9 @@ def _items(value: Any) -> Sequence[Any] | None:
         if len(lists) < 2:
             is_one = {_kind(item) == "number" for item in items} == {True, False}
             return lists[0] if lists else [items] if is_one else items
-        return table(lists, by_column=True) if len({*map(len, lists)}) == 1 else lists[0]
+        if len({*map(len, lists)}) == 1:
+            return table(lists, by_column=True)
+        return next((part for part in lists if part and _kind(part[0]) in ("mapping", "object")), lists[0])
     return table(items) if items and listed(items[0]) and all([listed(item) for item in items]) else items
 
 
@@ -109,11 +111,11 @@ def hits_of_groups(items: Sequence[Any]) -> list[Any]:
     return [hit for item in items if not isinstance(item, str) for hit in nested_hits(item) or ()]
 
 
-def _hits_by_key(value: Any, text_keys: tuple[str, ...]) -> list[Any] | None:
+def _hits_by_key(value: Any, field: str | None) -> list[Any] | None:
     """The hits in `{id: text}` or `{id: document}`, or the only list of mappings in a mapping."""
     if not isinstance(value, Mapping) or not _NO_IDS.isdisjoint(value):
         return None
-    if all([isinstance(item, str) or text_of(item, text_keys) is not None for item in value.values()]):
+    if all([isinstance(item, str) or text_of(item, field) is not None for item in value.values()]):
         return [{"id": key, "document": item} for key, item in value.items()]
     lists = [item for item in value.values() if isinstance(item, list) and item and isinstance(item[0], Mapping)]
     return lists[0] if len(lists) == 1 else None
@@ -206,9 +208,10 @@ def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     texts = [index for index, kind in enumerate(kinds) if kind and kind <= {"sentence", "word"}]
     sources = [index for index in texts if all([cell is None or _SOURCE.fullmatch(cell) for cell in columns[index]])]
     texts = [index for index in texts if index not in sources]
-    documents = [index for index, kind in enumerate(kinds) if kind & {"mapping", "object"}]
+    objects = [index for index, kind in enumerate(kinds) if kind & {"mapping", "object"}]
+    documents = [index for index in objects if any([text_of(cell) is not None for cell in columns[index]])]
     is_code = len(texts) == 1 and not sources and all([_CODE.fullmatch(cell or "") for cell in columns[texts[0]]])
-    document = _longest(columns, texts) if texts and not is_code else documents[0] if documents else -1
+    document = next(iter(documents), _longest(columns, texts) if texts and not is_code else -1)
     numbers = [index for index, kind in enumerate(kinds) if kind == {"number"}]
     ids = [index for index, kind in enumerate(kinds) if kind == {"key"}]
     ids += [index for index in numbers if (index < document or len(numbers) > 1) and _are_whole(columns[index])]
@@ -217,7 +220,7 @@ def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     score = next((index for index in reversed(numbers) if index != identity), -1)
     roles = {
         "document": document, "id": identity, "distance" if score >= 0 and _rise(columns[score]) else "score": score,
-        "metadata": next((index for index in documents if index != document), -1), "source": next(iter(sources), -1),
+        "metadata": next((index for index in objects if index != document), -1), "source": next(iter(sources), -1),
     }  # fmt: skip
     used = {role: columns[index] for role, index in roles.items() if index >= 0}
     return [dict(zip(used, cells, strict=True)) for cells in zip(*used.values(), strict=True)]
@@ -242,9 +245,7 @@ def _are_names(column: Sequence[Any]) -> bool:
 
 
 # --- the parts of a hit ----------------------------------------------------------------------------------------------
-def parts_of(
-    hit: Any, text_keys: tuple[str, ...] = names.DOCUMENT_TEXT_KEYS
-) -> tuple[str | None, float | None, str | None, dict[Any, Any]]:
+def parts_of(hit: Any, field: str | None = None) -> tuple[str | None, float | None, str | None, dict[Any, Any]]:
     """Id, score, text and metadata of a hit, by name: its own, those of the document in it, those in the metadata.
 
     The metadata also get the name of the document and the distance where the hit has them beside it.
@@ -253,7 +254,8 @@ def parts_of(
     parts = (hit,) if found is None else (hit, found)
     metadata = next((data for part in parts if _is_object(data := _value(part, names.DOCUMENT_METADATA_KEYS))), None)
     parts = parts if metadata is None else (*parts, metadata)
-    text = next((text for part in reversed(parts) if (text := text_of(part, text_keys)) is not None), None)
+    fields = (field, None) if field else (None,)
+    text = next((text for name in fields for part in parts if (text := text_of(part, name)) is not None), None)
     if text is None and isinstance(found, Mapping):
         text = max([value for value in found.values() if isinstance(value, str)], key=len, default=None)
     score, identity = _first_number(parts, names.DOCUMENT_SCORE_KEYS), own_id(parts, metadata)
@@ -270,7 +272,9 @@ def parts_of(
 
 def _is_object(value: Any) -> bool:
     """Whether a value has parts of its own."""
-    return value is not None and not isinstance(value, (str, int, float)) and not callable(value) and not listed(value)
+    return (
+        value is not None and not isinstance(value, (str, int, float)) and not callable(value) and listed(value) is None
+    )
 
 
 def own_id(parts: tuple[Any, ...], metadata: Any) -> str | None:
@@ -299,9 +303,9 @@ def _identity(value: Any) -> str | None:
     return identity if isinstance(identity, str) else str(identity) if isinstance(identity, int) else to_json(identity)
 
 
-def text_of(source: Any, keys: tuple[str, ...]) -> str | None:
-    """The text of a document: a text, the `text` in a part, or the texts of its parts."""
-    for key in keys:
+def text_of(source: Any, field: str | None = None) -> str | None:
+    """The text of a document under a usual name, or in this field: a text, or the `text` of its part or parts."""
+    for key in names.DOCUMENT_TEXT_KEYS if field is None else (field,):
         found = read(source, key)
         if isinstance(found, str):
             return found
@@ -309,7 +313,7 @@ def text_of(source: Any, keys: tuple[str, ...]) -> str | None:
             return str(found["text"])
         if isinstance(found, list) and found and None not in (texts := [_part_text(part) for part in found]):
             return "\n".join(texts)  # type: ignore[arg-type]
-    get_content = None if isinstance(source, Mapping) else read(source, "get_content")
+    get_content = None if field or isinstance(source, Mapping) else read(source, "get_content")
     if callable(get_content):
         try:
             content = get_content()
