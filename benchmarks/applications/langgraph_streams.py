@@ -17,7 +17,7 @@ EXPECTED = {
     "modes": {"response": "Paris is the capital of France."},
     "values": {"response": "Paris is the capital of France."},
     "whole": {"response": "Paris is the capital of France."},
-    "paused": {"response": None, "status": "ok"},
+    "paused": {"response": None, "error_type": None},
 }
 
 MODEL = ChatOpenAI(model="gpt-5-mini", streaming=True)

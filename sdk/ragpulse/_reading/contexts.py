@@ -63,12 +63,13 @@ def documents_in(value: Any, field: str | None = None) -> tuple[Document, ...] |
     if hits is None:
         return None
     documents = tuple([document(hit, field) for hit in hits])
-    return None if documents and all([item == NOTHING for item in documents]) else documents
+    is_unread = documents and documents[0] == NOTHING and all([item == NOTHING for item in documents])
+    return None if is_unread else documents
 
 
 def has_texts(documents: Sequence[Document]) -> bool:
     """Whether one of the documents has a text."""
-    return any([item.text is not None for item in documents])
+    return any(item.text is not None for item in documents)
 
 
 def with_candidate_texts(result: Any, candidates: Sequence[Document]) -> Any:
