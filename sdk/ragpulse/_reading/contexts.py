@@ -13,7 +13,7 @@ from ragpulse.attributes import (
     DOCUMENT_TEXT_KEYS,
 )
 
-from .replies import opened
+from .openers import opened
 from .values import MAX_TEXT, bounded, plain, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
