@@ -25,8 +25,8 @@ CALL_PARTS: Final = frozenset(
     {
         "tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "server_tool_call",
         "builtin-tool-call", "native-tool-call", "function_call", "function", "custom", "custom_tool_call", "mcp_call",
-        "web_search_call",        "file_search_call", "code_interpreter_call", "computer_call", "image_generation_call", "local_shell_call",
-        "shell_call", "apply_patch_call", "tool_search_call", "invalid_tool_call",
+        "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "image_generation_call",
+        "local_shell_call", "shell_call", "apply_patch_call", "tool_search_call", "invalid_tool_call",
     }
 )  # fmt: skip
 CALL_KEYS: Final = (
@@ -102,11 +102,16 @@ MISSING_REASONS: Final = {
     ),
     **dict.fromkeys(("refusal", "refused"), REFUSED),
     **dict.fromkeys(
+        ("tool_calls", "tool_call", "tool_use", "tool-calls", "function_call", "function_calls"), TOOL_CALLS
+    ),
+    **dict.fromkeys(
         ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"), CUT
     ),
 }  # fmt: skip
 """A finish reason → why a reply without text has none."""
 BLOCK_KEYS: Final = ("blockReason", "block_reason")
 """In Google's feedback about a prompt that was blocked."""
+OBJECT_REPR: Final = r"<[\w.]+ (?:[^\n]* )?at 0x[0-9a-fA-F]+>|<(?:[a-z_]\w*\.)+[A-Za-z_]\w*>"
+"""Python's spelling of an object that has no text: `<generator object answer at 0x7f>`, `<builtins.generator>`."""
 WITHHELD_TEXTS: Final = frozenset({"__REDACTED__", "redacted-by-litellm"})
 """What instrumentations write in place of a text that they withhold."""

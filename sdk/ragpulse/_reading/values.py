@@ -17,6 +17,8 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from ragpulse.shapes import OBJECT_REPR
+
 _MAX_NODES = 5_000
 _MAX_JSON_TEXT = 1_048_576
 _MAX_HASHED = 16 * 1_048_576
@@ -26,7 +28,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
 """Names of the media type beside `data`: an image, audio or a file in base64."""
-_REPR = re.compile(r"<[\w.]+ (?:object|of)\b[^\n]* at 0x[0-9a-fA-F]+>|<(?:\w+\.)+[A-Za-z_]\w*>")
+_REPR = re.compile(OBJECT_REPR)
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
