@@ -80,6 +80,8 @@ WRAPPER_KEYS: Final = frozenset({"delta", "audio", "data", "kwargs", "update", "
 """They hold a reply; a text of theirs is something else."""
 CHOICE_KEYS: Final = frozenset({"choices", "candidates", "generations", "replies", "answers"})
 """Lists of alternatives: the first counts."""
+DERIVED_KEY: Final = "generations"
+"""LangChain derives their texts: "" stands for none there."""
 PART_LISTS: Final = frozenset({*PARTS_KEYS, "output"})
 
 # --- why there is no response ----------------------------------------------------------------------------------------

@@ -67,7 +67,10 @@ class Said:
 
     def _list(self, items: Sequence[Any], key: str) -> None:
         if key in shapes.CHOICE_KEYS:
+            texts = len(self.texts)
             self.read(next((item for item in items if not fields_of(item).get("index")), None), key)
+            if key == shapes.DERIVED_KEY and not any(self.texts[texts:]):
+                del self.texts[texts:]
         elif key in shapes.PART_LISTS:
             self._parts(items)
         elif items and all([isinstance(item, str) for item in items]):

@@ -109,4 +109,4 @@ def _calls(calls: list[Call]) -> list[dict[str, Any]]:
 
 
 def _message_text(message: dict[str, Any]) -> str:
-    return "".join(part["content"] for part in message["parts"] if part["type"] == "text")
+    return "\n".join(part["content"] for part in message["parts"] if part["type"] == "text")
