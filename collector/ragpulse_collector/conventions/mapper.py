@@ -34,6 +34,7 @@ _SCORE_NAME = re.compile(
     r"(name|score|label|explanation|annotator_kind)"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_ERROR = (None, None)
 _MISSING = "response_missing_reason"
 _SEARCHES = ("retriever", "reranker")
 
@@ -160,19 +161,20 @@ def _settle_times(wire: WireBatch, columns: dict[str, Values]) -> None:
 def _settle_status(wire: WireBatch, columns: dict[str, Values], errors: Mapping[int, tuple[str | None, str]]) -> None:
     """Set the status: a dialect's own wins, and only errors have a message. An error in place of a reply is one."""
     own_status, messages = columns.pop("status", None), columns.pop("status_message", None)
-    rows = range(len(wire))
+    rows, unknown = range(len(wire)), [None] * len(wire)
     status = [_STATUS.get(wire.status_codes.get(row, 0), "unset") for row in rows]
     if own_status is not None and not isinstance(own_status, Constant):
         status = [own or stated for own, stated in zip(own_status, status, strict=True)]
     columns["status"] = status
-    own_messages = list(messages) if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
-    for row, (kind, message) in errors.items():
-        if status[row] == "unset":
-            status[row], own_messages[row] = "error", message
-            types = columns.setdefault("error_type", [None] * len(wire))
-            if not isinstance(types, Constant) and types[row] is None:
-                columns["error_type"] = [kind if row == place else own for place, own in enumerate(types)]
+    errors = {row: error for row, error in errors.items() if status[row] == "unset"}
+    if errors:
+        status[:] = ["error" if row in errors else own for row, own in enumerate(status)]
+        types = columns.get("error_type", unknown)
+        if not isinstance(types, Constant):
+            columns["error_type"] = [own or errors.get(row, _NO_ERROR)[0] for row, own in enumerate(types)]
     if "error" in status:
+        own_messages = messages if messages is not None and not isinstance(messages, Constant) else unknown
+        own_messages = [own or errors.get(row, _NO_ERROR)[1] for row, own in enumerate(own_messages)]
         columns["status_message"] = [
             wire.status_messages.get(row, own_messages[row]) if status[row] == "error" else None for row in rows
         ]

@@ -20,7 +20,7 @@ from ragpulse_collector.conventions.messages import (
     role_of,
     said_in,
 )
-from ragpulse_collector.conventions.rules import Read, Result, Span
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, Result, Span
 from ragpulse_collector.conventions.values import dumped, is_repr, parsed, text_in
 
 _QUERY_KEYS = (
@@ -51,7 +51,6 @@ _ENVELOPE_KEYS = frozenset({
     "prompt_feedback", "promptFeedback", "incomplete_details", "tool_calls", "source_nodes", "__interrupt__",
 })  # fmt: skip
 """Keys of a provider's own reply, which a model does not write."""
-_WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 _WITH_DATA = ("tool", "guardrail", "evaluator")
 """Kinds whose result may be any JSON."""
 
@@ -87,7 +86,7 @@ def response_of_output(value: Any, span: Span) -> Any:
     A model call's JSON is its answer, unless it wraps the answer in messages or choices. What a tool returned is any
     JSON. Of all else only an answer is read: no state, status or ids.
     """
-    if span.kind in _WITHOUT_RESPONSE:
+    if span.kind in WITHOUT_RESPONSE:
         return None
     content = parsed(value)
     if content is None:
@@ -103,8 +102,8 @@ def response_of_output(value: Any, span: Span) -> Any:
 def response_of_completion(value: Any, span: Span) -> Any:
     """Read the answer of a model or an agent: JSON is the answer itself, unless it wraps one."""
     content = parsed(value)
-    if span.kind in _WITHOUT_RESPONSE or content in (None, ""):
-        return None if content is not None or span.kind in _WITHOUT_RESPONSE else response_of_output(value, span)
+    if span.kind in WITHOUT_RESPONSE or content in (None, ""):
+        return None if content is not None or span.kind in WITHOUT_RESPONSE else response_of_output(value, span)
     if type(content) is not str and not _is_envelope(content):
         return _json(value, content)
     return _said_result(value, content, said_in(content))

@@ -38,7 +38,6 @@ _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
 _is_odd = re.compile(f"{_SPEAKER}|{REPR_BEGINS}").match
-_WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
 def plain_query(value: Any, span: Span) -> Any:
