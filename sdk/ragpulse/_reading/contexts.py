@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from .hits import by_place, hits_in, listed, nested_hits, number, parts_of, table
-from .replies import opened
+from .openers import opened
 from .values import MAX_TEXT, bounded, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
