@@ -52,15 +52,18 @@ REPLIES: dict[str, Any] = {
     "gemini-2.5-flash:stream": [google_reply(THOUGHT), *[google_reply({"text": word}) for word in WORDS]],
     "gemini-2.5-flash:generate": google_reply(THOUGHT, *[{"text": word} for word in WORDS], finishReason="STOP"),
     "gemini-calls:generate": google_reply({"functionCall": {"name": "weather", "args": {"city": "Paris"}}}),
-    "/mistral/": {"id": "m", "object": "chat.completion", "created": 1, "model": "mistral-small", "usage": MISTRAL_USAGE,
-                  "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": [
-                      {"type": "thinking", "thinking": [{"type": "text", "text": "They ask for a country."}]},
-                      {"type": "text", "text": "Paris is in France."}]}}]},
+    "/mistral/": {
+        "id": "m", "object": "chat.completion", "created": 1, "model": "mistral-small", "usage": MISTRAL_USAGE,
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "They ask for a country."}]},
+                {"type": "text", "text": "Paris is in France."}]}}]},
     "/streamed/": [*[mistral_chunk({"role": "assistant", "content": word}) for word in WORDS],
                    mistral_chunk({"content": ""}, finish_reason="stop", usage=MISTRAL_USAGE)],
     "/cohere/v2/chat": {"id": "c", "finish_reason": "COMPLETE", "usage": COHERE_USAGE, "message": {
         "role": "assistant", "content": [{"type": "thinking", "thinking": "They ask for a country."},
-                                         {"type": "text", "text": "Paris is "}, {"type": "text", "text": "in France."}]}},
+                                         {"type": "text", "text": "Paris is "},
+                                         {"type": "text", "text": "in France."}]}},
     "/cohere-stream/v2/chat": [
         {"type": "message-start", "id": "c", "delta": {"message": {"role": "assistant", "content": []}}},
         *[{"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": word}}}} for word in WORDS],

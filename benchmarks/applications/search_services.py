@@ -23,8 +23,8 @@ import ragpulse
 
 GROUP = "services"
 REQUIREMENTS = [
-    "azure-search-documents", "boto3", "cohere", "mcp>=2", "meilisearch", "openai", "opensearch-py", "pinecone", "pymongo",
-    "redis", "tavily-python", "typesense",
+    "azure-search-documents", "boto3", "cohere", "mcp>=2", "meilisearch", "openai", "opensearch-py", "pinecone",
+    "pymongo", "redis", "tavily-python", "typesense",
 ]  # fmt: skip
 EXPECTED = {
     "with_pinecone": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["a.md"]},
