@@ -39,7 +39,7 @@ def counted(
     Cached tokens, read and `written`, are added to the input where they are `apart` or where the total has them, too.
     Reasoning is added to the output where it exceeds it. What else the total has beyond both belongs to the output.
     """
-    bucket, thought = (cached or 0) + (written or 0), reasoning or 0
+    bucket, thought, stated = (cached or 0) + (written or 0), reasoning or 0, (input or 0) + (output or 0)
     if apart and input is not None:
         input += bucket
     if output is not None and thought > output:
@@ -51,6 +51,6 @@ def counted(
         output = (output or 0) + more
     if input is not None and bucket > input:
         return Counted(input, output, f"{bucket} cached tokens exceed {input} input tokens")
-    if more < 0:
-        return Counted(input, output, f"{total} tokens in total are fewer than input and output")
+    if total and total < stated:
+        return Counted(input, output, f"{total} tokens in total are fewer than the {stated} of input and output")
     return Counted(input, output)

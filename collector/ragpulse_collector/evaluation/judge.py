@@ -45,8 +45,8 @@ class JudgePrices:
         """Return what a call of these lengths costs."""
         if model in self._free and not self.configured_name(model):
             return 0.0
-        provider, _, name = (self.configured_name(model) or model).rpartition("/")
-        call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
+        name = self.configured_name(model) or model
+        call = Call(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
         return self._prices.cost(call).cost_usd
 
     def configured_name(self, model: str) -> str | None:

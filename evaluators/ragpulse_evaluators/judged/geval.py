@@ -158,7 +158,12 @@ class GEval(JudgedEvaluator):
         text = final_text(call)
         if self._logprobs and call.logprobs and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
-        bare = re.sub(rf"^\W*{dimension.name}\s*(?:\(\d+\s*[-–]\s*\d+\))?\W*(?:[:：=–—-]|\bis\b)\W*", "", text, flags=re.IGNORECASE)
+        bare = re.sub(
+            rf"^\W*{dimension.name}\s*(?:\(\d+\s*[-–]\s*\d+\))?\W*(?:[:：=–—-]|\bis\b)\W*",
+            "",
+            text,
+            flags=re.IGNORECASE,
+        )
         return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
 
     def calls_for(self, case: Case) -> int:

@@ -61,7 +61,9 @@ _PARAM = re.compile(r"[\"']param[\"']\s*:\s*[\"']([a-z_]+)|[\"']body[\"'],\s*[\"
 """The parameter that an error names: OpenAI's `error.param`, or the `loc` of a server made with FastAPI."""
 _INSTEAD = re.compile(r"use .{0,10}max_(?:completion_)?tokens|max_(?:completion_)?tokens\W{1,3}instead", re.IGNORECASE)
 _LEAST_LIMIT = 16
-_TOO_HIGH = re.compile(r"too (?:large|high|many|big)|at most|exceeds?|maximum|less than|<=|greater|range|between", re.IGNORECASE)
+_TOO_HIGH = re.compile(
+    r"too (?:large|high|many|big)|at most|exceeds?|maximum|less than|<=|greater|range|between", re.IGNORECASE
+)
 FORMATS = ("json_schema", "json_object", "")
 """Ways to ask for JSON, best first; "" sends none."""
 
@@ -370,7 +372,9 @@ async def _ready(calls: list[JudgeCall]) -> list[JudgeCall]:
 
 def _sums(first: JudgeCall, second: JudgeCall) -> dict[str, Any]:
     """Tokens and cost of two requests for one reply; None where one is not known."""
-    pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")}
+    pairs = {
+        name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")
+    }
     return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
 
 

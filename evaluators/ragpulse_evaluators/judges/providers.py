@@ -59,11 +59,11 @@ class HTTPJudge(ChatJudge):
     ) -> None:
         address = Address.read(base)
         where = f"{model} at {address.where}"
-        super().__init__(
-            model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params
-        )
+        super().__init__(model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
         self._url, self._key = address.endpoint, api_key or address.environment_key()
-        names = {"Authorization": "Bearer ", "api-key": ""} if address.provider == "AZURE" else {"Authorization": "Bearer "}
+        names = (
+            {"Authorization": "Bearer ", "api-key": ""} if address.provider == "AZURE" else {"Authorization": "Bearer "}
+        )
         keys = {name: f"{scheme}{self._key}" for name, scheme in names.items() if self._key}
         self._headers = {"Content-Type": "application/json"} | keys
         self._timeout = timeout_s

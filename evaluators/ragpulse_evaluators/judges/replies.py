@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ragpulse_evaluators.judges.protocol import count_tokens
@@ -70,7 +70,9 @@ def _one_completion(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         whole |= {key: value for key, value in chunk.items() if value is not None and key != "choices"}
         for choice in chunk.get("choices") or ():
             one = choices.setdefault(choice.get("index", 0), {"message": {}})
-            one |= {key: value for key, value in choice.items() if value is not None and key not in ("delta", "message")}
+            one |= {
+                key: value for key, value in choice.items() if value is not None and key not in ("delta", "message")
+            }
             for key, value in (choice.get("delta") or choice.get("message") or {}).items():
                 before = one["message"].get(key)
                 one["message"][key] = before + value if isinstance(before, type(value)) and key != "role" else value
@@ -84,7 +86,9 @@ def read_choices(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(choices, list) or not choices:
         if _is_blocked(answer):
             return [{"completion": "", "finish_reason": BLOCKED}]
-        state = "without choices" if "choices" in answer else f"without choices: it has {', '.join(answer) or 'nothing'}"
+        state = (
+            "without choices" if "choices" in answer else f"without choices: it has {', '.join(answer) or 'nothing'}"
+        )
         raise Unanswered(f"a chat completion {state}", usage)
     if not all(isinstance(choice, Mapping) and isinstance(choice.get("message"), Mapping) for choice in choices):
         raise Unanswered("a choice without a message", usage)
