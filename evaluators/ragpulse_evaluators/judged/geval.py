@@ -18,6 +18,7 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judges.parsing import final_text, read_number
 from ragpulse_evaluators.judges.protocol import brief, for_sampling, together
+from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
@@ -155,6 +156,8 @@ class GEval(JudgedEvaluator):
         return {"criterion": self.prompts.render(block), "steps": self.prompts.render(f"{block}_steps")}
 
     def _read(self, call: JudgeCall, dimension: _Dimension) -> float:
+        if call.logprobs and end_of(call.finish_reason) == "length" and dimension.highest < 10:
+            call = call.model_copy(update={"finish_reason": "stop"})  # the first token is the whole mark
         text = final_text(call)
         if self._logprobs and call.logprobs and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)

@@ -169,9 +169,8 @@ class _Accepted:
             return formats if rejection.status != 401 and _STRUCTURED.search(text) else []
         others = body.keys() - _FIXED | body.keys() & {"n", "logprobs"}
         names = sorted(others - {*_LIMITS}, key=lambda name: (name not in text, text.find(name)))
-        named = sum(name in text for name in names)
         if any(name in text for name in _LIMITS):
-            names.insert(0 if _INSTEAD.search(text) else named, self.limits[0])
+            names.insert(0 if _INSTEAD.search(text) else len(names), self.limits[0])
         ways = [way for name in names for way in self._without(name, text, body)]
         return [*ways, *formats] if _INSTEAD.search(text) else [*formats, *ways]
 
@@ -189,9 +188,10 @@ class _Accepted:
 
 
 def _lower(limit: int, text: str) -> list[int]:
-    """The limit that a message names, then half of the one that was refused."""
+    """The limit that a message names, then halves of the one that was refused."""
     named = [int(number) for number in re.findall(r"\b\d{2,}\b", text) if _LEAST_LIMIT <= int(number) < limit]
-    return list(dict.fromkeys((max(named, default=limit // 2), limit // 2))) if limit > _LEAST_LIMIT else []
+    halves = [limit >> i for i in range(1, limit.bit_length()) if limit >> i >= _LEAST_LIMIT]
+    return [*([max(named)] if named else []), *halves]
 
 
 class _Server:

@@ -122,7 +122,7 @@ class Status:
     def _judge(self, now: datetime) -> dict[str, Any]:
         judge, read = self._settings.judge, self._store.read
         return {
-            "model": judge.model,
+            "model": next((one.model for one in self._settings.judges), None),
             "spent_today_usd": spent_usd(read, day=now),
             "budget_usd": judge.budget_usd_per_day,
             "rules": [
