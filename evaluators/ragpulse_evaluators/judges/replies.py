@@ -165,11 +165,18 @@ def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> 
     """Tokens of a request; those that cannot be true beside a text are estimated from the texts, and marked."""
     stated = answer.get("usage")
     usage: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
-    details = usage.get("completion_tokens_details")
-    reasoning = whole_number(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None
+    reasoning, cached = (
+        whole_number(details.get(name)) if isinstance(details := usage.get(part), Mapping) else None
+        for part, name in (
+            ("completion_tokens_details", "reasoning_tokens"),
+            ("prompt_tokens_details", "cached_tokens"),
+        )
+    )
     names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
     read, written, total = (next((n for name in row if (n := whole_number(usage.get(name)))), None) for row in names)
-    text, counts = "".join(texts), counted(read, written, total=total, reasoning=reasoning)
+    text, counts = "".join(texts), counted(read, written, total=total, cached=cached, reasoning=reasoning)
+    if counts.problem:
+        return {"input_tokens": None, "output_tokens": None, "cost_usd": None}  # unknown, never a figure
     estimated = bool(text) and not (counts.input and counts.output)
     if not (text or usage) and "choices" in answer:
         counts = counts._replace(input=0, output=0)  # a question without an answer that was not counted
@@ -178,5 +185,5 @@ def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> 
         "output_tokens": counts.output or (count_tokens(text) if text else counts.output),
         "reasoning_tokens": reasoning,
         "estimated": estimated,
-        "cost_usd": None if estimated or counts.output != written else answer.get("cost_usd"),
+        "cost_usd": None if estimated or counts[:2] != (read, written) else answer.get("cost_usd"),
     }
