@@ -22,7 +22,7 @@ $(VENV)/.development: $(VENV)/.collector
 	touch $@
 
 demo: $(VENV)/.collector
-	$(BIN)/ragpulse demo
+	$(BIN)/ragpulse demo --exit
 
 test: $(VENV)/.development
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder

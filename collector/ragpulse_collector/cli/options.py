@@ -34,19 +34,14 @@ class Failure(Exception):
     """A command could not do its work: one line, the fix included."""
 
 
-class _Since(click.ParamType[str]):
-    """An age such as `7d`, or a time; its value is the `from` of the API: `-7d`, or ISO 8601 in UTC."""
-
-    name = "age"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            time = since_time(value)
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r}: write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z", param, ctx
-            )
-        return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
+def age(value: str) -> str:
+    """Return the `from` of the API that an age such as `7d` or a time means: `-7d`, or ISO 8601 in UTC."""
+    try:
+        time = since_time(value)
+    except (ValueError, OverflowError) as error:
+        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
+        raise click.BadParameter(f"{value!r}: {fix}") from error
+    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
 
 
 def since_time(since: str) -> datetime:
@@ -181,7 +176,7 @@ def key_option(text: str) -> Callable[[F], F]:
 
 def since_option(default: str) -> Callable[[F], F]:
     """Declare --since."""
-    return option("--since", type=_Since(), default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
+    return option("--since", type=age, default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
 
 
 def _offline(db: str) -> Ask:
@@ -189,9 +184,10 @@ def _offline(db: str) -> Ask:
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.otlp.intake import Counters
-    from ragpulse_collector.store import FileReader, Prices, StoreError
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import FileReader, Prices
 
-    with failing(OSError, ValueError, StoreError):
+    with failing(OSError, Refusal):
         settings = load_settings(config_path(None)).with_options("collector", {"db": db})
         if not Path(db).is_file():
             raise Failure(f"there is no file {db}")

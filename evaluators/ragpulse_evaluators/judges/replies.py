@@ -173,7 +173,7 @@ def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> 
         )
     )
     names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
-    read, written, total = (next((n for name in row if (n := whole_number(usage.get(name)))), None) for row in names)
+    read, written, total = (next((whole_number(usage[name]) for name in row if name in usage), None) for row in names)
     text, counts = "".join(texts), counted(read, written, total=total, cached=cached, reasoning=reasoning)
     if counts.problem:
         return {"input_tokens": None, "output_tokens": None, "cost_usd": None}  # unknown, never a figure
