@@ -1,6 +1,6 @@
 """What a model call's token counts mean, whoever states them; `ragpulse._reading.usage` has the same rule for the SDK.
 
-Input includes cached tokens, output includes reasoning. Senders that count a bucket apart are recognized by their total.
+Input includes cached tokens, output includes reasoning. A sender that counts a bucket apart is known by its total.
 """
 
 from __future__ import annotations

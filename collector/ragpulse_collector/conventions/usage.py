@@ -1,7 +1,7 @@
 """What the tokens of spans mean, by the one rule that judges share (`ragpulse_evaluators.usage`).
 
-Canonical input includes cached tokens, canonical output includes reasoning. Fields of this module are read by rules like
-all others, and enter the price only.
+Canonical input includes cached tokens, canonical output includes reasoning. The fields of this module are read by rules
+like all others, and enter the price only.
 """
 
 from __future__ import annotations

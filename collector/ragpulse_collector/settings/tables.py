@@ -223,7 +223,7 @@ class JudgeModel(Section):
     structured: Literal["json_schema", "json_object", "none"] | None = None
     """How JSON is asked for. None: as the server takes it, by schema first."""
     limit_parameter: str | None = None
-    """The server's name for the limit of a reply. None: `max_tokens`, or `max_completion_tokens` where that is refused."""
+    """The server's name for the limit of a reply. None: `max_tokens`, or `max_completion_tokens` if that is refused."""
     omit: tuple[str, ...] = ()
     """Parameters that the server does not take, such as `temperature`."""
 

@@ -152,7 +152,7 @@ class _Accepted:
     def after(self, rejection: Rejection, body: Mapping[str, Any]) -> list[_Accepted]:
         """The ways to try after a rejection, each without one thing; empty where every way would be rejected.
 
-        The error's own `param` decides. Without one, the format of the reply is left out first, then the parameters that
+        The error's own `param` decides. Without one, the format of the reply is left out first, then a parameter that
         the text names, then the others. The limit of the reply is never left out.
         """
         text, adjustable = rejection.text, rejection.status in _ADJUSTABLE
@@ -271,7 +271,7 @@ class ChatJudge(SampledJudge):
         return (await all_calls((_ready(calls), *singles)))[: question.n]
 
     async def _asked(self, question: Question) -> list[JudgeCall]:
-        """The calls of one request. Replies that a brief limit cut are asked for once more, with the rest of the limit."""
+        """The calls of one request; a reply that a brief limit cut is asked for once more, with the rest of the limit."""
         short = self._brief if self._server.takes_brief else None
         calls = await self.complete(question, limit=short or self.max_tokens)
         if short is None:

@@ -269,7 +269,7 @@ _RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNO
 
 
 def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
-    """A number in lo..hi: alone on the first line, after a label on the last, after `[RESULT]`, or the mark in prose."""
+    """A number in lo..hi: alone on the first line, after a label on the last, after `[RESULT]`, or a mark in prose."""
     result = _RESULT.findall(text)
     if result:
         return _within(_as_number(result[-1], text), lo, hi)

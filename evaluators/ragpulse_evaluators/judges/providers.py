@@ -192,10 +192,10 @@ def _left(failure: BaseException | None) -> bool:
 class LLMJudge(ChatJudge):
     """Any model litellm can call, fine-tuned judges included; refused where litellm is not installed.
 
-    `temperature` and other sampling parameters are part of `id`; so is the address where it is not the provider's own,
-    whether `api_base` or the environment gives it. `api_key` and `timeout_s` are not. A model without provider behind an
-    `api_base` is taken as OpenAI-compatible. litellm says what a model that it knows takes. Raises `JudgeError` when the
-    provider fails.
+    `temperature` and other sampling parameters are part of `id`. So is the address where it is not the provider's own,
+    whether `api_base` or the environment gives it; `api_key` and `timeout_s` are not. A model without provider behind
+    an `api_base` is taken as OpenAI-compatible. litellm says what a model that it knows takes. Raises `JudgeError` when
+    the provider fails.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class LLMEmbedder:
                 model=self.model, input=list(texts), encoding_format="float", **self._access
             )
             rows = sorted(answer.data, key=lambda row: row["index"])
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
             message = hidden(f"{type(failure).__name__}: {failure}", self._access.get("api_key"))
             raise JudgeError(f"{self.model}: {message}") from None
         return [[float(value) for value in row["embedding"]] for row in rows]

@@ -19,8 +19,8 @@ BLOCKED = "content_filter"
 _ENDS = {
     "length": "length|max_tokens|max_output_tokens|max_new_tokens|max_completion_tokens|model_length|token_limit"
     "|model_context_window_exceeded|context_length_exceeded|incomplete",
-    BLOCKED: "content_?filter\\w*|safety|\\w+_safety|recitation|\\w*_recitation|blocklist|prohibited_content|spii|blocked"
-    "|guardrail_intervened|guardrails?|sensitive|data_inspection_failed|moderation|model_armor|flagged|language",
+    BLOCKED: "content_?filter\\w*|safety|\\w+_safety|recitation|\\w*_recitation|blocklist|prohibited_content|spii"
+    "|blocked|guardrail_intervened|guardrails?|sensitive|data_inspection_failed|moderation|model_armor|flagged|language",
     "refusal": "refusal|refused",
     "error": "error|\\w+_error|failed|insufficient_system_resource|malformed_\\w+|abort(?:ed)?",
 }

@@ -50,15 +50,19 @@ _APART = {
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
 }  # fmt: skip
 """Counts that the provider does not include in the input, unless it has another name for the input."""
+_READ = {
+    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "audio_tokens": names.AUDIO_INPUT_TOKENS,
+}  # fmt: skip
+_WRITTEN = {"reasoning_tokens": names.REASONING_TOKENS, "audio_tokens": names.AUDIO_OUTPUT_TOKENS}
 _DETAILS = {
-    **dict.fromkeys(("prompt_tokens_details", "input_tokens_details"), {
-        "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
-        "audio_tokens": names.AUDIO_INPUT_TOKENS}),
+    "prompt_tokens_details": _READ,
+    "input_tokens_details": _READ,
     "input_token_details": {
         "cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS,
         "audio": names.AUDIO_INPUT_TOKENS},
-    **dict.fromkeys(("completion_tokens_details", "output_tokens_details"), {
-        "reasoning_tokens": names.REASONING_TOKENS, "audio_tokens": names.AUDIO_OUTPUT_TOKENS}),
+    "completion_tokens_details": _WRITTEN,
+    "output_tokens_details": _WRITTEN,
     "output_token_details": {"reasoning": names.REASONING_TOKENS, "audio": names.AUDIO_OUTPUT_TOKENS},
 }  # fmt: skip
 _THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})

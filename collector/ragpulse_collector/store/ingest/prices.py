@@ -78,8 +78,8 @@ _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.[a-z]")
 def _spellings(model: str, provider: str | None) -> Iterator[tuple[str | None, str]]:
     """Yield provider and model as they may be meant, the most literal first.
 
-    `openai/gpt-5-mini`, `models/gemini-2.5-flash`, `openai/gpt-5-mini:nitro` and `us.anthropic.claude-...-v1:0` are names
-    of proxies and clouds for models whose makers call them otherwise.
+    Proxies and clouds have names of their own for a model: `openai/gpt-5-mini:nitro`, `models/gemini-2.5-flash`,
+    `us.anthropic.claude-...-v1:0`.
     """
     name = _VARIANT.sub("", model)
     parts = name.split("/")
