@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from loopback import LoopbackModel
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "installed"
 UV = Path(sys.executable).with_name("uv")
 PYTHON = "3.11"
+AT_ONCE = 2
 BESIDE = {"instrument": ("openai",)}
 """What an application has besides an extra."""
 
@@ -50,11 +52,14 @@ assert ragpulse.flush(timeout=30)
 stats = ragpulse.stats()
 assert (stats.exported, stats.dropped, stats.rejected) == (2, 0, 0), stats
 """
-ATTACHED = """
+ATTACHED = (
+    """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
-""" + TRACED
+"""
+    + TRACED
+)
 TESTING = """
 import ragpulse
 from ragpulse.testing import capture
@@ -62,7 +67,7 @@ with capture() as spans:
     ragpulse.rag(lambda question: question)("q")
 assert len(spans) == 1
 """
-CASE = '{"query": "How tall?", "response": "It is 330 metres tall.", "contexts": [{"id": "a", "text": "It is 330 metres tall."}]}'
+CASE = '{"query": "How tall?", "response": "It is 330 m tall.", "contexts": [{"id": "a", "text": "It is 330 m tall."}]}'
 GROUNDED = f"""
 from ragpulse_evaluators import evaluate_sync
 (results,) = evaluate_sync([{CASE}], "groundedness").values()
@@ -184,7 +189,9 @@ def run(command: list[str], folder: Path, code: int = 0) -> str:
     variables.pop("PYTHONPATH", None)
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != code:
-        raise SystemExit(f"{' '.join(command)[:300]}\nexit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)[:300]}\nexit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout + done.stderr
 
 
@@ -241,7 +248,6 @@ def collector(at: Installed) -> None:
 
 def grpc(at: Installed) -> None:
     """OTLP over gRPC."""
-    collector(at)
     with at.serve() as served:
         port = served.output.split("OTLP/gRPC on port ")[1].split()[0]
         at.run(GRPC, f"127.0.0.1:{port}")
@@ -296,16 +302,23 @@ def main(mode: str, *extras: str) -> None:
     BUILD.mkdir(parents=True)
     run([str(UV), "build", "--quiet", "--wheel", "--out-dir", str(BUILD), str(ROOT)], ROOT)
     (wheel,) = BUILD.glob("*.whl")
-    with tempfile.TemporaryDirectory() as folder, Served(Path(folder) / "probes.duckdb", "--no-grpc") as probes:
-        for extra in extras or USES:
-            started = time.monotonic()
-            place = BUILD / (extra or "core")
-            place.mkdir()
-            at = Installed(extra, place, wheel, probes.url, floors=mode == "floors")
-            pytest(at)
-            sdk(at)
-            USES[extra](at)
-            print(f"{extra or 'core'}: {mode}, {time.monotonic() - started:.0f} s", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Served(Path(folder) / "probes.duckdb", "--no-grpc") as probes,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
+        list(pool.map(lambda extra: attempt(extra, wheel, probes.url, floors=mode == "floors"), extras or USES))
+
+
+def attempt(extra: str, wheel: Path, collector: str, *, floors: bool) -> None:
+    """Install an extra and use it."""
+    started, place = time.monotonic(), BUILD / (extra or "core")
+    place.mkdir()
+    at = Installed(extra, place, wheel, collector, floors=floors)
+    pytest(at)
+    sdk(at)
+    USES[extra](at)
+    print(f"{extra or 'core'}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

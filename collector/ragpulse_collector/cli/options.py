@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
+    from ragpulse_collector.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -86,15 +87,16 @@ class Source(NamedTuple):
         """Return the function that answers operations."""
         if self.file:
             return _offline(self.file)
-        from ragpulse_collector.client import ClientError, connect
+        from ragpulse_collector.client import ClientError
 
-        client = connect(self.url, api_key=self.api_key)
+        client = connected(self.url, self.api_key)
+        client.hint += " (or read a closed file with --db)"
 
         def ask(operation: str, params: Mapping[str, Any]) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
-                raise Failure(f"{error}{_HINTS.get(error.status, '')}") from error
+                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}") from error
 
         return ask
 
@@ -109,13 +111,21 @@ class Source(NamedTuple):
             shutil.move(copy.path, target)
             copy.discard()
             return
-        from ragpulse_collector.client import ClientError, connect
+        from ragpulse_collector.client import ClientError
 
         with failing(ClientError):
-            connect(self.url, api_key=self.api_key).download(operation, params, target)
+            connected(self.url, self.api_key).download(operation, params, target)
 
 
-_HINTS = {None: " (or read a closed file with --db)", 401: " (here: --api-key, or RAGPULSE_API_KEY)"}
+def connected(url: str | None, api_key: str | None) -> Client:
+    """Return a client of a running collector; nothing is sent. Raises Failure where `url` is no address."""
+    from ragpulse_collector.client import ClientError, connect
+
+    with failing(ClientError):
+        return connect(url, api_key=api_key)
+
+
+_HINTS = {401: " (here: --api-key, or RAGPULSE_API_KEY)"}
 
 
 def source(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -201,7 +201,7 @@ a busy disk once took 4 MB a second. A log that stays is as durable, and the nex
 """
 _PROBE_BYTES = 2**20
 _OPENS_UNLOCKED = not duckdb.__version__.startswith("1.")
-"""duckdb 1.5 shortens `unlocked:///x` to `unlocked:/x`, which no file system has: users' queries run in the collector."""
+"""duckdb 1.5 shortens `unlocked:///x` to `unlocked:/x`, which nothing opens: users' queries run in the collector."""
 
 
 class EmbeddedStore(Writing):
