@@ -271,7 +271,7 @@ class ChatJudge(SampledJudge):
         return (await all_calls((_ready(calls), *singles)))[: question.n]
 
     async def _asked(self, question: Question) -> list[JudgeCall]:
-        """The calls of one request; a reply that a brief limit cut is asked for once more, with the rest of the limit."""
+        """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""
         short = self._brief if self._server.takes_brief else None
         calls = await self.complete(question, limit=short or self.max_tokens)
         if short is None:
