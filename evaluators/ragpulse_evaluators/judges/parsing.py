@@ -278,7 +278,7 @@ def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
         bare, labelled = _unlabelled(line, words)
         number = _WHOLE.match(bare)
         if number and (labelled or not needs_label):
-            return _within(_scaled(*number.group(1, 2, 3), hi), lo, hi)
+            return _within(_scaled(number[1], number[2], number[3], hi), lo, hi)
     marks = {mark for line in dict.fromkeys((*lines[:1], *lines[-1:])) for mark in _marks(line, hi)}
     if len(marks) == 1:
         return _within(marks.pop(), lo, hi)
@@ -292,9 +292,9 @@ def _marks(line: str, hi: float) -> Iterator[float]:
     bare = _DECORATION.sub(" ", line)
     for pattern in (_WORDED, _FRACTION):
         for match in pattern.finditer(bare):
-            between, *number = match.groups()
+            between, number, out_of, unit = match.groups()
             if not _NO_MARK.search(between) and not _RANGE.match(bare, match.end()):
-                yield _scaled(*number, hi)
+                yield _scaled(number, out_of, unit, hi)
 
 
 def _as_number(token: str, text: str) -> float:

@@ -174,6 +174,8 @@ def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> 
     )
     names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
     read, written, total = (next((whole_number(usage[name]) for name in row if name in usage), None) for row in names)
+    if total is not None and total < (read or 0) + (written or 0):
+        total = None  # the parts are what is billed
     text, counts = "".join(texts), counted(read, written, total=total, cached=cached, reasoning=reasoning)
     if counts.problem:
         return {"input_tokens": None, "output_tokens": None, "cost_usd": None}  # unknown, never a figure
