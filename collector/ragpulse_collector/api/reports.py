@@ -71,6 +71,8 @@ class Metrics(Answer):
     to: datetime
     series: list[Series]
     markers: list[Any]
+    other_groups: int = 0
+    """Groups beyond the largest, which are one series `(other)`."""
 
 
 class ManyMetrics(Answer):
@@ -246,6 +248,7 @@ class Attribution(Answer):
 
     evaluators: Any
     cells: list[dict[str, Any]]
+    other_groups: int = 0
 
 
 class Agreement(Answer):
