@@ -45,6 +45,7 @@ TABLES: dict[str, str] = {
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
         score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR,
         scope VARCHAR, identifier VARCHAR""",
+    # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name.
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
@@ -54,7 +55,8 @@ TABLES: dict[str, str] = {
         late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE,
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
         metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
-        top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE)""",
+        top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE),
+        feedbacks_off_scale VARCHAR[], answer VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import BEGUN, MAX_DEDUPLICATED_SPANS, U_SQL
-from ragpulse_collector.store.views import FACT_COLUMNS, OF_UNIT, feedback_of, hex_trace, metadata_map, tag_list
+from ragpulse_collector.store.views import (
+    FACT_COLUMNS,
+    OF_UNIT,
+    answer_of,
+    feedback_of,
+    hex_trace,
+    metadata_map,
+    tag_list,
+)
 
 MISDATED_US = 86_400 * 10**6
 """A span that starts more than this (a day) from its unit has a wrong clock: it is only counted.
@@ -117,6 +125,16 @@ def _may_score(service: str, environment: str) -> str:
     return f"(b.binding IS NULL OR ({' AND '.join(allowed)}))"
 
 
+_MISSING_REASON = "coalesce(x.response_missing_reason, w.response_missing_reason)"
+RESPONSES = """
+    SELECT x.trace_id, left(coalesce(o.response, b.response), 4000) AS response
+    FROM unit x JOIN own o ON o.trace_id = x.trace_id AND o.span_id = x.span_id
+    LEFT JOIN below b ON b.trace_id = x.trace_id AND b.span_id = x.span_id
+    WHERE x.is_first AND coalesce(o.response, b.response) IS NOT NULL"""
+"""The beginning of each trace's response, which shows whether it declines to answer."""
+
+REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
+
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
     WITH usage AS (
@@ -197,14 +215,16 @@ FACT = f"""
            coalesce(x.service_version, w.service_version) AS release,
            coalesce(x.finish_reason, w.finish_reason) AS finish_reason, coalesce(x.agent, w.agent) AS agent,
            coalesce(x.data_source, w.data_source) AS data_source, coalesce(x.top_k, w.top_k) AS top_k,
-           CASE WHEN t.response IS NULL THEN coalesce(x.response_missing_reason, w.response_missing_reason) END
-               AS response_missing_reason, x.control_flow, o.feedbacks
+           CASE WHEN t.response IS NULL THEN {_MISSING_REASON} END AS response_missing_reason, x.control_flow,
+           o.feedbacks, o.feedbacks_off_scale,
+           {answer_of("t.response", _MISSING_REASON, "r.trace_id IS NOT NULL")} AS answer
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
-    LEFT JOIN opinion o ON o.trace_id = w.trace_id"""
+    LEFT JOIN opinion o ON o.trace_id = w.trace_id
+    LEFT JOIN refused r ON r.trace_id = w.trace_id"""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 
