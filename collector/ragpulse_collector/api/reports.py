@@ -71,6 +71,8 @@ class Metrics(Answer):
     to: datetime
     series: list[Series]
     markers: list[Any]
+    left_out: int = 0
+    """Values of `feedback:NAME` outside the scale of that name."""
 
 
 class ManyMetrics(Answer):
@@ -138,6 +140,10 @@ class Overview(Answer):
     n_traces: int
     error_rate: float | None
     error_interval: list[float | None] | None
+    n_answers: int
+    """Requests that are known to be answered or not."""
+    n_empty: int
+    n_refused: int
     latency_p95: float | None
     """Milliseconds."""
     cost_usd: float | None

@@ -136,7 +136,10 @@ class Components:
     @cached_property
     def monitors(self) -> Monitors:
         """Watch metrics and send messages."""
-        return Monitors(self._store, self._settings, evaluators=lambda: self._catalog.registry.names)
+        return Monitors(self._store, self._settings, evaluators=self._names)
+
+    def _names(self) -> set[str]:
+        return {*self._catalog.registry.names, *self._settings.feedback.metrics}
 
     @cached_property
     def drift(self) -> DriftWatch:

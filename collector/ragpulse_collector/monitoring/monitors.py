@@ -126,7 +126,7 @@ class Monitors:
 
         Raises ValueError naming the mistake.
         """
-        self.definitions.check(draft)
+        self.definitions.check_draft(draft)
         now = self._clock()
         state: dict[str, dict[str, Any]] = {}
         firings: list[dict[str, Any]] = []

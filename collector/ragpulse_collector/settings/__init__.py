@@ -136,6 +136,11 @@ class FeedbackSettings(Section):
     scale: dict[str, tuple[float, float]] = {}
     """Name to lowest and highest value; others are stored and left out of the series."""
 
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics of the names in these settings: they may be asked for before the first score."""
+        return {f"feedback:{name}" for name in (*self.acceptance, *self.scale)}
+
     @field_validator("scale")
     @classmethod
     def _ascending(cls, scale: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

@@ -71,7 +71,7 @@ def feedback_of(
     return f"""
         SELECT trace_id, map_from_entries(list((name, score) ORDER BY name) FILTER (fits)) AS feedbacks,
                list(name ORDER BY name) FILTER (NOT fits) AS feedbacks_off_scale,
-               arg_max(score, received_at) FILTER (accepted AND fits AND score BETWEEN 0 AND 1) AS feedback
+               arg_max(score, received_at) FILTER (accepted) AS feedback
         FROM ({scaled}) GROUP BY trace_id"""
 
 
@@ -191,7 +191,7 @@ _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
            s.version, s.judge, s.source, s.status, s.score, s.normalized, s.passing, s.label, s.explanation, d.pi,
            l.label_pi, d.reason, s.cost_usd, s.created_at, s.run_id, d.sampled, d.u, s.label_version, s.parts, s.ci_lo,
-           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier
+           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier, s.session_id
     FROM raw.scores s
     LEFT JOIN (SELECT * FROM raw.decisions WHERE latest) d
       ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
@@ -205,7 +205,8 @@ _DECISIONS = f"""
 
 SESSION_FIGURES = """
     min(start_time) AS start_time, max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) AS end_time,
-    count(*) AS n_turns, arg_min(user_id, start_time) AS user_id, arg_min(service, start_time) AS service,
+    count(*) AS n_turns, arg_min(user_id, (start_time, trace_id)) AS user_id,
+    arg_min(service, (start_time, trace_id)) AS service,
     CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
         AS cost_usd,
     TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens, TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,

@@ -305,7 +305,8 @@ SETTLE_FEEDBACK = f"""
            coalesce(b.span_id, f.unit_span_id) AS span_id,
            coalesce(x.clocked, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
-           b.received_at AS created_at, b.scope, b.identifier
+           b.received_at AS created_at, b.scope, b.identifier,
+           CASE WHEN b.scope = 'session' THEN coalesce(b.session_id, f.session_id) END AS session_id
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
     WHERE {_may_score("f.service", "f.environment")}
@@ -350,7 +351,7 @@ DELETE_SESSIONS_SEEN = "DELETE FROM raw.meta WHERE key = 'sessions_seen'"
 ADD_SESSIONS_SEEN = "INSERT INTO raw.meta (key, value) VALUES ('sessions_seen', $seen::TIMESTAMP::VARCHAR)"
 
 QUIET_SESSIONS = """
-    SELECT arg_max(trace_id, start_time) AS last_trace FROM raw.trace_facts
+    SELECT arg_max(trace_id, (start_time, trace_id)) AS last_trace FROM raw.trace_facts
     WHERE latest AND session_id IS NOT NULL AND unit_span_id IS NOT NULL AND start_time >= $since GROUP BY session_id
     HAVING max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) <= $quiet AND last_trace NOT IN (
         SELECT trace_id FROM raw.decisions
