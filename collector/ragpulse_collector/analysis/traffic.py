@@ -44,8 +44,8 @@ _SCALED = "sum(1 / coalesce(upstream_pi, 1))"
 # DuckDB computes equal aggregates once.
 _LATENCY = "quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
 _TTFT = "quantile_cont(ttft_ms, [0.5, 0.95])"
-ACCEPTED = "CASE WHEN feedback BETWEEN 0 AND 1 THEN feedback END"
-"""What a request adds to acceptance."""
+ACCEPTED = "CASE WHEN feedback IS NOT NULL THEN greatest(feedback, 0) END"
+"""What a request adds to acceptance; a thumb down is 0, also if the client sent -1."""
 NAMES: dict[str, Traffic] = {
     "requests": Traffic(_SCALED, "requests", count=True),
     "errors": Traffic("sum(CASE WHEN error THEN 1 / coalesce(upstream_pi, 1) ELSE 0 END)", "requests", count=True),

@@ -289,6 +289,8 @@ class DatasetFilled(Answer):
 
     name: str
     added: int
+    new: int
+    """Those that the dataset did not have."""
     more: bool
 
 

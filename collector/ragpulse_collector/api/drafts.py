@@ -185,6 +185,7 @@ class Item(BaseModel):
     latency_ms: float | None = None
     cost_usd: float | None = None
     scores: list[dict[str, Any]] = []
+    reference: str | list[str] | None = None
 
 
 class DatasetDraft(TraceList):

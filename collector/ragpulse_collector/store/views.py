@@ -62,16 +62,16 @@ def feedback_of(
     """Return SQL for the feedback of each trace: by name, and the newest of the names that are acceptance.
 
     `opinions` is a relation of trace_id, name, score and received_at: the newest score of each name. `scales` is a map
-    of names to their lowest and highest values; acceptance is on a scale from 0 to 1.
+    of names to their lowest and highest values. Acceptance is 0 to 1; some clients send -1 for a thumb down.
     """
     scaled = f"""
         SELECT *, list_contains({accepted}::VARCHAR[], name) AS accepted,
-               coalesce({scales}[name], CASE WHEN accepted THEN [0.0, 1.0] END) AS scale,
+               coalesce({scales}[name], CASE WHEN accepted THEN [-1.0, 1.0] END) AS scale,
                coalesce(score BETWEEN scale[1] AND scale[2], true) AS fits FROM {opinions}"""
     return f"""
         SELECT trace_id, map_from_entries(list((name, score) ORDER BY name) FILTER (fits)) AS feedbacks,
                list(name ORDER BY name) FILTER (NOT fits) AS feedbacks_off_scale,
-               arg_max(score, received_at) FILTER (accepted) AS feedback
+               arg_max(score, received_at) FILTER (accepted AND fits) AS feedback
         FROM ({scaled}) GROUP BY trace_id"""
 
 

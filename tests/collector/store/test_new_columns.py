@@ -104,9 +104,8 @@ def test_feedback_is_stored_by_name(kit: Any, rows: Any) -> None:
     store.write(lambda transaction: transaction.append("feedback", columns, values)).result(20)
     assert Sampler(store, scales={"stars": (1, 3)}).decide(kit.later(60)) == 1
     stored = {"reading_difficulty": 0.0, "thumbs": 1.0}
-    assert rows(store, "SELECT feedback, feedbacks, feedbacks_off_scale FROM traces") == [
-        (1.0, stored, ["liked", "stars"])
-    ]
+    columns = "feedback, feedbacks, feedbacks_off_scale"
+    assert rows(store, f"SELECT {columns} FROM traces") == [(1.0, stored, ["liked", "stars"])]
     assert rows(store, "SELECT count(*) FROM scores WHERE source = 'human'") == [(5,)]
 
 

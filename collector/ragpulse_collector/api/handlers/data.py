@@ -287,8 +287,8 @@ def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
         items = [_item(row) for row in rows if row["query"]]
     if not items:
         raise ValueError("no trace with a question matches: choose others, or send `items`")
-    store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return {"name": params.id, "added": len(items), "more": more}
+    new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
+    return {"name": params.id, "added": len({item["query"] for item in items}), "new": new, "more": more}
 
 
 def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
