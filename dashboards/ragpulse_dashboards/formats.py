@@ -284,7 +284,7 @@ def no_answer(trace: Mapping[str, Any]) -> str:
 
 def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
     """A score as pages mark it: a thumb up or down passes or fails an answer like a check."""
-    is_thumb = name.removeprefix("feedback:") == "thumbs" and score.get("source", "human") == "human"
+    is_thumb = name.removeprefix("feedback:") == "thumbs"
     return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if is_thumb else score
 
 
