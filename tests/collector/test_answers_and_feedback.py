@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 N = 12
-RESPONSES = ["", " \n", "I'm sorry, but I cannot answer that question.", *["The tower is 330 metres tall."] * (N - 3)]
+RESPONSES = ["\n", " \n", "I'm sorry, but I cannot answer that question.", *["The tower is 330 metres tall."] * (N - 3)]
 SCALES = {"feedback": {"scale": {"stars": [1, 5]}}}
 
 
@@ -36,9 +36,10 @@ def client(shared_collector: Callable[..., Collector]) -> Client:
     client = connect(shared_collector(settings=SCALES).url)
     for number, response in enumerate(RESPONSES):
         version = "v1" if number % 2 else "v2"
-        facts = {"gen_ai.response.finish_reasons": ["length" if number < 4 else "stop"], "gen_ai.agent.name": "planner",
+        facts = {"gen_ai.response.finish_reasons": ["length" if number < 6 else "stop"], "gen_ai.agent.name": "planner",
                  "gen_ai.data_source.id": "docs", "gen_ai.retrieval.top_k": 2 + number % 2}  # fmt: skip
-        send(client.url, rag_trace(number, response=response, prompt_version=version, **facts))
+        send(client.url, rag_trace(number, response=response, prompt_version=version,
+                                   latency_ms=2000 if number < 6 else 500, **facts))  # fmt: skip
         if number > 2:
             give(client, number, "thumbs", 1)
             give(client, number, "reading_difficulty", 0)
@@ -65,7 +66,7 @@ def test_empty_answers_show_as_such(client: Client, metric: str, expected: float
     """An empty answer is an answer: stored as sent, not answered, not an error, not missing."""
     assert value(client, metric) == pytest.approx(expected)
     stored = client.sql("SELECT response FROM traces WHERE answer = 'empty' ORDER BY trace_id").rows()
-    assert [row["response"] for row in stored] == ["", " \n"]
+    assert [row["response"] for row in stored] == ["\n", " \n"]
 
 
 def test_the_overview_counts_empty_answers(client: Client) -> None:
@@ -89,8 +90,13 @@ def test_columns_are_filters_and_groups(client: Client, column: str) -> None:
 
 def test_explain_names_what_cut_answers_share(client: Client) -> None:
     """Finish reason and answer are attributes."""
-    found = client.call("GET explain", {"metric": "latency_p50", "sel_lo": "0", "where": "true"})
-    assert "attributes" in found
+    found = client.call("GET explain", {"metric": "latency_p50", "sel_lo": "1500"})["attributes"]
+    cut = next(one for one in found if (one["attribute"], one["value"]) == ("finish_reason", "length"))
+    assert (cut["selected"]["share"], cut["baseline"]["share"]) == (1.0, 0.0)
+    assert {"agent", "data_source"} <= {one["attribute"] for one in found}
+    fast = client.call("GET explain", {"metric": "latency_p50", "sel_lo": "0", "sel_hi": "1500"})["attributes"]
+    answered = next(one for one in fast if (one["attribute"], one["value"]) == ("answer", "answered"))
+    assert (answered["selected"]["share"], answered["baseline"]["share"]) == (1.0, 0.5)
 
 
 def test_each_name_is_its_own_series(client: Client) -> None:
@@ -239,3 +245,46 @@ def test_content_stored_elsewhere_is_said(client: Client) -> None:
     (row,) = client.sql(f"SELECT response, response_missing_reason FROM traces WHERE trace_id = '{trace(120)}'").rows()
     assert row == {"response": None, "response_missing_reason": "stored_elsewhere"}
     assert json.dumps(row)
+
+
+FORGOTTEN: dict[str, dict[str, Any]] = {
+    "a trace by the API": {"trace": trace(130)},
+    "a trace": {"traceId": trace(130), "attributes": {}},
+    "a response": {"attributes": {"gen_ai.response.id": "forgotten-call"}},
+}
+
+
+def test_feedback_about_a_forgotten_person_is_not_stored(client: Client) -> None:
+    """It names a trace, a call or a session that was deleted with the person; other feedback is stored."""
+    ids = {"user.id": "ann", "gen_ai.response.id": "forgotten-call", "session.id": "forgotten-session"}
+    send(client.url, [*rag_trace(130, **ids), *rag_trace(131)])
+    until(client, f"SELECT * FROM traces WHERE decided AND trace_id IN ('{trace(130)}', '{trace(131)}')", 2)
+    client.call("POST prune", {"user": "ann"})
+    for case, about in FORGOTTEN.items():
+        if "trace" in about:
+            give(client, 130, "late", 1)
+        else:
+            _log(client, {**about, "attributes": {**about["attributes"], "gen_ai.evaluation.name": f"late {case}"}})
+    attributes = {
+        "openinference.span.kind": "EVALUATOR", "session.id": "forgotten-session",
+        "session.evaluations.0.evaluation.name": "late session", "session.evaluations.0.evaluation.score": 1,
+    }  # fmt: skip
+    send(client.url, [_carrier(132, attributes, None)])
+    give(client, 131, "late other", 1)
+    until(client, "SELECT * FROM scores WHERE evaluator = 'late other'", 1)
+    until(client, f"SELECT * FROM traces WHERE decided AND trace_id = '{trace(132)}'", 1)
+    stored = client.sql("SELECT DISTINCT evaluator FROM scores WHERE starts_with(evaluator, 'late')").rows()
+    assert stored == [{"evaluator": "late other"}]
+    assert client.sql("SELECT count(*) AS n FROM raw.feedback WHERE starts_with(name, 'late')").rows() == [{"n": 1}]
+
+
+def _log(client: Client, record: dict[str, Any]) -> None:
+    """Send an evaluation result as a log event."""
+    import urllib.request
+
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in record["attributes"].items()]
+    one = {**record, "eventName": "gen_ai.evaluation.result", "attributes": attributes}
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [one]}]}]}).encode()
+    request = urllib.request.Request(f"{client.url}/v1/logs", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200

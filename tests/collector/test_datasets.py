@@ -34,7 +34,8 @@ def test_a_dataset_is_filled_read_and_deleted(store: EmbeddedStore) -> None:
     named = DatasetDraft(id="bad ones", trace_ids=[trace_id(1), trace_id(3)])
     assert data.fill_dataset(store, named) == {"name": "bad ones", "added": 2, "new": 2, "more": False}
     again = DatasetDraft.model_validate({"id": "bad ones", "from": "2026-01-01T00:00Z", "prompt_version": ["v7"]})
-    assert {name: data.fill_dataset(store, again)[name] for name in ("added", "new")} == {"added": 10, "new": 8}
+    filled = data.fill_dataset(store, again)
+    assert (filled["added"], filled["new"]) == (10, 8)
     data.fill_dataset(store, DatasetDraft.model_validate({"id": "other", "items": [{"query": "typed in"}]}))
     assert [(one["name"], one["items"]) for one in data.dataset_list(store)["datasets"]] == [
         ("bad ones", 10),
