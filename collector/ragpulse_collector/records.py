@@ -243,4 +243,8 @@ class DecodeError(ValueError):
     """The body does not have its content type; nothing of it was stored."""
 
 
+class TooLarge(DecodeError):
+    """The body holds more than one body may; nothing of it was stored."""
+
+
 JSON = Any

@@ -134,6 +134,8 @@ PREFERRED: Final = ("faithfulness", "groundedness")
 FULL_LAYOUT: Final = "base.html"
 TITLE: Final = "<title>"
 _OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
+SESSION_COOKIE: Final = "ragpulse_session"
+"""What the application sets at a login."""
 _HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
 
 
@@ -250,6 +252,7 @@ def _request_context(request: Request) -> dict[str, Any]:
         "params": request.query_params.multi_items(),
         "posted": request.method == "POST",
         "theme": request.cookies.get("theme", ""),
+        "signed_in": SESSION_COOKIE in request.cookies,
     }
 
 

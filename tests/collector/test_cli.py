@@ -17,6 +17,7 @@ from traffic import rag_trace, send
 from waiting import until
 
 from ragpulse_collector.cli import cli, run
+from ragpulse_collector.cli.tables import print_json
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.settings import SettingsError
 
@@ -334,3 +335,13 @@ def test_show_writes_one_self_contained_page(collector: Start, tmp_path: Path) -
     text = page.read_text()
     assert "The Eiffel Tower is 330 metres tall." in text
     assert "<script" not in text
+
+
+@pytest.mark.parametrize("sign", ["\x7f", "\x9b31m", "\u202e", "\u2066", "\u200e", "\ud800", "\U000e0041", "\u2028"])
+def test_json_for_a_terminal_escapes_what_a_terminal_obeys(sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """C1, DEL and bidirectional signs in span texts; readable text of any language stays."""
+    print_json({"query": f"größe {sign} 日本"})
+    printed = capsys.readouterr().out
+    assert all(letter.isprintable() or letter == "\n" for letter in printed)
+    assert "größe" in printed
+    assert json.loads(printed) == {"query": f"größe {sign} 日本"}

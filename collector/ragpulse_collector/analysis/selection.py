@@ -9,14 +9,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
-from ragpulse_collector.store.queries.traces import Filter, bound_to, has_label, holds_words, metadata_column
+from ragpulse_collector.store.queries.traces import (
+    Filter,
+    Grouping,
+    bound_to,
+    grouping_of,
+    has_label,
+    holds_words,
+    metadata_column,
+)
 from ragpulse_collector.store.sql.where import condition, holds
 from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""
 MAX_POINTS = 2_000
+MAX_GROUPS, MAX_GROUPED_POINTS = 100, 20_000
+"""The groups of an answer, and the points of all its groups together; all other groups are one."""
 MAX_DURATION_S = 1e10
 """About 317 years: longer durations lead to times that Python does not have."""
 _ORIGIN = datetime(2000, 1, 3)
@@ -241,6 +252,13 @@ def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
     names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
     return tuple(dict.fromkeys(map(_dimension, names)))
+
+
+def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, ...]) -> Grouping:
+    """Return what an answer is grouped by: fewer groups where it has more points in each."""
+    points = 1 if not window.step_s else max(1, int((window.last - window.first).total_seconds() // window.step_s))
+    limit = max(1, min(MAX_GROUPS, MAX_GROUPED_POINTS // points))
+    return grouping_of(store, window.parameters, filters, columns, limit)
 
 
 def _dimension(name: str) -> str:

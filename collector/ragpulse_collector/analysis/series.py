@@ -39,8 +39,9 @@ def series(
     the judge's error against people's labels; `assisted_by` (an evaluator that scored everything) narrows them.
     `replayed_where` names the conditions of replays in a series: their scores represent those traces only. A series
     starts with scores of replays and continues with those of a rule from `online_since`; `replayed` of a point counts
-    scores of replays. `left_out` of `feedback:NAME` counts values outside the scale of their name. With `snapshots` it
-    shares data with other requests. A list of names gives `{"metrics": [...]}`.
+    scores of replays. `left_out` of `feedback:NAME` counts values outside the scale of their name. The largest groups
+    are answered, all others together as `(other)`: `other_groups` counts them. With `snapshots` it shares data with
+    other requests. A list of names gives `{"metrics": [...]}`.
     """
     name = params.get("name") or ""
     if isinstance(name, list):
@@ -72,15 +73,8 @@ def series(
         {"left_out": off_scale(store, evaluator, window.parameters, snapshot.filters)} if family == FEEDBACK else {}
     )
     ends = {"from": iso(window.first), "to": iso(window.last)}
-    return {
-        "name": name,
-        "unit": unit,
-        "step": window.step_s,
-        **ends,
-        "series": all_series,
-        "markers": markers,
-        **left_out,
-    }
+    answer = {"name": name, "unit": unit, "step": window.step_s, **ends, "series": all_series, "markers": markers}
+    return answer | {"other_groups": snapshot.other_groups, **left_out}
 
 
 def _corrected(params: Mapping[str, Any]) -> bool:

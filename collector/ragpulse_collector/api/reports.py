@@ -71,6 +71,8 @@ class Metrics(Answer):
     to: datetime
     series: list[Series]
     markers: list[Any]
+    other_groups: int = 0
+    """Groups beyond the largest, which are one series `(other)`."""
     left_out: int = 0
     """Values of `feedback:NAME` outside the scale of that name."""
 
@@ -252,6 +254,7 @@ class Attribution(Answer):
 
     evaluators: Any
     cells: list[dict[str, Any]]
+    other_groups: int = 0
 
 
 class Agreement(Answer):

@@ -86,7 +86,13 @@ def interval(point: dict[str, Any] | None) -> str:
 
 def print_json(content: Any) -> None:
     """Print an answer as JSON for other programs."""
-    print(json.dumps(content, ensure_ascii=False, indent=2, default=str))
+    print(terminal_json(content, indent=2))
+
+
+def terminal_json(content: Any, *, indent: int | None = None) -> str:
+    """Return JSON in which signs that a terminal obeys or hides (C1, DEL, bidi) are escaped."""
+    text = json.dumps(content, ensure_ascii=False, indent=indent, default=str)
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def cost(bill: Mapping[str, Any]) -> str:

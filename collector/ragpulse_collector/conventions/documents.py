@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ragpulse._reading.hits import hits_in, own_id, parts_of, table
+from ragpulse._reading.hits import hits_in, is_given, parts_of, table
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
@@ -160,7 +160,7 @@ def _is_exact(item: dict[str, Any]) -> bool:
         and text != ""
         and type(text) in _TEXT_OR_NONE
         and (metadata is None or (type(metadata) is dict and metadata != {}))
-        and own_id((item, metadata), metadata) == get("id")
+        and (metadata is None or is_given(get("id")) or parts_of(item)[0] == get("id"))
     )
 
 

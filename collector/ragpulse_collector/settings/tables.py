@@ -112,6 +112,8 @@ class CollectorSettings(Section):
     """Services whose traces go earlier than after `retention_days`."""
     api_keys: tuple[ApiKey, ...] = ()
     """`ragpulse key` prints an entry."""
+    login_days: float = Field(30, gt=0)
+    """A login with a key ends after this time; a restart ends it too."""
     generate_key: bool = False
     """Make a key at the first start where one is needed: it is printed once, its hash kept in `<db>.key`."""
     published_on_loopback: bool = False

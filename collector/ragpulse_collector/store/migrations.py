@@ -18,7 +18,7 @@ import duckdb
 from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
-from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.log import has_commits, log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
 from ragpulse_collector.store.views import create_views, feedback_of, views_digest
@@ -165,7 +165,7 @@ def _copy_and_open(
     except (OSError, duckdb.Error) as error:
         raise StoreError(f"{_cannot_copy(path, version)} ({first_line(error)}): {_fix(path)}") from error
     opened = attach()
-    if log_bytes(path) or _state(path) != copied:
+    if has_commits(path) or _state(path) != copied:
         opened.close()
         raise StoreError(f"another process changed {path} while it was copied: start again")
     _log.warning("%s has schema version %d; its copy before the migration is %s", path, version, copy_path(path))

@@ -272,10 +272,17 @@ _QUALITY = {
 
 
 def render(
-    status: Mapping[str, Any], quality: list[Mapping[str, Any]], watched: Iterable[Mapping[str, Any]] = ()
+    status: Mapping[str, Any],
+    quality: list[Mapping[str, Any]],
+    watched: Iterable[Mapping[str, Any]] = (),
+    *,
+    other_services: int = 0,
 ) -> str:
     """Return the exposition text of a status answer, the current quality estimates and the watched judges."""
-    return "\n".join([*_status(status), *_quality(quality), *drift(watched)]) + "\n"
+    others = _family(
+        "other_services", "Services whose quality is exported together, as (other).", [({}, other_services)]
+    )
+    return "\n".join([*_status(status), *_quality(quality), *others, *drift(watched)]) + "\n"
 
 
 def _status(status: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
@@ -218,13 +218,59 @@ def public_name(column: str) -> str:
     return column[1:-1].replace('""', '"') if _KEY.match(column) else column
 
 
+OTHER = "(other)"
+"""Stands for all groups beyond the largest: senders choose the values, and there may be as many as traces."""
+
+
+class GroupColumn(str):
+    """A column to group by, with the condition on a row whose group is one of the largest."""
+
+    largest: str
+
+
+class Grouping(NamedTuple):
+    """What to group by, and how many groups are read as `OTHER`."""
+
+    columns: tuple[str, ...] = ()
+    others: int = 0
+
+
+def grouping_of(
+    store: Store, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...], limit: int
+) -> Grouping:
+    """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
+    if not columns:
+        return Grouping()
+    group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
+    rows = store.read(
+        f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filter.sql}"
+        f" GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
+        {**within, **filter.parameters},
+    ).rows
+    if not rows or rows[0][2] <= limit:
+        return Grouping(columns)
+    grouped = tuple(map(GroupColumn, columns))
+    for column in grouped:
+        column.largest = f"{group} IN ({', '.join(str(row[0]) for row in rows)})"
+    return Grouping(grouped, rows[0][2] - limit)
+
+
 def with_columns(relation: str, columns: Iterable[str]) -> str:
-    """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata.
+    """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata; rare groups become `OTHER`.
 
     With `tag` or `label` a trace has one row for each of its tags, or of the labels of its scores.
     """
+    columns = list(columns)
     derived = [sql for column in columns if (sql := _made(column))]
-    return f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
+    made = f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
+    grouped = [_or_other(column) for column in columns if isinstance(column, GroupColumn)]
+    return f"(SELECT * REPLACE ({', '.join(grouped)}) FROM {made})" if grouped else made
+
+
+def _or_other(column: GroupColumn) -> str:
+    other = "NULL" if column == "error" else literal(OTHER)
+    return f"CASE WHEN {column.largest} THEN {column} ELSE {other} END AS {column}"
 
 
 _LABELS = "SELECT trace_id AS of, label FROM raw.scores WHERE label IS NOT NULL AND status = 'ok'"
