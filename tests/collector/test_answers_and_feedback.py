@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 N = 12
-RESPONSES = ["\n", " \n", "I'm sorry, but I cannot answer that question.", *["The tower is 330 metres tall."] * (N - 3)]
+RESPONSES = ["", " \n", "I'm sorry, but I cannot answer that question.", *["The tower is 330 metres tall."] * (N - 3)]
 SCALES = {"feedback": {"scale": {"stars": [1, 5]}}}
 
 
@@ -66,7 +66,7 @@ def test_empty_answers_show_as_such(client: Client, metric: str, expected: float
     """An empty answer is an answer: stored as sent, not answered, not an error, not missing."""
     assert value(client, metric) == pytest.approx(expected)
     stored = client.sql("SELECT response FROM traces WHERE answer = 'empty' ORDER BY trace_id").rows()
-    assert [row["response"] for row in stored] == ["\n", " \n"]
+    assert [row["response"] for row in stored] == ["", " \n"]
 
 
 def test_the_overview_counts_empty_answers(client: Client) -> None:
@@ -127,7 +127,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(client: Client, operation: 
     """400 with the nearest name or the possible ones, from charts and monitors."""
     draft = {"name": metric if operation == "GET metrics" else "m", "metric": metric, "condition": "< 0.5"}
     params = {"name": metric} if operation == "GET metrics" else draft
-    with pytest.raises(ClientError, match="no evaluator|no metric|no feedback") as refused:
+    with pytest.raises(ClientError, match=r"no evaluator|no metric") as refused:
         client.call(operation, params)
     assert refused.value.status == 400
 

@@ -27,7 +27,6 @@ _YAML = "query: Where is Paris?\nresponse: In France.\ncontexts: [Paris is in Fr
 FORMS = {
     "cases.jsonl": json.dumps(CASE) + "\n",
     "cases.json": json.dumps([CASE], indent=2),
-    "one.json": json.dumps(CASE, indent=2),
     "cases.yml": _YAML,
     "cases.yaml": "- " + _YAML.replace("\n", "\n  "),
     "cases.csv": "\n".join(",".join(row) for row in _CELLS),

@@ -87,11 +87,10 @@ def test_the_main_agent_of_a_resource_is_the_agent_of_its_spans() -> None:
 @pytest.mark.parametrize("prefix", ["retrieval.documents", "output.documents"])
 def test_a_document_has_its_name_and_address(prefix: str) -> None:
     """Among its metadata, beside those it has."""
-    document = {"content": "Text.", "name": "guide.md", "url": "https://example.org/guide", "mime_type": "text/markdown",
-                "metadata": '{"page": 2}'}  # fmt: skip
+    about = {"name": "guide.md", "url": "https://example.org/guide", "mime_type": "text/markdown"}
+    document = {"content": "Text.", "metadata": '{"page": 2}', **about}
     attributes = {f"{prefix}.0.document.{name}": value for name, value in document.items()}
     (span,) = spans_of(decode_json({"attributes": {"openinference.span.kind": "RETRIEVER", **attributes}}))
     assert span.contexts is not None
     (context,) = span.contexts
-    about = {"name": "guide.md", "url": "https://example.org/guide", "mime_type": "text/markdown", "page": 2}
-    assert (context.text, orjson.loads(context.metadata or "")) == ("Text.", about)
+    assert (context.text, orjson.loads(context.metadata or "")) == ("Text.", {**about, "page": 2})

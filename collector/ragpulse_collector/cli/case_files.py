@@ -11,7 +11,7 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,19 @@ def read_rows(path: Path) -> list[Row]:
 
     The columns that were renamed are printed once.
     """
-    rows = [Row(f"{path}:{number}", row) for number, row in _numbered(path)]
+    rows = [_row(f"{path}:{number}", value) for number, value in _numbered(path)]
     renamed: dict[str, str] = {}
     ours = [Row(row.place, _as_ours(row, renamed)) for row in rows]
     if renamed:
         names = ", ".join(f"{theirs} as {field}" for theirs, field in renamed.items())
         click.echo(f"ragpulse: {path}: read {names}", err=True)
     return ours
+
+
+def _row(place: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise Failure(f"{place}: each case must be an object with named fields, as in {_FORMS}")
+    return Row(place, value)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -84,8 +90,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file with their line (JSON lines) or number."""
+def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the cases of a file with their line (JSON lines, CSV) or number."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         return enumerate(_parquet(path), 1)
@@ -93,8 +99,10 @@ def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if kind in (".csv", ".tsv"):
         return enumerate(_csv(path, text, "\t" if kind == ".tsv" else None), 2)
     if kind in (".yaml", ".yml"):
-        return _objects(path, _yaml(path, text))
-    return _json(path, text)
+        return enumerate(_yaml(path, text), 1)
+    if text.lstrip()[:1] == "[":
+        return enumerate(_parsed(str(path), text), 1)
+    return ((number, _parsed(f"{path}:{number}", line)) for number, line in _lines(text))
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
@@ -105,51 +113,15 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _json(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of an array, of one object over several lines, or of lines."""
-    if text.lstrip()[:1] == "[":
-        try:
-            return _objects(path, json.loads(text))
-        except ValueError as error:
-            raise Failure(f"{path}: not JSON: {error}") from error
-    lines = list(_lines(text))
-    if len(lines) > 1:
-        try:
-            json.loads(lines[0][1])
-        except ValueError:
-            with_all = _whole(text)
-            if with_all is not None:
-                return _objects(path, [with_all])
-    return (_object(path, number, _parsed(path, number, line)) for number, line in lines)
-
-
-def _whole(text: str) -> Any:
+def _parsed(place: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _parsed(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
     except ValueError as error:
-        raise Failure(f"{path}:{number}: not JSON: {error}") from error
+        raise Failure(f"{place}: not JSON: {error}") from error
 
 
-def _objects(path: Path, values: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    if not isinstance(values, list):
-        raise Failure(f"{path}: a list of cases is needed, one object each")
-    return (_object(path, number, value) for number, value in enumerate(values, 1))
-
-
-def _object(path: Path, number: int, value: Any) -> tuple[int, dict[str, Any]]:
-    if not isinstance(value, dict):
-        raise Failure(f"{path}:{number}: each case must be an object with named fields, as in {_FORMS}")
-    return number, value
-
-
-def _yaml(path: Path, text: str) -> Any:
+def _yaml(path: Path, text: str) -> list[Any]:
+    """Return the items of a list, or the documents of a file."""
     import yaml
 
     try:
@@ -211,8 +183,3 @@ def _as_ours(row: Row, renamed: dict[str, str]) -> dict[str, Any]:
 
 def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
-
-
-def without(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields without some."""
-    return {name: value for name, value in fields.items() if name not in names}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import click
 
-from ragpulse_collector.cli.case_files import Row, read_rows, without
+from ragpulse_collector.cli.case_files import Row, read_rows
 from ragpulse_collector.cli.options import (
     COUNT,
     EXISTING_FILE,
@@ -127,7 +127,9 @@ def _cases_of(path: Path, rows: Iterable[Row]) -> list[Any]:
     cases = []
     for row in rows:
         try:
-            cases.append(Case.model_validate(without(row.fields, _EXTRA_COLUMNS)))
+            cases.append(
+                Case.model_validate({key: value for key, value in row.fields.items() if key not in _EXTRA_COLUMNS})
+            )
         except ValidationError as error:
             raise Failure(f"{row.place}: {_mistake(error.errors()[0])}") from error
     if not cases:
