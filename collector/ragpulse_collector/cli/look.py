@@ -12,7 +12,6 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -201,7 +200,7 @@ def diagnose(source: Source) -> list[Finding]:
         Client(address)
     except ClientError as error:
         return [_configuration(), Finding(False, str(error), f"--url {DEFAULT_URL}, or RAGPULSE_URL")]
-    findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
+    findings = [_configuration(), *_environment(address), _disk()]
     try:
         ask = source.asker()
         status = ask("GET status", {})
@@ -249,15 +248,6 @@ def _environment(address: str) -> Iterator[Finding]:
         )
 
 
-def _judge_library() -> Finding:
-    settings = load_settings(None)
-    with suppress(SettingsError):  # reported by _configuration
-        settings = load_settings(config_path(None))
-    if settings.judge.model and importlib.util.find_spec("litellm") is None:
-        return Finding(False, f"the judge {settings.judge.model} needs litellm", "pip install 'ragpulse[judge]'")
-    return Finding(True, f"judge: {settings.judge.model or 'none configured'}")
-
-
 def _disk() -> Finding:
     free = shutil.disk_usage(".").free
     fix = "free some space, or lower retention_gb" if free < LOW_DISK_BYTES else None
@@ -281,6 +271,8 @@ def _port(address: str, failure: Failure) -> Finding:
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    if not status["judge"]["down_since"]:  # else it is one of the problems
+        yield Finding(True, f"judge: {status['judge']['model'] or 'none configured'}")
     for problem in status["problems"]:
         yield Finding(False, problem["text"], problem["fix"])
     if status["db"]["problem"]:

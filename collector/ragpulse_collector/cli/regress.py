@@ -60,10 +60,12 @@ def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, da
     if not answers:
         raise Failure("no answered question in this range: look further back with --since")
     if dataset:
-        ask(f"POST datasets/{quote(dataset, safe='')}", {"items": [asdict(answer) for answer in answers]})
+        items = [asdict(answer) for answer in answers]
+        stored = ask(f"POST datasets/{quote(dataset, safe='')}", {"items": items})
+        click.echo(f"{stored['added']} questions in {dataset}, {stored['new']} of them new")
     else:
         write_baseline(Path(out), answers)
-    click.echo(f"{len(answers)} questions in {dataset or out}")
+        click.echo(f"{len(answers)} questions in {out}")
     click.echo(f"next: ragpulse regress {dataset or out} --app module:function")
 
 

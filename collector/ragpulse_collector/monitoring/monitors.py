@@ -128,7 +128,7 @@ class Monitors:
 
         Raises Invalid naming the mistake.
         """
-        self.definitions.check(draft)
+        self.definitions.check_draft(draft)
         now = self._clock()
         state: dict[str, dict[str, Any]] = {}
         firings: list[dict[str, Any]] = []
