@@ -90,6 +90,11 @@ def count(value: Any, _: Span) -> int | None:
     return int(number_)
 
 
+def positive(value: Any, span: Span) -> int | None:
+    """Return a whole number above 0."""
+    return count(value, span) or None
+
+
 def number(value: Any, _: Span) -> float | None:
     """Return a finite number, from a number or its text."""
     if type(value) is str:
