@@ -10,7 +10,7 @@ from ._record.call import STATE, begin
 from ._record.capture import Capture
 from ._record.recording import Plan
 from ._record.scope import current, enter, leave
-from ._streams import adrive, awaited, drive, is_stream, observed
+from ._streams import adrive, awaited, drive, returned
 
 Function = Callable[..., Any]
 
@@ -46,10 +46,7 @@ def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
             call.failed(error)
             raise
         leave(token)
-        if is_stream(result):
-            return observed(call, result)
-        call.finished(result)
-        return result
+        return returned(call, result)
 
     return wrapper
 

@@ -1,9 +1,7 @@
 """One call of a decorated function: its recording, its context, and its result or stream."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Token
-from io import StringIO
 from typing import Any, Protocol
 
 from opentelemetry.context import Context
@@ -24,20 +22,13 @@ from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_tex
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
-from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
+from .capture import Capture, calls_json, json_or_none, put_output_messages
 from .recording import Plan
 from .scope import current, enter, leave
 
 _MAX_STREAM_TEXT = 1024 * 1024
 _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
 """By name: asyncio, trio and gevent are not imported for it."""
-
-
-class _Text(StringIO):
-    """The text of a stream. Garbage collection may finalize it before the stream, which would close it."""
-
-    def __del__(self) -> None:
-        pass
 
 
 class Unrecorded:
@@ -75,18 +66,21 @@ class Call:
         "_calls",
         "_candidates",
         "_capture",
+        "_counted",
         "_cumulative",
         "_documents",
-        "_done",
         "_facts",
         "_has_first_text",
         "_items",
+        "_length",
         "_lines",
         "_lost_characters",
         "_other_items",
+        "_owner",
         "_text",
         "_unread_item",
         "context",
+        "done",
         "recording",
         "write",
     )  # fmt: skip
@@ -96,8 +90,10 @@ class Call:
         self.context = context
         self._capture = capture
         self._candidates: tuple[Document, ...] = ()
-        self._text: StringIO | None = None
-        self._done = False
+        self._text: list[str] | None = None
+        """The parts of a stream's text; a text buffer would be closed before the stream where both are garbage."""
+        self._owner: Any = None
+        self.done = False
 
     def set_candidates(self, candidates: tuple[Document, ...]) -> None:
         """Sets the documents that a reranker received."""
@@ -119,7 +115,7 @@ class Call:
         if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
             self.closed_early()
             return
-        if self._done:
+        if self.done:
             return
         try:
             self._record_stream()
@@ -130,9 +126,9 @@ class Call:
         self._end()
 
     def _end(self) -> None:
-        if self._done:
+        if self.done:
             return
-        self._done = True
+        self.done = True
         try:
             if self.recording.calls is not None:
                 self.recording.put_usage_of_calls()
@@ -141,10 +137,10 @@ class Call:
             GUARD.contain("ending a span", error)
 
     # --- a stream --------------------------------------------------------------------------------------------------
-    def _begin_text(self) -> StringIO:
-        self._text = _Text()
-        self.write = self._text.write
-        self._lost_characters = 0
+    def _begin_text(self) -> list[str]:
+        self._text = []
+        self.write = self._text.append
+        self._counted = self._length = self._lost_characters = 0
         self._documents: list[Document] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
@@ -161,8 +157,8 @@ class Call:
 
     def item(self, item: Any) -> int:
         """Records one item of the stream; returns how many characters the driver may pass to `write` directly."""
-        text = self._text or self._begin_text()
-        capacity = _MAX_STREAM_TEXT - text.tell()
+        text = self._begin_text() if self._text is None else self._text
+        capacity = _MAX_STREAM_TEXT - self._measured()
         try:
             if self._items is not None:
                 self._items.append(item)
@@ -178,12 +174,20 @@ class Call:
             if self._cumulative is not None and not self._cumulative.add(text_of_item):
                 self._cumulative = None
             if capacity > 0:
-                written = text.write(text_of_item)
-                return capacity - written if self._has_first_text and self._cumulative is None else 0
+                text.append(text_of_item)
+                return capacity - len(text_of_item) if self._has_first_text and self._cumulative is None else 0
             self._lost_characters += len(text_of_item)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
         return 0
+
+    def _measured(self) -> int:
+        """How many characters there are; the driver added parts by itself."""
+        parts = self._text[self._counted :] if self._text else ()
+        if parts:
+            self._counted += len(parts)
+            self._length += sum([len(part) for part in parts])
+        return self._length
 
     def _time(self, text: str) -> None:
         """Records the time to the first text that the user sees (or to the first document)."""
@@ -196,16 +200,14 @@ class Call:
     def _without_frames(self, text: str) -> str:
         return event_stream_text(text) if is_event_stream(text) else json_lines_text(text) if self._lines else text
 
-    def whole(self, reply: Any) -> None:
-        """Records the reply that a stream's own method returned: its figures, and its text unless it was streamed."""
-        if self._done or not self.recording.records:
-            return
-        text = self._text or self._begin_text()
-        if self._capture.kind in FACT_KINDS:
-            add_facts(self._facts, reply)
-        if not text.tell():
-            self._has_first_text = True  # the time of its first text is unknown
-            self.item(reply)
+    def begun(self, result: Any) -> None:
+        """Takes a result that has its answer in a stream, and perhaps its sources beside it."""
+        self._owner = result
+        try:
+            if self.recording.records:
+                self._capture.sources(self.recording, result)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("recording a result", error)
 
     def _text_of(self, item: Any) -> str:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
@@ -232,7 +234,7 @@ class Call:
         facts = reply_facts(reply)
         if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
             self._facts.update(facts)
-        return "" if self._text is not None and self._text.tell() else reply_text(reply) or ""
+        return "" if self._text and self._measured() else reply_text(reply) or ""
 
     def _record_stream(self) -> None:
         """Records what was read of the stream as the response."""
@@ -241,14 +243,15 @@ class Call:
         if self._facts:
             self.recording.put_facts(self._facts)
         if self._items is not None:
-            self._capture.result(self.recording, self._items, self._candidates)
+            result = self._items if self._owner is None else self._owner
+            self._capture.result(self.recording, result, self._candidates)
         elif self._capture.options.capture_outputs:
             if self._capture.takes_documents:
                 if not self.recording.put_contexts(self._documents):
                     self._capture.report_unread(self.recording, self._unread_item, "contexts")
             elif self.recording.response is None:
                 text = None if self._cumulative is None else self._cumulative.whole()
-                self._put_response(self._text.getvalue() if text is None else text)
+                self._put_response("".join(self._text) if text is None else text)
 
     def _put_response(self, text: str) -> None:
         response = self._response(text)
@@ -271,7 +274,7 @@ class Call:
 
     def ended(self) -> None:
         """The stream was read to its end."""
-        if self._done:
+        if self.done:
             return
         try:
             self._record_stream()
@@ -282,18 +285,17 @@ class Call:
 
     def closed_early(self) -> None:
         """The stream was closed before its end: no error, but marked."""
-        if not self._done and self.recording.records:
+        if not self.done and self.recording.records:
             self.recording.put(names.ENDED_EARLY, True)
         self.ended()
 
-    @contextmanager
-    def step(self, end: type[BaseException]) -> Iterator[None]:
-        """Makes the span current for one step of a stream's source; `end` means that the stream is read."""
+    def next(self, step: Callable[[], Any], ended: Callable[[], None] | None = None) -> Any:
+        """Takes and records one item of a source, with the span current in between."""
         token = enter(self.context)
         try:
-            yield
-        except end:
-            self.ended()
+            item = step()
+        except StopIteration:
+            (ended or self.ended)()
             raise
         except BaseException as error:
             self.failed(error)
@@ -301,6 +303,25 @@ class Call:
         finally:
             self.context = current()
             leave(token)
+        self.item(item)
+        return item
+
+    async def anext(self, step: Callable[[], Awaitable[Any]], ended: Callable[[], None] | None = None) -> Any:
+        """As `next`, of an asynchronous source."""
+        token = enter(self.context)
+        try:
+            item = await step()
+        except StopAsyncIteration:
+            (ended or self.ended)()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        finally:
+            self.context = current()
+            leave(token)
+        self.item(item)
+        return item
 
     def release(self, token: Token[Context], error: BaseException) -> None:
         """Leaves the span's context; an abandoned coroutine may be closed where it was never entered."""

@@ -229,6 +229,10 @@ class Capture:
             recording.response = text if text is not None else json_or_none(read(reply, "response") or reply)
         if self.kind == "llm" and (calls or messages):
             put_output_messages(recording, text, calls)
+        self.sources(recording, reply)
+
+    def sources(self, recording: Recording, reply: Any) -> None:
+        """Records the documents that the answer of an application has beside it."""
         if self.kind == "rag" and recording.documents is None and self.options.contexts is None:
             documents = nested_documents(reply)
             if documents is not None:
