@@ -128,7 +128,15 @@ def test_streams_of_the_clients(
     ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic, shape: str
 ) -> None:
     """Events are read once, although the clients' own streams repeat each text in several of them."""
-    result = ragpulse.llm(name="call")(lambda question: STREAMS[shape](openai, anthropic))("Where is Paris?")
+    made = []
+
+    @ragpulse.llm(name="call")
+    def call(question: str) -> Any:
+        made.append(STREAMS[shape](openai, anthropic))
+        return made[0]
+
+    result = call("Where is Paris?")
+    assert result is made[0]
     with result as stream:
         for _ in stream:
             pass
@@ -149,9 +157,21 @@ def test_streams_of_the_clients(
 def test_streams_read_by_a_method_of_their_own(
     ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic, shape: str, read: Callable[[Any], str]
 ) -> None:
-    """They read their source past the proxy, and are whole all the same."""
+    """However they read their source."""
     with ragpulse.llm(name="call")(lambda question: STREAMS[shape](openai, anthropic))("q") as stream:
         assert read(stream) == SAID
+    _assert_whole(ragpulse_spans.one("call"))
+
+
+def test_a_stream_may_be_looked_into_before_it_is_read(ragpulse_spans: RecordedSpans, openai: OpenAI) -> None:
+    """The end of one iteration by `break` is not the stream's; another stream of the class is not recorded."""
+    ask: Any = STREAMS["openai chat"]
+    stream = ragpulse.llm(name="call")(lambda question: ask(openai, None))("q")
+    for _ in ask(openai, None):
+        assert next(iter(stream)).choices
+        break
+    assert len(ragpulse_spans) == 0
+    list(stream)
     _assert_whole(ragpulse_spans.one("call"))
 
 
