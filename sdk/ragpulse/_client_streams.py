@@ -136,6 +136,12 @@ class _Observation:
             if hasattr(source, "aclose"):
                 await source.aclose()
 
+    def entered(self, manager: Any, stream: Any) -> Any:
+        """The stream that a manager gave: the request may only have been sent now."""
+        if stream is not manager and is_client_stream(type(stream)):
+            observe(self.call, stream)
+        return stream
+
     def left(self, error: BaseException | None = None) -> None:
         """The stream was closed, or its block was left."""
         if error is None or isinstance(self._stream(), (Iterator, AsyncIterator)):
@@ -208,23 +214,24 @@ def _iterator(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     def enter(manager: Any) -> Any:
-        return _entered(manager, original(manager))
+        seen = _idle(manager)
+        if seen is None:
+            return original(manager)
+        with seen.call.within():
+            return seen.entered(manager, original(manager))
 
     return enter
 
 
 def _aentering(original: Callable[..., Any]) -> Callable[..., Any]:
     async def enter(manager: Any) -> Any:
-        return _entered(manager, await original(manager))
+        seen = _idle(manager)
+        if seen is None:
+            return await original(manager)
+        with seen.call.within():
+            return seen.entered(manager, await original(manager))
 
     return enter
-
-
-def _entered(manager: Any, stream: Any) -> Any:
-    seen = _idle(manager)
-    if seen is not None and stream is not manager and is_client_stream(type(stream)):
-        observe(seen.call, stream)
-    return stream
 
 
 def _closing(original: Callable[..., Any]) -> Callable[..., Any]:

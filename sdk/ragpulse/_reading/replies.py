@@ -128,6 +128,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "StreamResponse": lambda result: {"text": result.chunk},  # dspy
     "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
     "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
+    "CompletionEvent": lambda event: event.data,  # Mistral
     "AgentRunResult": _pydantic_ai_run,
     "AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
     "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
@@ -310,8 +311,9 @@ def _delta_text(fields: Mapping[str, Any]) -> str:
         if kind.startswith("response."):
             return delta if "output_text" in kind or "refusal" in kind else ""
         return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
-    text = fields_of(delta).get("text")
-    return text if isinstance(text, str) else ""
+    parts = fields_of(delta)
+    text = parts.get("text")
+    return text if isinstance(text, str) else _content(parts.get("message")) or ""  # the latter: Cohere
 
 
 def _content(content: Any) -> str | None:

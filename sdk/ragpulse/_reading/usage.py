@@ -81,8 +81,8 @@ _ID_KEYS = ("id", "response_id", "responseId")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
-_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk")).keys()
-"""Where a result has the provider's own reply: OpenAI `response.completed`, Anthropic `message_start`, LlamaIndex."""
+_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk", "delta")).keys()
+"""Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
 Facts = dict[str, Any]
 """Span attributes that are read from a result."""

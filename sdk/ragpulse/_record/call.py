@@ -1,6 +1,7 @@
 """One call of a decorated function: its recording, its context, and its result or stream."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Token
 from typing import Any, Protocol
 
@@ -290,29 +291,34 @@ class Call:
         self.ended()
 
     def next(self, step: Callable[[], Any], ended: Callable[[], None] | None = None) -> Any:
-        """Takes and records one item of a source, with the span current in between."""
-        token = enter(self.context)
+        """Takes and records one item of a source."""
         try:
-            item = step()
+            with self.within():
+                item = step()
         except StopIteration:
             (ended or self.ended)()
             raise
-        except BaseException as error:
-            self.failed(error)
-            raise
-        finally:
-            self.context = current()
-            leave(token)
         self.item(item)
         return item
 
     async def anext(self, step: Callable[[], Awaitable[Any]], ended: Callable[[], None] | None = None) -> Any:
         """As `next`, of an asynchronous source."""
-        token = enter(self.context)
         try:
-            item = await step()
+            with self.within():
+                item = await step()
         except StopAsyncIteration:
             (ended or self.ended)()
+            raise
+        self.item(item)
+        return item
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Makes the span current for one step of a stream's source; an error of the source is the call's."""
+        token = enter(self.context)
+        try:
+            yield
+        except (StopIteration, StopAsyncIteration):
             raise
         except BaseException as error:
             self.failed(error)
@@ -320,8 +326,6 @@ class Call:
         finally:
             self.context = current()
             leave(token)
-        self.item(item)
-        return item
 
     def release(self, token: Token[Context], error: BaseException) -> None:
         """Leaves the span's context; an abandoned coroutine may be closed where it was never entered."""
