@@ -25,10 +25,11 @@ _INSTRUMENTATIONS = ("ddtrace.", "langfuse.", "langsmith.", "logfire.", "mlflow.
 _KNOWN = _CLIENTS + _INSTRUMENTATIONS
 """Packages whose streams are known. A stream of any other class is returned as it is, and its text is not recorded."""
 _STEPS = ("__next__", "__anext__")
-_ITERATORS = ("__iter__", "__aiter__", "stream_events", "async_response_gen")
-"""Methods that return an iterator: also those of openai-agents and LlamaIndex, whose results are none themselves."""
+_ITERATORS = ("__iter__", "__aiter__")
+_READERS = ("stream_events", "async_response_gen")
+"""Methods of openai-agents and LlamaIndex that return the only iterator over a result."""
 _PROPERTY = "response_gen"
-"""The iterator of LlamaIndex's chat engines."""
+"""As a method of `_READERS`, a property of LlamaIndex's chat engines."""
 _ENTERING = ("__enter__", "__aenter__")
 _CLOSING = ("close", "aclose", "__exit__", "__aexit__")
 
@@ -43,7 +44,8 @@ def is_client_stream(cls: type) -> bool:
         return False
     if any([hasattr(cls, name) for name in _STEPS]):
         return True
-    return "Stream" in cls.__name__ and any([hasattr(cls, name) for name in (*_ITERATORS, *_ENTERING, _PROPERTY)])
+    ways = (*_ITERATORS, *_READERS, *_ENTERING, _PROPERTY)
+    return "Stream" in cls.__name__ and any([hasattr(cls, name) for name in ways])
 
 
 def observe(call: Call, result: Any) -> Any:
@@ -52,6 +54,9 @@ def observe(call: Call, result: Any) -> Any:
     cls: Any = type(stream)
     _replace_methods(cls)
     _Observation(call, stream)
+    if any([hasattr(cls, name) for name in (*_READERS, _PROPERTY)]):
+        call.owner = weakref.ref(stream)
+        call.beside(stream)
     return result
 
 
@@ -111,8 +116,8 @@ class _Observation:
         finally:
             self._reading = False
 
-    def items(self, source: Iterator[Any]) -> Iterator[Any]:
-        """The items of an iterator over the stream. Its end by `break` is not the stream's end: the rest may follow."""
+    def items(self, source: Iterator[Any], only: bool) -> Iterator[Any]:
+        """The items of an iterator over the stream. Unless it is the only one, the rest may follow after a `break`."""
         try:
             while True:
                 try:
@@ -122,8 +127,10 @@ class _Observation:
                 yield item
         finally:
             getattr(source, "close", _nothing)()
+            if only:
+                self.call.closed_early()
 
-    async def aitems(self, source: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def aitems(self, source: AsyncIterator[Any], only: bool) -> AsyncIterator[Any]:
         """As `items`."""
         try:
             while True:
@@ -135,6 +142,8 @@ class _Observation:
         finally:
             if hasattr(source, "aclose"):
                 await source.aclose()
+            if only:
+                self.call.closed_early()
 
     def entered(self, manager: Any, stream: Any) -> Any:
         """The stream that a manager gave: the request may only have been sent now."""
@@ -179,7 +188,7 @@ def _replace_methods(cls: type) -> None:
 def _replace_property(cls: type) -> None:
     found = inspect.getattr_static(cls, _PROPERTY, None)
     if isinstance(found, property) and found.fget is not None and not hasattr(found.fget, "_ragpulse"):
-        getter: Any = functools.wraps(found.fget)(_iterator(found.fget))
+        getter: Any = functools.wraps(found.fget)(_only_iterator(found.fget))
         getter._ragpulse = True
         setattr(cls, _PROPERTY, found.getter(getter))
 
@@ -202,14 +211,18 @@ def _astep(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+def _iterator(original: Callable[..., Any], *, only: bool = False) -> Callable[..., Any]:
     def iterator(stream: Any) -> Any:
         found, seen = original(stream), _idle(stream)
         if seen is None or found is stream:
             return found
-        return seen.aitems(found) if hasattr(found, "__anext__") else seen.items(found)
+        return seen.aitems(found, only) if hasattr(found, "__anext__") else seen.items(found, only)
 
     return iterator
+
+
+def _only_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _iterator(original, only=True)
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -251,6 +264,7 @@ _REPLACEMENTS = {
     ("__next__",): _step,
     ("__anext__",): _astep,
     _ITERATORS: _iterator,
+    _READERS: _only_iterator,
     ("__enter__",): _entering,
     ("__aenter__",): _aentering,
     _CLOSING: _closing,

@@ -10,7 +10,7 @@ What the application gets behaves as what its function returned: a generator, an
 a file or a mock, is returned as it is.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator, Iterable
 from functools import lru_cache, partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
@@ -172,27 +172,39 @@ def _reply(call: Call, result: dict[str, Any]) -> dict[str, Any]:
 def _holder(call: Call, result: Any) -> Any:
     """An object that may have a stream in an attribute, which is then replaced."""
     try:
-        fields = vars(result)
-        name = next((name for name in _HELD if hasattr(type(fields.get(name)), "__aiter__")), "")
-        name = name or ("response_gen" if isinstance(fields.get("response_gen"), GeneratorType) else "")
+        name = next((name for name in _HELD if name in vars(result)), "")
+        source = _as_generator(getattr(result, name)) if name else None
     except Exception:  # noqa: BLE001 - no attributes, or an object that raises
-        name = ""
-    if not name:
+        source = None
+    if source is None:
         return _whole(call, result)
-    call.begun(result)
-    source = fields[name]
-    setattr(result, name, returned(call, source if type(source) in _WAYS else _pieces(source)))
+    call.owner = (lambda: result) if name == "response_gen" else None
+    call.beside(result)
+    setattr(result, name, returned(call, source))
     return result
+
+
+def _as_generator(source: Any) -> Any:
+    """A generator of the items of a stream; None of anything else."""
+    if type(source) in (GeneratorType, AsyncGeneratorType):
+        return source
+    return (
+        _pieces(source) if hasattr(source, "__next__") else _apieces(source) if hasattr(source, "__aiter__") else None
+    )
+
+
+def _pieces(source: Iterable[Any]) -> Generator[Any, None, None]:
+    yield from source
+
+
+async def _apieces(source: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    async for piece in source:
+        yield piece
 
 
 def _whole(call: Call, result: Any) -> Any:
     call.finished(result)
     return result
-
-
-async def _pieces(source: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-    async for piece in source:
-        yield piece
 
 
 _WAYS: dict[type, Callable[[Call, Any], Any]] = {

@@ -129,6 +129,8 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
     "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
     "CompletionEvent": lambda event: event.data,  # Mistral
+    "ChatMessageContent": lambda it: {"role": it.role.value, "content": it.content, "response_metadata": it.metadata},
+    "AgentResponseItem": lambda item: opened(item.message),  # semantic-kernel, both
     "AgentRunResult": _pydantic_ai_run,
     "AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
     "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
@@ -265,7 +267,7 @@ def reply_text_of(fields: Mapping[str, Any]) -> str | None:
         return _content(fields_of(candidates[0]).get("content")) if candidates else None
     if isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
         return data_text(fields["data"])
-    if "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
+    if "run_id" in fields and "event" in fields and "data" in fields:  # `astream_events` of LangChain
         return reply_text(fields_of(fields["data"]).get("chunk")) if "model_stream" in fields["event"] else ""
     return _keyed_text(fields)
 

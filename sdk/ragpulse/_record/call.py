@@ -77,11 +77,11 @@ class Call:
         "_lines",
         "_lost_characters",
         "_other_items",
-        "_owner",
-        "_text",
+                "_text",
         "_unread_item",
         "context",
         "done",
+        "owner",
         "recording",
         "write",
     )  # fmt: skip
@@ -93,7 +93,8 @@ class Call:
         self._candidates: tuple[Document, ...] = ()
         self._text: list[str] | None = None
         """The parts of a stream's text; a text buffer would be closed before the stream where both are garbage."""
-        self._owner: Any = None
+        self.owner: Callable[[], Any] | None = None
+        """Returns the result that has the stream, where they are two objects: the user's functions take the result."""
         self.done = False
 
     def set_candidates(self, candidates: tuple[Document, ...]) -> None:
@@ -148,7 +149,7 @@ class Call:
         self._calls: dict[Any, dict[str, Any]] = {}
         options = self._capture.options
         wants_items = options.response or options.contexts or options.usage
-        self._items: list[Any] | None = [] if wants_items else None
+        self._items: list[Any] | None = [] if wants_items and self.owner is None else None
         self._has_first_text = self._lines = False
         self._cumulative: CumulativeText | None = CumulativeText()
         self._unread_item: Any = None
@@ -201,9 +202,8 @@ class Call:
     def _without_frames(self, text: str) -> str:
         return event_stream_text(text) if is_event_stream(text) else json_lines_text(text) if self._lines else text
 
-    def begun(self, result: Any) -> None:
-        """Takes a result that has its answer in a stream, and perhaps its sources beside it."""
-        self._owner = result
+    def beside(self, result: Any) -> None:
+        """Records the sources that a result has beside its stream."""
         try:
             if self.recording.records:
                 self._capture.sources(self.recording, result)
@@ -244,8 +244,7 @@ class Call:
         if self._facts:
             self.recording.put_facts(self._facts)
         if self._items is not None:
-            result = self._items if self._owner is None else self._owner
-            self._capture.result(self.recording, result, self._candidates)
+            self._capture.result(self.recording, self._items, self._candidates)
         elif self._capture.options.capture_outputs:
             if self._capture.takes_documents:
                 if not self.recording.put_contexts(self._documents):
@@ -253,6 +252,8 @@ class Call:
             elif self.recording.response is None:
                 text = None if self._cumulative is None else self._cumulative.whole()
                 self._put_response("".join(self._text) if text is None else text)
+        if self.owner is not None and (owner := self.owner()) is not None:
+            self._capture.declared(self.recording, owner)
 
     def _put_response(self, text: str) -> None:
         response = self._response(text)

@@ -171,19 +171,24 @@ class Capture:
         if self._reads_facts and type(result) is not str:
             reply = opened(result)
             self._facts(recording, reply, result)
-        if options.usage is not None:
-            recording.put_facts(declared_usage(options.usage(result)))
-        if options.contexts is not None:
-            self._contexts(recording, options.contexts(result))
-        if not options.capture_outputs:
+        self.declared(recording, result)
+        if not options.capture_outputs or options.response is not None:
             return
-        if options.response is not None:
-            recording.response = snapshot_text(options.response(result))
-        elif options.contexts is None and self.takes_documents:
+        if options.contexts is None and self.takes_documents:
             if recording.documents is None and result is not None:
                 self._contexts(recording, with_candidate_texts(result, candidates) if candidates else result)
         elif recording.response is None:
             self._response(recording, reply, result)
+
+    def declared(self, recording: Recording, result: Any) -> None:
+        """Records what the user's functions find in the result."""
+        options = self.options
+        if options.usage is not None:
+            recording.put_facts(declared_usage(options.usage(result)))
+        if options.contexts is not None:
+            self._contexts(recording, options.contexts(result))
+        if options.response is not None and options.capture_outputs:
+            recording.response = snapshot_text(options.response(result))
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
