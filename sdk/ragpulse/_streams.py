@@ -19,7 +19,7 @@ from ._client_streams import is_client_stream, observe
 from ._guard import GUARD
 from ._iterators import ITERATORS, recorded
 from ._record.call import Call
-from ._record.scope import current, enter, leave, restore
+from ._record.otel import current, enter, leave, restore
 
 _HELD = ("body_iterator", "response_gen")
 """Where a streaming response of Starlette, FastAPI or sse-starlette, and one of LlamaIndex, have their stream."""

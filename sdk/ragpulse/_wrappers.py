@@ -8,8 +8,8 @@ from typing import Any
 
 from ._record.call import STATE, begin
 from ._record.capture import Capture
+from ._record.otel import current, enter, leave
 from ._record.recording import Plan
-from ._record.scope import current, enter, leave
 from ._streams import adrive, awaited, drive, returned
 
 Function = Callable[..., Any]

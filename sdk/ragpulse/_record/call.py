@@ -24,8 +24,8 @@ from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
 from .capture import Capture, calls_json, json_or_none, put_output_messages
+from .otel import current, enter, leave
 from .recording import Plan
-from .scope import current, enter, leave
 
 _MAX_STREAM_TEXT = 1024 * 1024
 _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
