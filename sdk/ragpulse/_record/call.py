@@ -24,12 +24,11 @@ from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, parsed
 
 from .capture import Capture, calls_json, json_or_none, put_output_messages
+from .control_flow import control_flow
 from .otel import current, enter, leave
 from .recording import Plan
 
 _MAX_STREAM_TEXT = 1024 * 1024
-_CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
-"""By name: asyncio, trio and gevent are not imported for it."""
 
 
 class Unrecorded:
@@ -77,7 +76,7 @@ class Call:
         "_lines",
         "_lost_characters",
         "_other_items",
-                "_text",
+        "_text",
         "_unread_item",
         "context",
         "done",
@@ -113,15 +112,19 @@ class Call:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Records the exception that leaves the function, and ends the span; a cancelled call has not failed."""
-        if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
-            self.closed_early()
-            return
+        """Records the exception that leaves the function, and ends the span; control flow is no failure."""
         if self.done:
             return
         try:
+            flow = control_flow(error)
+            if flow is not None and self.recording.records:
+                self.recording.put(names.CONTROL_FLOW, flow)
+            if flow == "cancelled":
+                self.closed_early()
+                return
             self._record_stream()
-            self.recording.fail(error)
+            if flow is None:
+                self.recording.fail(error)
         except Exception as trouble:  # noqa: BLE001 - the boundary to the application
             self._end()
             GUARD.contain("recording an exception", trouble)
