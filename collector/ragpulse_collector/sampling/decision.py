@@ -106,7 +106,7 @@ class Sampler:
                 return decided
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
-        """Queue evaluations that a person requested; returns the number of new jobs. Raises LookupError.
+        """Queue evaluations that a person requested; returns the number of new jobs. Raises NotFound.
 
         A result enters estimates only if the sampler would have selected the unit.
         """

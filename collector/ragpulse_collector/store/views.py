@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from ragpulse.attributes import DOCUMENT_SOURCE_KEYS
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, hajek
 
 
@@ -167,9 +168,12 @@ UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
 _TRACES = f"""{DECIDED}
     UNION ALL BY NAME {_SHOWN} ({_UNDECIDED.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)})"""
 
+_PATHS = ", ".join(f"""'$."{key}"'""" for key in DOCUMENT_SOURCE_KEYS)
+SOURCE = f"list_filter(json_extract_string(metadata, [{_PATHS}]), lambda name: name IS NOT NULL AND name[1] <> '{{')[1]"
+"""The document that a context was cut from, as its metadata name it: several passages share it."""
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
-           hash, start_time FROM raw.contexts"""
+           hash, start_time, {SOURCE} AS source FROM raw.contexts"""
 
 _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
