@@ -11,7 +11,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from ._reading.replies import is_whole_result
+from ._reading.openers import whole_result
 from ._record.call import Call
 
 _CLIENTS = (
@@ -95,7 +95,7 @@ class _Observation:
     def ended(self) -> None:
         """The stream was read to its end; a run of openai-agents then has its result."""
         stream = self._stream()
-        if is_whole_result(stream):
+        if whole_result(stream) is not None:
             self.call.finished(stream)
         else:
             self.call.ended()

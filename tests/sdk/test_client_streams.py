@@ -178,7 +178,8 @@ class RunResultStreaming(RunResultBase):
 @pytest.fixture
 def known() -> Iterator[None]:
     """The classes above are those of their packages, which are not installed here."""
-    EventStream.__module__, RunResultStreaming.__module__ = "botocore.eventstream", "agents.result"
+    EventStream.__module__ = "botocore.eventstream"
+    RunResultBase.__module__ = RunResultStreaming.__module__ = "agents.result"
     return
 
 

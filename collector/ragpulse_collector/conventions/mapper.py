@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS, openinference
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
@@ -33,6 +34,7 @@ _SCORE_NAME = re.compile(
     r"(name|score|label|explanation|annotator_kind)"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MISSING = "response_missing_reason"
 _SEARCHES = ("retriever", "reranker")
 
 
@@ -74,6 +76,7 @@ class Mapper:
 def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     """Return the mapped fields with the fields of spans and scope themselves."""
     _remove_nested_ids(mapping)
+    _settle_missing(mapping, len(wire))
     values = mapping.values
     kinds: list[Any] = values.pop("kind", [])
     contexts = values.pop("contexts", None)
@@ -83,7 +86,7 @@ def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
         columns[name] = Constant(value, len(wire)) if stated is None else [own or value for own in stated]
     columns |= values
     _settle_times(wire, columns)
-    _settle_status(wire, columns)
+    _settle_status(wire, columns, mapping.errors)
     if "cost_usd" in values:
         columns["cost_source"] = [None if usd is None else "provider" for usd in values["cost_usd"]]
     _settle_sparse(wire, columns, mapping, contexts)
@@ -106,6 +109,20 @@ def _remove_nested_ids(mapping: FieldMapping) -> None:
     for row, value in zip(*mapping.column(NESTED), strict=True):
         if true(value) and "response_id" in mapping.values:
             mapping.values["response_id"][row] = mapping.sources["response_id"][row] = None
+
+
+def _settle_missing(mapping: FieldMapping, size: int) -> None:
+    """Set why a response is missing: as the sender states it, as its value shows it, or by how the reply ended."""
+    values, unknown = mapping.values, [None] * size
+    responses, stated, endings = (values.get(name, unknown) for name in ("response", _MISSING, "finish_reason"))
+    reasons: list[str | None] = [None] * size
+    for row, response in enumerate(responses):
+        if response is None:
+            shown = mapping.reasons.get(row)
+            ended = shapes.MISSING_REASONS.get(str(endings[row]).lower())
+            reasons[row] = stated[row] or (ended if shown == shapes.UNREAD else shown or ended) or shown
+    if any(reasons) or _MISSING in values:
+        values[_MISSING] = reasons
 
 
 def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -140,16 +157,22 @@ def _settle_times(wire: WireBatch, columns: dict[str, Values]) -> None:
     columns |= {"name": wire.names, "start_ns": starts, "end_ns": ends}
 
 
-def _settle_status(wire: WireBatch, columns: dict[str, Values]) -> None:
-    """Set the status: a dialect's own wins, and only errors have a message."""
+def _settle_status(wire: WireBatch, columns: dict[str, Values], errors: Mapping[int, tuple[str | None, str]]) -> None:
+    """Set the status: a dialect's own wins, and only errors have a message. An error in place of a reply is one."""
     own_status, messages = columns.pop("status", None), columns.pop("status_message", None)
     rows = range(len(wire))
     status = [_STATUS.get(wire.status_codes.get(row, 0), "unset") for row in rows]
     if own_status is not None and not isinstance(own_status, Constant):
         status = [own or stated for own, stated in zip(own_status, status, strict=True)]
     columns["status"] = status
+    own_messages = list(messages) if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
+    for row, (kind, message) in errors.items():
+        if status[row] == "unset":
+            status[row], own_messages[row] = "error", message
+            types = columns.setdefault("error_type", [None] * len(wire))
+            if not isinstance(types, Constant) and types[row] is None:
+                columns["error_type"] = [kind if row == place else own for place, own in enumerate(types)]
     if "error" in status:
-        own_messages = messages if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
         columns["status_message"] = [
             wire.status_messages.get(row, own_messages[row]) if status[row] == "error" else None for row in rows
         ]

@@ -8,7 +8,7 @@ from uuid import UUID
 from ragpulse.attributes import DOCUMENT_TEXT_KEYS
 
 from .hits import by_place, hits_in, listed, nested_hits, number, parts_of, table
-from .replies import opened
+from .openers import opened
 from .values import MAX_TEXT, bounded, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own

@@ -12,7 +12,7 @@ from typing import Any
 
 from ragpulse import attributes as names
 
-from .replies import opened
+from .openers import opened
 from .values import fields_of, read
 
 

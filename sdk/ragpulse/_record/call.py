@@ -17,14 +17,16 @@ from ragpulse._reading.frames import (
     is_event_stream,
     is_json_line,
     json_lines_text,
-    piece_text,
+    piece,
 )
-from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
+from ragpulse._reading.openers import whole_result
+from ragpulse._reading.pieces import Pieces
 from ragpulse._reading.usage import add_facts, reply_facts
-from ragpulse._reading.values import CutText, JsonText, bounded, parsed
+from ragpulse._reading.values import CutText, JsonText, bounded, json_or_none
 
-from .capture import Capture, calls_json, json_or_none, put_output_messages
+from .capture import TEXT_KINDS, Capture
 from .control_flow import control_flow
+from .messages import fail_reply
 from .otel import current, enter, leave
 from .recording import Plan
 
@@ -63,7 +65,6 @@ class Call:
     """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_calls",
         "_candidates",
         "_capture",
         "_counted",
@@ -76,8 +77,8 @@ class Call:
         "_lines",
         "_lost_characters",
         "_other_items",
+        "_pieces",
         "_text",
-        "_unread_item",
         "context",
         "done",
         "owner",
@@ -149,13 +150,12 @@ class Call:
         self._documents: list[Document | tuple[Any, ...]] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
-        self._calls: dict[Any, dict[str, Any]] = {}
+        self._pieces = Pieces()
         options = self._capture.options
         wants_items = options.response or options.contexts or options.usage
         self._items: list[Any] | None = [] if wants_items and self.owner is None else None
         self._has_first_text = self._lines = False
         self._cumulative: CumulativeText | None = CumulativeText()
-        self._unread_item: Any = None
         if self.recording.records and names.REQUEST_STREAM not in self.recording.plan.constants:
             self.recording.put(names.REQUEST_STREAM, True)
         return self._text
@@ -167,7 +167,7 @@ class Call:
         try:
             if self._items is not None:
                 self._items.append(item)
-                text_of_item = piece_text(item) or ""
+                text_of_item = piece(item).text or ""
                 capacity = 0
             else:
                 is_text = type(item) is str and not self._capture.takes_documents
@@ -217,28 +217,24 @@ class Call:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
             self._documents.append(item if type(item) is tuple else document(item))
-            self._unread_item = item
+            self._pieces.unread = item
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
-        if is_whole_result(item):
-            return self._final_text(item)
+        whole = whole_result(item)
+        if whole is not None:
+            self._pieces.add_whole(whole)
+            facts = reply_facts(whole)
+            if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
+                self._facts.update(facts)
+            return ""
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
-            add_tool_calls(self._calls, item)
-        text = piece_text(item)
-        if text is None:
-            item_json = None if self._capture.kind == "llm" else json_or_none(item)
+        text = self._pieces.add(item)
+        if text is None and self._capture.kind not in TEXT_KINDS:
+            item_json = json_or_none(item)
             self._other_items += () if item_json is None else (item_json,)
-            self._unread_item = item
         return text or ""
-
-    def _final_text(self, reply: Any) -> str:
-        """The text of the reply at the end of its stream, unless its parts were recorded."""
-        facts = reply_facts(reply)
-        if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
-            self._facts.update(facts)
-        return "" if self._text and self._measured() else reply_text(reply) or ""
 
     def _record_stream(self) -> None:
         """Records what was read of the stream as the response."""
@@ -251,25 +247,23 @@ class Call:
         elif self._capture.options.capture_outputs:
             if self._capture.takes_documents:
                 if not self.recording.put_contexts(self._documents):
-                    self._capture.report_unread(self.recording, self._unread_item, "contexts")
+                    self._capture.report_unread(self.recording, self._pieces.unread, "contexts")
             elif self.recording.response is None:
-                text = None if self._cumulative is None else self._cumulative.whole()
-                self._put_response("".join(self._text) if text is None else text)
+                self._put_response("".join(self._text))
+                if self._pieces.error is not None:
+                    fail_reply(self.recording, *self._pieces.error)
         if self.owner is not None and (owner := self.owner()) is not None:
             self._capture.declared(self.recording, owner)
 
-    def _put_response(self, text: str) -> None:
-        response = self._response(text)
-        if response or self._unread_item is None:
-            self.recording.response = response
-        else:
-            self._capture.report_unread(self.recording, self._unread_item, "response")
+    def _put_response(self, written: str) -> None:
+        """What the whole reply says, else the last of cumulative items, else the pieces."""
+        pieces = self._pieces
+        cumulative = None if self._cumulative is None else self._cumulative.whole()
+        said = pieces.reply(self._response(pieces.said.text or cumulative or written))
+        if said.text or pieces.error is None:
+            self._capture.reply(self.recording, said, pieces.reason, pieces.unread)
 
     def _response(self, text: str) -> str:
-        calls = [{**call, "arguments": parsed(call["arguments"])} for call in self._calls.values()]
-        if calls:
-            put_output_messages(self.recording, text, calls)
-            text = text or calls_json(calls)
         if self._other_items and not text:
             return JsonText("[" + ",".join(self._other_items) + "]")
         response = bounded(self._without_frames(text) or text)

@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ragpulse import attributes as names
+from ragpulse import shapes
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
@@ -221,6 +222,8 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
         _render_texts(recording, rendering, out)
     elif recording.plan.kind:
         out[names.CONTENT_CAPTURED] = False
+        if recording.response is not None:
+            out[names.RESPONSE_MISSING_REASON] = shapes.WITHHELD
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
         out[key] = value if key in IDENTITIES else rendering.fact(key, value)

@@ -1,5 +1,6 @@
 """Our own provider for other instrumentations, with the interface of the OpenTelemetry SDK's provider."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

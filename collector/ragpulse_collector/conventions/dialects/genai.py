@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
 from ragpulse_collector.conventions.rules import BareSpan, Result, Span, rules
@@ -107,7 +108,9 @@ def _indexed_query(members: Any, _: Span) -> Result | None:
 
 def _indexed_response(members: Any, _: Span) -> Result | None:
     rows = _indexed(members)
-    return _whole("response", rows[0][0], rows[0][2]) if rows else None
+    if rows:
+        return _whole("response", rows[0][0], rows[0][2])
+    return Result(None, reason=shapes.TOOL_CALLS) if any(".tool_calls." in suffix for suffix in members) else None
 
 
 def _whole(field: str, index: int, value: str) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Span, rules
+from ragpulse_collector.conventions.rules import Read, Span, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -46,11 +46,26 @@ def _error(value: Any, _: Span) -> str | None:
     return "error" if value == "ERROR" else None
 
 
+def _of_trace(read: Read) -> Read:
+    """Make a reader of what is stated about the whole trace, on a span that may stand for it."""
+
+    def read_of_trace(value: Any, span: Span) -> Any:
+        return read(value, span) if span.kind in (None, "chain", "agent", "other") else None
+
+    return read_of_trace
+
+
 RULES = rules(
     kind={_OBSERVATION + "type": one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})},
-    query={_OBSERVATION + "input": query_of_input},
+    query={
+        _OBSERVATION + "input": query_of_input,
+        "langfuse.trace.input": _of_trace(query_of_input),
+    },
     contexts={_OBSERVATION + "output": documents_of_retrieval},
-    response={_OBSERVATION + "output": response_of_output},
+    response={
+        _OBSERVATION + "output": response_of_output,
+        "langfuse.trace.output": _of_trace(response_of_output),
+    },
     model={_OBSERVATION + "model.name": text},
     input_tokens={_USAGE: members(("input", "prompt_tokens", "input_tokens"), count)},
     output_tokens={_USAGE: members(("output", "completion_tokens", "output_tokens"), count)},

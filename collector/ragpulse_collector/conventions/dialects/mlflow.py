@@ -6,7 +6,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Span, rules
-from ragpulse_collector.conventions.texts import or_json, query_in, response_of_output
+from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, members, one_of, unquoted
 
 _KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "parser": "chain"}
@@ -26,7 +26,7 @@ def _provider(value: Any, span: Span) -> str | None:
 
 RULES = rules(
     kind={"mlflow.spanType": one_of(_KINDS)},
-    query={"mlflow.spanInputs": or_json(query_in)},
+    query={"mlflow.spanInputs": query_of_input},
     contexts={"mlflow.spanOutputs": documents_of_retrieval},
     response={"mlflow.spanOutputs": response_of_output},
     model={"mlflow.llm.model": _model},

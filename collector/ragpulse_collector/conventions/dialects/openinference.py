@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Result, Span, rules
-from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
+from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
     REPR_BEGINS,
@@ -51,7 +52,7 @@ def plain_response(value: Any, span: Span) -> Any:
     """Return a plain text as it is, and undeclared JSON, too; other rules read declared JSON."""
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if _is_json(value, mime):
-        return None if mime == names.JSON or span.kind in _WITHOUT_RESPONSE else wrapped_response(value, span) or value
+        return None if mime == names.JSON else response_of_completion(value, span)
     if span.kind == "llm" and type(value) is str and value.startswith(_SPEAKER):
         return value.removeprefix(_SPEAKER) or None
     return _plain_or_repr(value, span, "response")
@@ -80,25 +81,40 @@ def _is_json(value: Any, mime: Any) -> bool:
     return value[:1] in _JSON_BEGINS and parsed(value) is not None
 
 
-def _messages(members: Any) -> list[tuple[int, str, str]]:
-    """Return (index, suffix, text) of the texts in `N.message.*` names, in order."""
-    matches = ((_MESSAGE.fullmatch(suffix), suffix, value) for suffix, value in members.items())
-    rows = [(int(m[1]), int(m[2] or 0), suffix, value) for m, suffix, value in matches if m and type(value) is str]
-    return [(index, suffix, value) for index, _, suffix, value in sorted(rows) if value]
+def _texts(members: Any) -> dict[int, list[tuple[str, str]]]:
+    """Return the text parts in `N.message.*` names, in order: index of the message → suffix and text of each."""
+    texts: dict[int, list[tuple[str, str]]] = {}
+    matches = [(match, suffix, value) for suffix, value in members.items() if (match := _MESSAGE.fullmatch(suffix))]
+    for match, suffix, value in sorted(matches, key=lambda item: (int(item[0][1]), int(item[0][2] or -1))):
+        kind = members.get(suffix.removesuffix("text") + "type", "text") if match[2] else "text"
+        if type(value) is str and value and kind in shapes.TEXT_PARTS:
+            texts.setdefault(int(match[1]), []).append((suffix, value))
+    return texts
+
+
+def _role(members: Any, index: int) -> str | None:
+    return shapes.ROLES.get(str(members.get(f"{index}.message.role")).lower())
 
 
 def _user_message(members: Any, _: Span) -> Result | None:
-    messages = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
-    return Result(messages[-1][2], {messages[-1][1]: {"$lifted": "query"}}) if messages else None
+    texts = [rows for index, rows in _texts(members).items() if _role(members, index) == shapes.USER]
+    return _joined("query", texts[-1]) if texts else None
 
 
 def _answer_message(members: Any, span: Span) -> Result | None:
     """Return the first choice of a model call, the last message of anything else."""
-    rows = _messages(members)
-    if not rows:
-        return None
-    _, suffix, answer = rows[0 if span.kind == "llm" else -1]
-    return Result(answer, {suffix: {"$lifted": "response"}})
+    texts = [rows for index, rows in _texts(members).items() if _role(members, index) in (None, shapes.ASSISTANT)]
+    if texts:
+        return _joined("response", texts[0 if span.kind == "llm" else -1])
+    calls = any(".message.tool_calls." in suffix for suffix in members)
+    return Result(None, reason=shapes.TOOL_CALLS) if calls else None
+
+
+def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
+    """Return the parts as one text; only a text that is whole in one attribute is stored once."""
+    if len(rows) == 1:
+        return Result(rows[0][1], {rows[0][0]: {"$lifted": field}})
+    return Result("".join(text for _, text in rows))
 
 
 def _crew_usage(name: str) -> Read:
