@@ -13,6 +13,7 @@ from typing import Any
 
 from ._reading.openers import whole_result
 from ._record.call import Call
+from ._record.recording import runs_call
 
 _CLIENTS = (
     "agents.", "agno.", "aiobotocore.", "anthropic.", "azure.ai.inference.", "botocore.eventstream.", "cerebras.",
@@ -226,22 +227,26 @@ def _only_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    @runs_call()
     def enter(manager: Any) -> Any:
         seen = _idle(manager)
         if seen is None:
             return original(manager)
-        with seen.call.within():
+        call = seen.call
+        with call.within():
             return seen.entered(manager, original(manager))
 
     return enter
 
 
 def _aentering(original: Callable[..., Any]) -> Callable[..., Any]:
+    @runs_call()
     async def enter(manager: Any) -> Any:
         seen = _idle(manager)
         if seen is None:
             return await original(manager)
-        with seen.call.within():
+        call = seen.call
+        with call.within():
             return seen.entered(manager, await original(manager))
 
     return enter

@@ -20,11 +20,13 @@ from ._guard import GUARD
 from ._iterators import ITERATORS, recorded
 from ._record.call import Call
 from ._record.otel import current, enter, leave, restore
+from ._record.recording import runs_call
 
 _HELD = ("body_iterator", "response_gen")
 """Where a streaming response of Starlette, FastAPI or sse-starlette, and one of LlamaIndex, have their stream."""
 
 
+@runs_call()
 def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """A generator that runs `source` under a span which starts at the first step."""
     call = begin()
@@ -68,6 +70,7 @@ def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
         restore(token)
 
 
+@runs_call()
 async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """An async generator that runs `source` under a span which starts at the first step."""
     call = begin()
@@ -129,6 +132,7 @@ class _Begun:
         self._call.closed_early()
 
 
+@runs_call()
 async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine that runs under the call's span."""
     token = enter(call.context)

@@ -28,7 +28,7 @@ from .capture import TEXT_KINDS, Capture
 from .control_flow import control_flow
 from .messages import fail_reply
 from .otel import current, enter, leave
-from .recording import Plan
+from .recording import Plan, runs_call
 
 _MAX_STREAM_TEXT = 1024 * 1024
 
@@ -288,6 +288,7 @@ class Call:
             self.recording.put(names.ENDED_EARLY, True)
         self.ended()
 
+    @runs_call("self")
     def next(self, step: Callable[[], Any], ended: Callable[[], None] | None = None) -> Any:
         """Takes and records one item of a source."""
         try:
@@ -299,6 +300,7 @@ class Call:
         self.item(item)
         return item
 
+    @runs_call("self")
     async def anext(self, step: Callable[[], Awaitable[Any]], ended: Callable[[], None] | None = None) -> Any:
         """As `next`, of an asynchronous source."""
         try:
