@@ -79,7 +79,7 @@ clients: $(VENV)/.development
 applications: $(VENV)/.development
 	$(BIN)/python benchmarks/applications/run.py $(APPLICATIONS)
 
-# The size and shape of the product code, beside the first build's.
+# The size and shape of the product code, beside those of version 0.1.
 house: $(VENV)/.development
 	$(BIN)/python benchmarks/house.py
 
