@@ -16,6 +16,7 @@ from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
 from ._record.content import ContentPolicy, Score, all_attributes, cleaned
+from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
 
@@ -121,7 +122,7 @@ class RecordedSpans:
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
-        self.policy = ContentPolicy()
+        self.policy = ContentPolicy(redact=redaction("default"))
 
     def offer(self, span: Any, /) -> None:
         """Takes a finished span, as the exporter would."""
@@ -181,7 +182,7 @@ def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
     """Records into memory within the block instead of sending; strict.
 
-    What is recorded is redacted, cut and withheld as `configure` was told to before, by your rules, too; else by default.
+    It is redacted, cut and withheld as it would be sent: as `configure` was told to before, else by the defaults.
     """
     spans = RecordedSpans()
     spans.policy = policy or (PROCESS.runtime.settings.policy if PROCESS.runtime else spans.policy)
