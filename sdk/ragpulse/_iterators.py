@@ -7,6 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
+from functools import partial
 from typing import Any
 
 from ._record.call import Call
@@ -74,7 +75,12 @@ def _zipped(steps: _Steps, source: Any) -> Any:
         return items[0]
 
     width = len(source.__reduce__()[1])
-    return zip(map(first, steps), *[iter(lambda n=n: row[n], _Unequal()) for n in range(1, width)], strict=False)
+    others = [iter(partial(_at, row, place), _Unequal()) for place in range(1, width)]
+    return zip(map(first, steps), *others, strict=False)
+
+
+def _at(row: list[Any], place: int) -> Any:
+    return row[place]
 
 
 def _enumerated(steps: _Steps, source: Any) -> Any:
