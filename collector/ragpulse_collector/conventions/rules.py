@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _KNOWN_PLANS = 1024
 """How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
+WITHOUT_RESPONSE = frozenset({"retriever", "reranker", "embedding"})
 _FAILED = 2
 TEXTS = frozenset({"query", "response"})
 
@@ -246,9 +247,15 @@ class FieldMapping:
         if field == "kind":
             self.values[field] = column  # for readers of other fields
         for number, rule in enumerate(rules):
-            for row, result in self._read(rule, column if number else None, row_flags):
-                if result is not None and result != "":
-                    column[row], sources[row] = result, rule.attribute
+            rows, values = self.column(rule.attribute, rule.beside)
+            if number:
+                rows, values = _empty(column, rows, values)
+            for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
+                if type(result) is Result:
+                    result = self._unpack(rule.attribute, row, result, row_flags)
+                if result is not None:
+                    column[row] = result
+                    sources[row] = rule.attribute
         if field == "response" and None in column:
             self._keep_empty(rules, column, sources)
         self.values[field], self.sources[field] = column, sources
@@ -259,20 +266,18 @@ class FieldMapping:
 
     def _keep_empty(self, rules: Sequence[Rule], column: list[Any], sources: list[str | None]) -> None:
         """Keep the empty text of a call that did not fail, where it was sent and no rule found another."""
+        kinds = self.values.get("kind") or column
         for rule in rules:
             rows, values = _empty(column, *self.column(rule.attribute, rule.beside))
             for row, value in zip(rows, values, strict=True):
                 is_sent = value == "" or row in self.empty
-                if is_sent and row not in self.reasons and self._wire.status_codes.get(row) != _FAILED:
+                if (
+                    is_sent
+                    and kinds[row] not in WITHOUT_RESPONSE
+                    and row not in self.reasons
+                    and self._wire.status_codes.get(row) != _FAILED
+                ):
                     column[row], sources[row] = "", rule.attribute
-
-    def _read(self, rule: Rule, filled: Sequence[Any] | None, row_flags: dict[int, str]) -> Iterator[tuple[int, Any]]:
-        """Yield what a rule reads, by row; rows that are filled are left out."""
-        rows, values = self.column(rule.attribute, rule.beside)
-        if filled is not None:
-            rows, values = _empty(filled, rows, values)
-        for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
-            yield row, self._unpack(rule.attribute, row, result, row_flags) if type(result) is Result else result
 
     def _flag(self, row_flags: Mapping[int, str], values: Sequence[Any]) -> None:
         for row, flag in row_flags.items():
@@ -308,6 +313,7 @@ class FieldMapping:
             self.errors.setdefault(row, result.error)
         if result.value == "":
             self.empty.add(row)
+            return None
         prefix = name.removesuffix("N.")
         for suffix, template in result.templates.items():
             self.templates.setdefault(prefix + suffix, {})[row] = template

@@ -40,6 +40,8 @@ _CONTENT = (
 """Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
 _JSON_BEGINS = ("{", "[", '"')
 """A text that begins like JSON is marked as text: a reader would look for the response inside it."""
+_ANSWERING = frozenset({"rag", "llm", "agent"})
+"""Their JSON is the answer itself, not to be read again."""
 _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
@@ -222,7 +224,8 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
             out[names.RESPONSE_MISSING_REASON] = shapes.WITHHELD
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
-        out[key] = value if key in IDENTITIES else rendering.fact(key, value)
+        if key not in out:  # what the function was asked and returned wins over what others set on its span
+            out[key] = value if key in IDENTITIES else rendering.fact(key, value)
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted
     if rendering.truncated:
@@ -258,7 +261,7 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
             out[names.INPUT_MIME_TYPE] = names.JSON
     if response is not None:
         out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, response)
-        if isinstance(response, JsonText):
+        if isinstance(response, JsonText) and recording.plan.kind not in _ANSWERING:
             out[names.OUTPUT_MIME_TYPE] = names.JSON
         elif response[:1] in _JSON_BEGINS:
             out[names.OUTPUT_MIME_TYPE] = names.PLAIN_TEXT

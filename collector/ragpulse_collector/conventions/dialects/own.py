@@ -28,7 +28,7 @@ def _response(value: Any, span: Span) -> Any:
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if mime != names.PLAIN_TEXT and value:
         return (response_of_output if mime == names.JSON else response_of_completion)(value, span)
-    return value if type(value) is str else None
+    return value or None if type(value) is str else None
 
 
 def _withheld(value: Any, _: Span) -> str | None:
