@@ -221,13 +221,14 @@ def message_fields(item: Any) -> Fields:
 
 def last_reply(messages: Sequence[Fields]) -> Fields | None:
     """The last message that the assistant said after the user's last one."""
-    for fields in reversed(messages):
-        role = role_of(fields, named=True)
-        if role == shapes.ASSISTANT:
-            return fields
-        if role == shapes.USER:
-            break
-    return None
+    said = [fields for fields in turn_of(messages) if role_of(fields, named=True) == shapes.ASSISTANT]
+    return said[-1] if said else None
+
+
+def turn_of(messages: Sequence[Fields]) -> Sequence[Fields]:
+    """The messages after the user's last one."""
+    users = [place for place, fields in enumerate(messages) if role_of(fields, named=True) == shapes.USER]
+    return messages[users[-1] + 1 :] if users else messages
 
 
 def last_question(messages: Sequence[Any]) -> str | None:
