@@ -16,7 +16,19 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "by_unit", "csv_text", "interval", "iso", "parse_time", "readable", "unit_of", "visible"]
+from ragpulse_dashboards.words import SHARES
+
+__all__ = [
+    "TEMPLATE_FILTERS",
+    "by_unit",
+    "csv_text",
+    "interval",
+    "iso",
+    "parse_time",
+    "readable",
+    "unit_of",
+    "visible",
+]
 
 DASH = "–"
 NBSP = "\u00a0"
@@ -26,8 +38,6 @@ _UNITS = {
     "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
     "acceptance": "share",
 }  # fmt: skip
-_SHARES = {"refusal": "answered"}
-"""Evaluators that answer yes or no: their mean is a share, named by what a yes means."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
@@ -237,7 +247,7 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
-    if name.startswith("coverage:") or name.removeprefix("quality:") in _SHARES:
+    if name.startswith("coverage:") or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
@@ -247,7 +257,7 @@ def metric_name(metric: Any) -> str:
     name = str(metric).removeprefix("quality:").removeprefix("coverage:")
     if name.startswith("feedback:"):
         return f"{name.removeprefix('feedback:').replace('_', ' ')} (people)"
-    return _SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
+    return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
 def title(text: Any) -> str:

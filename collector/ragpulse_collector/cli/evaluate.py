@@ -29,7 +29,8 @@ from ragpulse_collector.cli.options import (
     prompts_option,
     since_option,
 )
-from ragpulse_collector.cli.tables import print_json, table
+from ragpulse_collector.cli.tables import dotted, print_json, table
+from ragpulse_dashboards.words import called
 
 Split = Literal["train", "test"]
 _labels_option = option(
@@ -97,8 +98,8 @@ def evaluate(
     if as_json:
         print_json(reports)
         return
-    for name, report in reports.items():
-        table(name, ("name", "value"), report.items())
+    for report in reports.values():
+        _print(report)
 
 
 def _recorder(cache: str | None) -> Any:
@@ -238,4 +239,10 @@ def _report(report: Any, as_json: bool) -> None:
     if as_json:
         print_json(_plain(report))
         return
-    table("report", ("name", "value"), _plain(report).items())
+    _print(_plain(report))
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    """Print what a report has: intervals as such, nested figures under dotted names, nothing for what is unknown."""
+    rows = [(name, called(value) if name == "evaluator" else value) for name, value in dotted(report)]
+    table("report", ("name", "value"), [(name, value) for name, value in rows if value not in (None, {}, [], ())])

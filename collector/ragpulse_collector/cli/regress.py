@@ -33,6 +33,7 @@ from ragpulse_collector.cli.options import (
 )
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 from ragpulse_collector.refusals import Refusal
+from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.regression import Answered
@@ -219,7 +220,7 @@ def _rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     labels = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
             "identical": "answers identical", "similarity": "answers similar"}  # fmt: skip
     rows = [(label, interval(report[name]), "", "") for name, label in labels.items()]
-    figures = [(score["evaluator"], score) for score in report["scores"]]
+    figures = [(called(score["evaluator"]), score) for score in report["scores"]]
     figures += [("latency, ms", report["latency_ms"]), ("cost, USD per 1,000", _thousand(report["cost_usd"]))]
     return rows + [
         (f"{name}, b - a", interval(figure["difference"]), cell(figure["a"]), cell(figure["b"]))
@@ -237,7 +238,7 @@ def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _verdicts(report: Mapping[str, Any]) -> list[str]:
-    return [f"{gate['metric']} >= {gate['min']:g}: {gate['verdict']}{_need(gate)}" for gate in report["gates"]]
+    return [f"{called(gate['metric'])} >= {gate['min']:g}: {gate['verdict']}{_need(gate)}" for gate in report["gates"]]
 
 
 def _need(gate: Mapping[str, Any]) -> str:
@@ -260,7 +261,7 @@ def _counts(report: Mapping[str, Any]) -> str:
 def _changed(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (pair["query"][:60], cell(pair["change"]), cell(pair["jaccard"]), cell(pair["similarity"]),
-         ", ".join(f"{name} {fall:+.2f}" for name, fall in pair["scores"].items()), pair["trace_b"])
+         ", ".join(f"{called(name)} {fall:+.2f}" for name, fall in pair["scores"].items()), pair["trace_b"])
         for pair in report["worst"][:10]
     ]  # fmt: skip
 

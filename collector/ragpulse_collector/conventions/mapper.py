@@ -18,6 +18,7 @@ from ragpulse import shapes
 from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS, openinference
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
+from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
 from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
@@ -84,6 +85,8 @@ def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     values = mapping.values
     kinds: list[Any] = values.pop("kind", [])
     contexts = values.pop("contexts", None)
+    for row in settle_usage(values, kinds, len(wire)):
+        mapping.flags.setdefault(row, []).append("usage_estimated")
     columns: dict[str, Values] = {"kind": [kind or "other" for kind in kinds]} if kinds else {}
     for name, value in _scope_fields(wire.scope).items():
         stated = values.pop(name, None)
@@ -233,6 +236,8 @@ def _flags(wire: WireBatch, columns: Mapping[str, Values], mapping: FieldMapping
 
 def _mapped_from(mapping: FieldMapping, flags: Mapping[int, list[str]], size: int) -> list[str]:
     """Return for each row the JSON object field → attribute it was read from."""
+    for name in FIELDS:
+        mapping.sources.pop(name, None)
     fields = list(mapping.sources)
     texts: dict[tuple[str | None, ...], str] = {}
     rows = list(zip(*mapping.sources.values(), strict=True)) if fields else [()] * size

@@ -3,7 +3,7 @@
 One reader serves every provider, because all name the same few figures: OpenAI (chat and responses), Anthropic,
 LiteLLM, Google, Bedrock, Cohere, Ollama and LangChain shapes, as objects or dicts, whole or in stream chunks.
 Canonical counts follow OpenTelemetry: input includes cached tokens, output includes reasoning tokens. Providers that
-count them apart (Anthropic, Bedrock; Google for reasoning) are added up here.
+count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up here.
 """
 
 from collections.abc import Mapping
@@ -40,21 +40,35 @@ _FIGURES = {
     "cached_tokens": names.CACHE_READ_TOKENS, "cache_read_tokens": names.CACHE_READ_TOKENS,
     "cache_write_tokens": names.CACHE_WRITE_TOKENS,
     "reasoning_tokens": names.REASONING_TOKENS,
+    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
+    "tool_use_prompt_token_count": names.TOOL_TOKENS, "toolUsePromptTokenCount": names.TOOL_TOKENS,
+    "total_tokens": names.TOTAL_TOKENS, "totalTokens": names.TOTAL_TOKENS,
+    "total_token_count": names.TOTAL_TOKENS, "totalTokenCount": names.TOTAL_TOKENS,
 }  # fmt: skip
 _APART = {
     "cache_read_input_tokens": names.CACHE_READ_TOKENS, "cacheReadInputTokens": names.CACHE_READ_TOKENS,
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
-    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
 }  # fmt: skip
-"""Counts that the provider does not include in the input (cached) or the output (reasoning)."""
+"""Counts that the provider does not include in the input, unless it has another name for the input."""
+_READ = {
+    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "audio_tokens": names.AUDIO_INPUT_TOKENS,
+}  # fmt: skip
+_WRITTEN = {"reasoning_tokens": names.REASONING_TOKENS, "audio_tokens": names.AUDIO_OUTPUT_TOKENS}
 _DETAILS = {
-    "prompt_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
-    "input_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
-    "input_token_details": {"cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS},
-    "completion_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
-    "output_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
-    "output_token_details": {"reasoning": names.REASONING_TOKENS},
-}
+    "prompt_tokens_details": _READ,
+    "input_tokens_details": _READ,
+    "input_token_details": {
+        "cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS,
+        "audio": names.AUDIO_INPUT_TOKENS},
+    "completion_tokens_details": _WRITTEN,
+    "output_tokens_details": _WRITTEN,
+    "output_token_details": {"reasoning": names.REASONING_TOKENS, "audio": names.AUDIO_OUTPUT_TOKENS},
+}  # fmt: skip
+_THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
+"""Google's names for reasoning that the output does not include."""
+_INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
+_UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
 USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
@@ -227,7 +241,7 @@ def usage_facts(usage: Any) -> Facts:
             details = fields_of(value)
             for key, figure in _DETAILS[name].items():
                 _put_count(facts, figure, details.get(key))
-    _add_apart(fields, facts)
+    _settle(fields, facts)
     if "cost" in fields:
         _put_number(facts, names.COST_TOTAL, fields["cost"])
     if fields.get("estimated") is True:
@@ -235,19 +249,38 @@ def usage_facts(usage: Any) -> Facts:
     return facts
 
 
-def _add_apart(fields: Mapping[str, Any], facts: Facts) -> None:
-    """Adds cached and reasoning tokens to input and output, where the provider does not include them."""
-    inclusive = "prompt_tokens" in fields or "input_token_details" in fields
-    if _APART.keys().isdisjoint(fields):
-        return
+def _settle(fields: Mapping[str, Any], facts: Facts) -> None:
+    """Adds the buckets that were counted apart to input and output; the rule is that of `ragpulse_evaluators.usage`.
+
+    A total that contradicts them stays on the span, so that no cost is computed.
+    """
     for name in _APART.keys() & fields.keys():
-        count, figure = fields[name], _APART[name]
-        if type(count) is not int or count < 0:
-            continue
-        facts.setdefault(figure, count)
-        whole = names.OUTPUT_TOKENS if figure == names.REASONING_TOKENS else names.INPUT_TOKENS
-        if not inclusive and (whole in facts or whole == names.OUTPUT_TOKENS):
-            facts[whole] = facts.get(whole, 0) + count
+        _put_count(facts, _APART[name], fields[name])
+    for name in _UNPRICED:
+        if not facts.get(name, 1):
+            del facts[name]
+    total, input, output = (
+        facts.pop(names.TOTAL_TOKENS, 0),
+        facts.get(names.INPUT_TOKENS),
+        facts.get(names.OUTPUT_TOKENS),
+    )
+    cached = facts.get(names.CACHE_READ_TOKENS, 0) + facts.get(names.CACHE_WRITE_TOKENS, 0)
+    thought, stated = facts.get(names.REASONING_TOKENS, 0), (input or 0) + (output or 0)
+    if not _THOUGHTS.isdisjoint(fields) or (output is not None and thought > output):
+        facts[names.OUTPUT_TOKENS] = output = (output or 0) + thought
+    if input is None:
+        return
+    apart = not _APART.keys().isdisjoint(fields) and _INCLUSIVE.isdisjoint(fields)
+    if apart:
+        input += cached
+    more = total - facts.get(names.TOOL_TOKENS, 0) - input - (output or 0) if total else 0
+    if not apart and cached and more in (cached, cached + thought):
+        input, more = input + cached, more - cached
+    if more > 0:
+        facts[names.OUTPUT_TOKENS] = (output or 0) + more
+    facts[names.INPUT_TOKENS] = input
+    if 0 < total < stated:
+        facts[names.TOTAL_TOKENS] = total
 
 
 def _put_count(facts: Facts, key: str, value: Any) -> None:

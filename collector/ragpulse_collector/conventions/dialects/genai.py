@@ -24,6 +24,7 @@ from ragpulse_collector.conventions.values import (
     first_reason,
     one_of,
     parsed,
+    positive,
     seconds,
     small_count,
     text,
@@ -203,6 +204,15 @@ RULES = rules(
         "gen_ai.usage.cache_creation.input_tokens": count,
     },
     reasoning_tokens={names.REASONING_TOKENS: count},
+    total_tokens={
+        names.TOTAL_TOKENS: count,
+        "llm.usage.total_tokens": count,
+    },
+    audio_tokens={
+        names.AUDIO_INPUT_TOKENS: positive,
+        names.AUDIO_OUTPUT_TOKENS: positive,
+    },
+    tool_tokens={names.TOOL_TOKENS: positive},
     service_tier={
         "openai.response.service_tier": text,
         "gen_ai.openai.response.service_tier": text,

@@ -16,6 +16,7 @@ from ragpulse_collector.conventions.values import (
     members,
     one_of,
     parsed,
+    positive,
     since_start,
     strings,
     text,
@@ -35,6 +36,14 @@ def _cost(value: Any, span: Span) -> float | None:
         return amount(details["total"], span)
     parts = [amount(part, span) for part in details.values()]
     return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _apart(value: Any, span: Span) -> bool | None:
+    """Whether cached tokens are counted apart, as in Anthropic's own usage: it has no total, and no other names."""
+    details = parsed(value)
+    keys = set(details) if isinstance(details, dict) else set()
+    is_anthropics = keys & {"cache_read_input_tokens", "cache_creation_input_tokens"}
+    return True if is_anthropics and not keys & {"total", "total_tokens", "prompt_tokens"} else None
 
 
 def _first_token(value: Any, span: Span) -> float | None:
@@ -73,6 +82,7 @@ RULES = rules(
         _USAGE: members(
             (
                 "input_cached_tokens",
+                "input_cache_read",
                 "cache_read_input_tokens",
                 "prompt_tokens_details.cached_tokens",
                 "input_tokens_details.cached_tokens",
@@ -86,12 +96,31 @@ RULES = rules(
         _USAGE: members(
             (
                 "output_reasoning_tokens",
+                "output_reasoning",
                 "completion_tokens_details.reasoning_tokens",
                 "output_tokens_details.reasoning_tokens",
                 "output_token_details.reasoning",
             ),
             count,
         ),
+    },
+    total_tokens={_USAGE: members(("total", "total_tokens"), count)},
+    apart_tokens={_USAGE: _apart},
+    audio_tokens={
+        _USAGE: members(
+            (
+                "input_audio_tokens",
+                "output_audio_tokens",
+                "input_audio",
+                "output_audio",
+                "prompt_tokens_details.audio_tokens",
+                "completion_tokens_details.audio_tokens",
+            ),
+            positive,
+        ),
+    },
+    tool_tokens={
+        _USAGE: members(("tool_use_prompt_token_count", "input_tool_use", "tool_use_prompt_tokens"), positive)
     },
     cost_usd={_OBSERVATION + "cost_details": _cost},
     ttft_ms={_OBSERVATION + "completion_start_time": _first_token},

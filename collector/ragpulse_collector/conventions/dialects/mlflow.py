@@ -38,6 +38,7 @@ RULES = rules(
     output_tokens={_USAGE: members(("output_tokens",), count)},
     cached_tokens={_USAGE: members(("cache_read_input_tokens",), count)},
     cache_write_tokens={_USAGE: members(("cache_creation_input_tokens",), count)},
+    total_tokens={_USAGE: members(("total_tokens",), count)},
     session_id={"mlflow.trace.session": unquoted},
     user_id={"mlflow.trace.user": unquoted},
 )

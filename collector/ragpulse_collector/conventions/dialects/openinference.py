@@ -24,6 +24,7 @@ from ragpulse_collector.conventions.values import (
     member,
     one_of,
     parsed,
+    positive,
     small_count,
     strings,
     text,
@@ -190,6 +191,11 @@ RULES = rules(
     },
     cache_write_tokens={"llm.token_count.prompt_details.cache_write": count},
     reasoning_tokens={"llm.token_count.completion_details.reasoning": count},
+    total_tokens={"llm.token_count.total": count},
+    audio_tokens={
+        "llm.token_count.prompt_details.audio": positive,
+        "llm.token_count.completion_details.audio": positive,
+    },
     cost_usd={
         names.COST_TOTAL: amount,
         "llm.cost.prompt": _cost_in_parts,
