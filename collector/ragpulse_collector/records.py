@@ -196,12 +196,14 @@ class ScoreRecord:
     source: ScoreSource = "human"
     response_id: str | None = None
     """`gen_ai.response.id` of the scored call, if known."""
-    scope: Literal["span", "trace", "session"] | None = None
-    """What is scored, if the sender states it; None: the span, or the trace if there is no span id."""
+    scope: Literal["trace", "session"] | None = None
+    """What is scored, if it is not the span."""
+    session_id: str | None = None
+    """The session that is scored; None: that of the trace."""
     identifier: str | None = None
     """Which of several judges with one name gave the score."""
-    written_on: str | None = None
-    """The span whose attributes hold the score; it is stored once, with this span."""
+    written_on: tuple[str, str] | None = None
+    """Trace and span whose attributes hold the score; it is stored once, with this span."""
     binding: Binding | None = None
     """What the sender's key is bound to: the score counts for no request of others."""
 

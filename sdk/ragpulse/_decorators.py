@@ -267,8 +267,9 @@ span: Final = Kind("chain", "Any other step; `kind=` names it.", name="span")
 def _check_options(kind: Kind, options: Mapping[str, Any]) -> None:
     """Raises TypeError for an option that does not exist, with the nearest name."""
     for option in options.keys() - Options.__annotations__.keys():
-        suggestion = get_close_matches(option, ["name", *Options.__annotations__], 1, 0.0)[0]
-        raise TypeError(f"{kind!r} has no option {option}=: did you mean {suggestion}=? help({kind!r}) lists them")
+        close = get_close_matches(option, ["name", *Options.__annotations__], 1)
+        nearest = "".join(f" did you mean {near}=?" for near in close)
+        raise TypeError(f"{kind!r} has no option {option}=:{nearest} help({kind!r}) lists them")
 
 
 def _check_function(kind: object, function: Any) -> None:

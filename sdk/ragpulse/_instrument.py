@@ -76,8 +76,8 @@ def instrument(*names: str) -> tuple[str, ...]:
     """
     for name in names:
         if name not in LIBRARIES:
-            nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
-            raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
+            nearest = "".join(f" did you mean {near!r}?" for near in get_close_matches(name, LIBRARIES, 1))
+            raise ValueError(f"instrument() has no {name!r}:{nearest} It has {', '.join(LIBRARIES)}")
     left_out = disabled_instrumentations()
     chosen = names or tuple(name for name in LIBRARIES if name not in left_out)
     instrumented = tuple(name for name in chosen if _is_instrumented(name, required=bool(names)))

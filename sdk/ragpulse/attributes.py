@@ -40,6 +40,7 @@ SCORE_SOURCE_HUMAN: Final = "human"
 OPERATION_NAME: Final = "gen_ai.operation.name"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
 WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+"""Not sent any more: version 0.1 of the GenAI conventions names workflows like agents."""
 AGENT_NAME: Final = "gen_ai.agent.name"
 TOOL_NAME: Final = "gen_ai.tool.name"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
@@ -130,7 +131,7 @@ OPENINFERENCE_KINDS: Final[dict[str, str]] = {
 }
 """Our kinds -> OpenInference's; anything else is CHAIN."""
 OPERATIONS: Final[dict[str, str]] = {
-    "rag": "invoke_workflow",
+    "rag": "invoke_agent",
     "retriever": "retrieval",
     "reranker": "rerank",
     "embedding": "embeddings",

@@ -76,6 +76,12 @@ ANSWER_KEYS: Final = (
 )  # fmt: skip
 """Where a reply or an application's result has its answer; the first with a text counts. `answer` comes before
 `message`, which is often the question or a status."""
+QUESTION_KEYS: Final = (
+    "query", "question", "query_str", "query_bundle", "input", "inputs", "user_input", "messages", "args", "kwargs",
+    "prompt", "task", "text", "q", "content", "parts",
+)  # fmt: skip
+STATE_KEYS: Final = frozenset({"messages", "state", "ctx", "documents", "context", "contexts", "nodes", "chunks"})
+"""A mapping with one of these and no question is the state of a program."""
 WRAPPER_KEYS: Final = frozenset({"delta", "audio", "data", "kwargs", "update", "value"})
 """They hold a reply; a text of theirs is something else."""
 CHOICE_KEYS: Final = frozenset({"choices", "candidates", "generations", "replies", "answers"})

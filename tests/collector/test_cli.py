@@ -6,15 +6,13 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from traffic import rag_trace, send
-from waiting import until
+from traffic import scored
 
 from ragpulse_collector.cli import cli, run
 from ragpulse_collector.cli.tables import print_json
@@ -26,16 +24,6 @@ if TYPE_CHECKING:
     from ragpulse_collector.settings import Settings
 
 Start = Callable[..., "Collector"]
-
-
-def scored(collector: Start, count: int = 3) -> Collector:
-    """A collector with `count` decided and scored traces."""
-    running = collector()
-    start_ns = time.time_ns() - 10_000_000_000  # of all: midnight never divides them
-    for number in range(count):
-        send(running.url, rag_trace(number, start_ns=start_ns))
-    until(connect(running.url), "select 1 from scores where status in ('ok', 'skipped')", 4 * count)
-    return running
 
 
 def test_few_options_are_also_environment_variables() -> None:

@@ -18,7 +18,8 @@ KEY = ApiKey(name="ann", scopes=("read",), sha256="0" * 64)
     "host",
     [
         "[::1].evil.test", "[::1]evil.test", "[::1]:80.evil.test", "[::1", "::1]", "[[::1]]", "localhost:evil.test",
-        "127.0.0.1:80:evil.test", "localhost:80@evil.test", "[evil.test]", "localhost:123456", "[::1]:", "localhost.evil",
+        "127.0.0.1:80:evil.test", "localhost:80@evil.test", "[evil.test]", "localhost:123456",
+        "localhost.evil",
     ],
 )  # fmt: skip
 def test_a_malformed_host_is_no_loopback(host: str) -> None:

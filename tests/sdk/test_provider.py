@@ -100,7 +100,7 @@ def test_content_never_reaches_another_exporter_unasked(
     theirs = {span.name: span for span in seen.get_finished_spans()}
     assert dict(theirs["ask"].attributes or {}) == {
         "ragpulse.span.kind": "rag",
-        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.operation.name": "invoke_agent",
         "gen_ai.prompt.version": "v7",
     }
     failed = theirs["refuse"]

@@ -18,6 +18,7 @@ from ragpulse_collector.analysis.traffic import (
     TrafficBucket,
     decision_counts,
     failing,
+    means,
     p95,
     prompt_markers,
     queue,
@@ -71,6 +72,10 @@ class Snapshot:
     def failing(self) -> dict[tuple[Any, ...], ClusteredMean]:
         """Return the share of failed requests by bucket (None: the whole window) and group."""
         return self.part("failing", lambda: failing(self.store, self.window, self.filters, self.groups))
+
+    def means(self, metric: str) -> dict[tuple[Any, ...], ClusteredMean]:
+        """Return the mean of a metric with `each` by bucket and group."""
+        return self.part(metric, lambda: means(self.store, metric, self.window, self.filters, self.groups))
 
     def quality(self, evaluator: str | None, family: str = "quality") -> list[Bucket]:
         """Return the buckets of one evaluator, or of all (None), which serve each of them."""

@@ -64,7 +64,10 @@ def overview(
 
 def _traffic(snapshot: Snapshot) -> dict[str, Any]:
     buckets = [bucket.values for bucket in snapshot.traffic()]
-    n, errors, known_costs = (sum(bucket[name] for bucket in buckets) for name in ("n", "error_rate", "known_cost_usd"))
+    n, errors, known_costs, known_answers, empty, refused = (
+        sum(bucket[name] for bucket in buckets)
+        for name in ("n", "error_rate", "known_cost_usd", "known_answer", "empty", "refused")
+    )
     costs = [bucket["cost"] for bucket in buckets if bucket["cost"] is not None]
     failed = snapshot.failing().get((None,))
     failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
@@ -76,6 +79,9 @@ def _traffic(snapshot: Snapshot) -> dict[str, Any]:
         "lag_s": None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
+        "n_answers": known_answers,
+        "n_empty": empty,
+        "n_refused": refused,
         "error_interval": None if failing is None else [failing.lo, failing.hi],
         "latency_p95": snapshot.p95(snapshot.window.first, snapshot.window.last) if n else None,
         "cost_usd": math.fsum(costs) if costs else None,

@@ -13,6 +13,7 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
+from ragpulse_dashboards.words import called
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 
@@ -136,6 +137,6 @@ def _markdown(report: Mapping[str, Any]) -> str:
     sign = {"above": "≥", "below": "<", "undecided": "?"}[report["verdict"]]
     return (
         "| evaluator | quality (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
-        f"| {report['evaluator']} {report['version'] or ''} | {report['words']}"
+        f"| {called(report['evaluator'])} {report['version'] or ''} | {report['words']}"
         f" | {sign} {report['min']} | **{report['verdict']}** |"
     )

@@ -16,6 +16,7 @@ from ragpulse_collector.store.queries.traces import (
     Grouping,
     bound_to,
     grouping_of,
+    has_label,
     holds_words,
     metadata_column,
 )
@@ -165,9 +166,16 @@ DIMENSIONS = (
     "name",
     "retriever",
     "release",
+    "finish_reason",
+    "agent",
+    "data_source",
+    "top_k",
+    "answer",
     "error",
 )
 """Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""
+SEVERAL = ("tag", "label")
+"""Dimensions of which a trace may have several values."""
 _METADATA = "metadata."
 
 
@@ -187,7 +195,7 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
             parts.append("coalesce(error, false)" if _truth(value) else "NOT coalesce(error, false)")
         elif value not in (None, "", [], ()):
             values[f"f_{column}"] = _texts(value)
-            parts.append(f"list_contains($f_{column}::VARCHAR[], {column})")
+            parts.append(f"list_contains($f_{column}::VARCHAR[], {column}::VARCHAR)")
     label_parts, parameters = _labels_of(params)
     parts += label_parts
     values |= parameters
@@ -202,9 +210,13 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
 
 
 def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Return the conditions on tags, metadata and datasets."""
+    """Return the conditions on labels of scores, tags, metadata and datasets."""
     parts: list[str] = []
     values: dict[str, Any] = {}
+    if params.get("label"):
+        parts.append(has_label("$f_label", "$f_label_of" if params.get("evaluator") else None))
+        values |= {"f_label": _texts(params["label"])}
+        values |= {"f_label_of": str(params["evaluator"])} if params.get("evaluator") else {}
     if params.get("tag"):
         values["f_tag"] = _texts(params["tag"])
         parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
@@ -252,7 +264,7 @@ def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, 
 def _dimension(name: str) -> str:
     if name.startswith(_METADATA) and name != _METADATA:
         return metadata_column(name.removeprefix(_METADATA))
-    if name not in (*DIMENSIONS, "tag"):
-        possible = (*DIMENSIONS, "tag", "metadata.<key>")
+    if name not in (*DIMENSIONS, *SEVERAL):
+        possible = (*DIMENSIONS, *SEVERAL, "metadata.<key>")
         raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

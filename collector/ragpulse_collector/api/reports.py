@@ -73,6 +73,8 @@ class Metrics(Answer):
     markers: list[Any]
     other_groups: int = 0
     """Groups beyond the largest, which are one series `(other)`."""
+    left_out: int = 0
+    """Values of `feedback:NAME` outside the scale of that name."""
 
 
 class ManyMetrics(Answer):
@@ -140,6 +142,10 @@ class Overview(Answer):
     n_traces: int
     error_rate: float | None
     error_interval: list[float | None] | None
+    n_answers: int
+    """Requests that are known to be answered or not."""
+    n_empty: int
+    n_refused: int
     latency_p95: float | None
     """Milliseconds."""
     cost_usd: float | None

@@ -40,7 +40,7 @@ from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
-from ragpulse_collector.store.queries.scores import met_evaluators
+from ragpulse_collector.store.queries.scores import measured, met_evaluators
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.retention import prune_service
 
@@ -63,10 +63,14 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
+
+    def names() -> set[str]:
+        return {*catalog.registry.names, *settings.feedback.metrics}
+
     targets = Targets(
         store,
         settings.target,
-        evaluators=lambda: catalog.registry.names,
+        evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
     reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
@@ -88,9 +92,10 @@ def operations(
             *(monitor.settings.metric for monitor in monitors.definitions),
             *(target.metric for target in settings.target),
         ]
-        return {metric.partition(":")[2].partition("@")[0] for metric in metrics}
+        families = (metric.partition(":")[::2] for metric in metrics)
+        return {measured(family, name.partition("@")[0]) for family, name in families}
 
-    check = _name_check(store, lambda: catalog.registry.names, watched)
+    check = _name_check(store, names, watched)
     return Operations(replace(operation, check=check) for operation in table)
 
 

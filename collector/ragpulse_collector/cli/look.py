@@ -35,10 +35,11 @@ from ragpulse_collector.cli.options import (
     source,
     where_option,
 )
-from ragpulse_collector.cli.tables import cell, dotted, interval, print_json, safe, table
+from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, table
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
+from ragpulse_dashboards.words import called
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 
@@ -72,7 +73,8 @@ def metrics(
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
-            table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value", *by), rows)
+            title = " ".join(filter(None, [called(answer["name"]), *labels]))
+            table(title, ("time", "value", *by), rows)
 
 
 def _assisted(estimate: dict[str, Any]) -> str:
@@ -106,8 +108,8 @@ def traces(
 
 def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
     scores = " ".join(
-        f"{name}={score['normalized']:.2f}" if score["normalized"] is not None else f"{name}={score['status']}"
-        for name, score in sorted(trace["scores"].items())
+        f"{name}={score['status'] if score['normalized'] is None else format(score['normalized'], '.2f')}"
+        for name, score in sorted((called(name), score) for name, score in trace["scores"].items())
     )
     tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
     return (
@@ -139,13 +141,17 @@ def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
         print_json(answer)
         return
     trace = answer["trace"]
-    click.echo(safe(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms"))
+    click.echo(
+        safe(f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
+    )
     click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
     for name, columns in TRACE_TABLES.items():
-        table(name, columns, ([_short(row[column]) for column in columns] for row in answer[name]))
+        table(name, columns, ([_short(column, row[column]) for column in columns] for row in answer[name]))
 
 
-def _short(value: Any) -> Any:
+def _short(column: str, value: Any) -> Any:
+    if column == "evaluator":
+        return called(value)
     return value[:90] if isinstance(value, str) else value
 
 
@@ -280,7 +286,7 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
         age = (datetime.now(UTC) - datetime.fromisoformat(str(newest)).replace(tzinfo=UTC)).total_seconds()
         skew = age < -SKEW_S
         fix = "set the clock of the sending machine" if skew else None
-        yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), fix)
+        yield Finding(not skew, f"newest span {ago(age)}" + (": it is in the future" if skew else ""), fix)
     for code, count in status["rejected"]["requests_by_code"].items():
         yield Finding(False, f"{count} requests were refused with {code}", "the log of the sender names the reason")
     yield _undecided(status["undecided"])
@@ -298,7 +304,7 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
         return Finding(True, f"{traces} traces are undecided")
     fix = "restart the collector with the role evaluate, and look at its log and its clock"
     return Finding(
-        False, f"{traces} traces are undecided, the oldest for {oldest_s:.0f} s: nothing evaluates them", fix
+        False, f"{traces} traces are undecided, the oldest came {ago(oldest_s)}: nothing evaluates them", fix
     )
 
 
@@ -319,7 +325,7 @@ def status(ask: Ask, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    table("status", ("name", "value"), ((key, cell(value)) for key, value in dotted(answer)))
+    table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 
 @click.command()

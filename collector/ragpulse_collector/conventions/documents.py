@@ -15,8 +15,10 @@ from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
-_MAX_FLAT_LENGTH = len("999999.document.metadata")
+_FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata|name|url|mime_type)")
+_MAX_FLAT_LENGTH = len("999999.document.mime_type")
+_ABOUT = ("name", "url", "mime_type")
+"""What a document says about itself beside its metadata."""
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
 _NO_SPAN = BareSpan()
@@ -84,8 +86,14 @@ def flattened(members: Any, span: Span) -> Result | None:
         for index, row in rows.items()
         if type(row.get("content")) is str and row["content"]
     }
-    records = [_record(index + 1, row) for index, row in sorted(rows.items())]
+    records = [_record(index + 1, _with_source(row)) for index, row in sorted(rows.items())]
     return Result(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+
+
+def _with_source(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with its name, address and type among its metadata."""
+    about = {name: row.pop(name) for name in _ABOUT if name in row}
+    return {**row, "metadata": {**(parsed(row.get("metadata")) or {}), **about}} if about else row
 
 
 @lru_cache(maxsize=4096)

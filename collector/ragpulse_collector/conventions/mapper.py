@@ -20,7 +20,7 @@ from ragpulse_collector.conventions.dialects import DIALECTS, openinference
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
-from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink
+from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
@@ -32,8 +32,10 @@ _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
 _SCORE_NAME = re.compile(
     r"(?:(trace|session)\.)?(annotations|evaluations)\.([0-9]{1,6})\.(?:annotation|evaluation)\."
-    r"(name|score|label|explanation|annotator_kind)"
+    r"(name|score|label|explanation|annotator_kind|identifier)"
 )
+_CARRIERS = ("evaluator", "other")
+"""Kinds of spans that may only bring a score; others state their own work, and their links another thing."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_ERROR = (None, None)
 _MISSING = "response_missing_reason"
@@ -72,7 +74,8 @@ class Mapper:
     def spans(self, wire: WireBatch) -> MappedBatch:
         """Return a batch in canonical columns."""
         mapping = self.fields(wire)
-        return MappedBatch(_span_batch(wire, mapping), list(_scores(wire, mapping)), len(mapping.failed))
+        spans = _span_batch(wire, mapping)
+        return MappedBatch(spans, list(_scores(wire, mapping, spans)), len(mapping.failed))
 
 
 def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
@@ -267,8 +270,12 @@ def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
     return texts
 
 
-def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
-    """Yield the scores in attributes of spans; those about a trace or session belong to the trace's first unit."""
+def _scores(wire: WireBatch, mapping: FieldMapping, spans: SpanBatch) -> Iterator[ScoreRecord]:
+    """Yield the scores in attributes of spans.
+
+    Those about a trace belong to its first unit, those about a session to the session that the span names. A score that
+    comes later is on a carrier: a span of an evaluator or of no kind with exactly one link, to what is scored.
+    """
     for shape, plan in mapping.plans:
         score_columns: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
         for name in plan.watched.get("scores", ()):
@@ -278,15 +285,26 @@ def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
             for (scope, *_), columns in score_columns.items():
                 values = {name: column[index] for name, column in columns.items()}
                 if values.get("name"):
-                    yield _score(wire, row, values, of_span=scope is None)
+                    yield _score(wire, row, values, scope, spans)
 
 
-def _score(wire: WireBatch, row: int, values: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
-    span, span_id = BareSpan(), wire.span_ids[row].hex()
+def _target(wire: WireBatch, row: int, kind: Any) -> tuple[str, str]:
+    """Return the trace and the span that the scores on a span are about: itself, or the only link of a carrier."""
+    links = wire.links.get(row, [])
+    if len(links) == 1 and kind in _CARRIERS and is_trace_id(bytes.fromhex(links[0].trace_id)):
+        return links[0].trace_id, links[0].span_id
+    return wire.trace_ids[row].hex(), wire.span_ids[row].hex()
+
+
+def _score(wire: WireBatch, row: int, values: Mapping[str, Any], scope: Any, spans: SpanBatch) -> ScoreRecord:
+    span, (trace_id, span_id) = BareSpan(), _target(wire, row, spans.value("kind", row))
     return ScoreRecord(
-        trace_id=wire.trace_ids[row].hex(),
-        span_id=span_id if of_span else None,
-        written_on=span_id,
+        trace_id=trace_id,
+        span_id=span_id if scope is None else None,
+        scope=scope,
+        session_id=spans.value("session_id", row) if scope == "session" else None,
+        identifier=unquoted(values.get("identifier"), span),
+        written_on=(wire.trace_ids[row].hex(), wire.span_ids[row].hex()),
         time_ns=wire.end_ns[row] or wire.start_ns[row],
         name=str(values["name"]),
         score=number(values.get("score"), span),

@@ -1,6 +1,7 @@
 """Queries and responses inside JSON: chat messages, arguments, wrapped outputs.
 
-A value without a text for people is None and flagged: an object's repr, a generator, the state of a graph.
+The reader is the SDK's own (`ragpulse._reading.replies`), so that both sides read the same shapes by one rule; here the
+repr of a message is one, too. A value without a text for people is None and flagged, with the reason.
 """
 
 from __future__ import annotations
@@ -8,43 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse import shapes
-from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.lifting import cut
-from ragpulse_collector.conventions.messages import (
-    Said,
+from ragpulse._reading.replies import (
     error_in,
     is_call,
     last_question,
     last_reply,
+    message_fields,
     missing_reason,
+    question_in,
     role_of,
     said_in,
 )
+from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, Result, Span
-from ragpulse_collector.conventions.values import dumped, is_repr, parsed, text_in
-
-_QUERY_KEYS = (
-    "query",
-    "question",
-    "query_str",
-    "query_bundle",
-    "input",
-    "inputs",
-    "user_input",
-    "messages",
-    "args",
-    "kwargs",
-    "prompt",
-    "task",
-    "text",
-    "q",
-    "content",
-    "parts",
-)
-_STATE_KEYS = frozenset({"messages", "state", "ctx", *names.DOCUMENT_LIST_KEYS})
-"""An input with one of these and no question is the state of a program."""
-_MAX_DEPTH = 6
-
+from ragpulse_collector.conventions.values import dumped, is_repr, may_hold_repr, parsed, role_of_repr, text_in
 
 _ENVELOPE_KEYS = frozenset({
     *shapes.FINISH_KEYS, "usage", "usage_metadata", "usageMetadata", "token_usage", "ResponseMetadata", "done_reason",
@@ -53,12 +31,13 @@ _ENVELOPE_KEYS = frozenset({
 """Keys of a provider's own reply, which a model does not write."""
 _WITH_DATA = ("tool", "guardrail", "evaluator")
 """Kinds whose result may be any JSON."""
+_MAX_DEPTH = 6
 
 
 def query_in(value: Any, _: Span) -> Result | None:
     """Read the query from JSON: a known key, the first argument, the last user message, the only value."""
     content = parsed(value)
-    text = _plain_text(content) if type(content) is str else _pick_query(content)
+    text = question_in(_readable(value, content, of_user=True))
     if text is not None:
         return _lifted("query", value, text)
     return _unreadable("query") if type(content) is str and content else None
@@ -67,17 +46,18 @@ def query_in(value: Any, _: Span) -> Result | None:
 def last_user_text(value: Any, _: Span) -> Result | None:
     """Read the text of the last user message."""
     content = parsed(value)
-    text = last_question(content) if type(content) is list else None
+    text = last_question(_readable(value, content)) if type(content) is list else None
     return None if text is None else _lifted("query", value, text)
 
 
 def first_message_text(value: Any, span: Span) -> Result | None:
     """Read a model's answer: the first of several choices, the last message of an agent's run."""
-    content = parsed(value)
+    content = _readable(value, parsed(value))
     if type(content) is list:
-        assistants = [item for item in content if role_of(item) in (None, shapes.ASSISTANT)]
-        content = (assistants or [None])[0] if span.kind == "llm" else last_reply(content) or (content or [None])[0]
-    return None if content is None else _said_result(value, content, said_in(content))
+        messages = list(map(message_fields, content))
+        assistants = [fields for fields in messages if role_of(fields) in (None, shapes.ASSISTANT)]
+        content = (assistants or [None])[0] if span.kind == "llm" else last_reply(messages) or (messages or [None])[0]
+    return None if content is None else _response_in(value, content)
 
 
 def response_of_output(value: Any, span: Span) -> Any:
@@ -86,33 +66,31 @@ def response_of_output(value: Any, span: Span) -> Any:
     A model call's JSON is its answer, unless it wraps the answer in messages or choices. What a tool returned is any
     JSON. Of all else only an answer is read: no state, status or ids.
     """
+    return _response_of(value, span, wraps=span.kind != "llm")
+
+
+def response_of_completion(value: Any, span: Span) -> Any:
+    """Read the answer of a model or an agent: JSON is the answer itself, unless it wraps one."""
+    return _response_of(value, span, wraps=False)
+
+
+def _response_of(value: Any, span: Span, *, wraps: bool) -> Any:
     if span.kind in WITHOUT_RESPONSE:
         return None
     content = parsed(value)
     if content is None:
         return plain(value, "response") if type(value) is str and value else None
-    if span.kind == "llm" and type(content) is not str and not _is_envelope(content):
-        return _json(value, content)
-    said = said_in(content)
-    if said.text is None and not said.calls and span.kind in _WITH_DATA:
-        return _json(value, content)
-    return _said_result(value, content, said)
-
-
-def response_of_completion(value: Any, span: Span) -> Any:
-    """Read the answer of a model or an agent: JSON is the answer itself, unless it wraps one."""
-    content = parsed(value)
-    if span.kind in WITHOUT_RESPONSE or content in (None, ""):
-        return None if content is not None or span.kind in WITHOUT_RESPONSE else response_of_output(value, span)
-    if type(content) is not str and not _is_envelope(content):
-        return _json(value, content)
-    return _said_result(value, content, said_in(content))
+    if not wraps and type(content) is not str and not _is_envelope(content):
+        return _json(value, content, "response")
+    result = _response_in(value, _readable(value, content))
+    is_data = span.kind in _WITH_DATA and result.value is None and result.reason != shapes.TOOL_CALLS
+    return _json(value, content, "response") if is_data and type(content) is not str else result
 
 
 def response_in(value: Any, _: Span) -> Result | None:
     """Read the response from JSON."""
     content = parsed(value)
-    return None if content is None else _said_result(value, content, said_in(content))
+    return None if content is None else _response_in(value, _readable(value, content))
 
 
 def or_text(read: Read, *, field: str) -> Read:
@@ -131,15 +109,11 @@ def or_json(read: Read) -> Read:
     """Make a reader of queries that falls back to the JSON text itself, unless it is an object's repr or a state."""
 
     def read_or_json(value: Any, span: Span) -> Any:
-        result = read(value, span)
-        if result is not None:
+        result, content = read(value, span), parsed(value)
+        if result is not None or content is None:
             return result
-        content = parsed(value)
-        if content is None:
-            return None
-        if _has_reprs(content) or (type(content) is dict and not _STATE_KEYS.isdisjoint(content)):
-            return _unreadable("query")
-        return _json(value, content, "query")
+        is_state = type(content) is dict and not shapes.STATE_KEYS.isdisjoint(content)
+        return _unreadable("query") if is_state else _json(value, content, "query")
 
     return read_or_json
 
@@ -148,7 +122,7 @@ query_of_input = or_text(or_json(query_in), field="query")
 """Reads the query from an input, JSON or text."""
 
 
-def plain(value: str, field: str) -> Result | None:
+def plain(value: str, field: str) -> Result:
     """Return a text as it is, or the text in an object's repr; a repr without a text is refused."""
     if value in shapes.WITHHELD_TEXTS:
         return Result(None, reason=shapes.WITHHELD)
@@ -165,76 +139,60 @@ def is_message(item: Any) -> bool:
     if not isinstance(item, dict):
         return False
     roles = [role for key in ("role", "_role", "type", "kind") if type(role := item.get(key)) is str]
-    if any(role.lower() in shapes.ROLES for role in roles):
+    if any(role.lower() in shapes.ROLES for role in roles) or isinstance(item.get("message"), dict):
         return True
-    return is_call(item) or shapes.CALLS_KEY in item or isinstance(item.get("message"), dict) or _is_serialized(item)
+    is_serialized = any(isinstance(item.get(key), dict) and role_of(item[key]) for key in ("kwargs", "data"))
+    return is_serialized or shapes.CALLS_KEY in item or is_call(item)
 
 
-def _is_serialized(item: dict[str, Any]) -> bool:
-    """Return whether an item is a message of LangChain: the constructor's arguments, or type and data."""
-    return any(isinstance(item.get(key), dict) and role_of(item[key]) for key in ("kwargs", "data"))
-
-
-def _said_result(value: Any, content: Any, said: Said) -> Result:
+def _response_in(value: Any, content: Any) -> Result:
     """Return the text of a reply, else why it has none."""
+    said = said_in(content)
     text = said.text
-    reason = None if text else missing_reason(content, said)
-    error = None if text or said.calls else error_in(content)
+    if text:
+        return _lifted("response", value, text, refused=said.refused)
+    error = None if said.calls or type(content) is not dict else error_in(content)
     if error is not None:
         return Result(None, error=error)
-    if text is None or (not text and reason not in (None, shapes.CUT)):
-        return _unreadable("response", reason)
-    result = _lifted("response", value, text)
-    result.flag = "response_is_refusal" if said.refused else None
-    return result
+    reason = missing_reason(content, said.calls)
+    return Result("") if text is not None and reason in (None, shapes.CUT) else _unreadable("response", reason)
 
 
-def _lifted(field: str, value: Any, text: str) -> Result:
+def _lifted(field: str, value: Any, text: str, *, refused: bool = False) -> Result:
+    if text in shapes.WITHHELD_TEXTS:
+        return Result(None, reason=shapes.WITHHELD)
     template = cut(value, [(text, {"$lifted": field})])
-    return Result(text, {} if template is None else {"": template})
+    flag = "response_is_refusal" if refused else None
+    return Result(text, {} if template is None else {"": template}, flag=flag)
 
 
 def _unreadable(field: str, reason: str | None = None) -> Result:
-    if field == "response" and reason is None:
-        reason = shapes.UNREAD
-    return Result(None, flag=f"{field}_is_no_text", reason=reason)
+    return Result(None, flag=f"{field}_is_no_text", reason=reason or shapes.UNREAD if field == "response" else None)
 
 
-def _json(value: Any, content: Any, field: str = "response") -> Any:
+def _json(value: Any, content: Any, field: str) -> Any:
     """Return JSON as a text, if no object's repr is in it."""
-    if _has_reprs(content):
+    if may_hold_repr(value) and _has_reprs(content):
         return _unreadable(field)
     return value if type(value) is str else dumped(value) if isinstance(value, (dict, list)) else None
 
 
-def _plain_text(value: Any) -> str | None:
-    """Return a text as it is, or the text in an object's repr."""
-    if type(value) is not str or not value:
-        return None
-    return text_in(value) if is_repr(value) else value
+def _readable(value: Any, content: Any, *, of_user: bool = False) -> Any:
+    """Return the content of JSON with messages in place of their reprs, and without all other reprs."""
+    return _without_reprs(content, of_user) if may_hold_repr(value) else content
 
 
-def _pick_query(value: Any, depth: int = 0) -> str | None:
-    if isinstance(value, list):
-        return last_question(value) or (_pick_inside(value[0], depth) if value and depth <= _MAX_DEPTH else None)
-    if not isinstance(value, dict) or depth > _MAX_DEPTH:
-        return None
-    for key in _QUERY_KEYS:
-        if key in value and (text := _pick_inside(value[key], depth)) is not None:
-            return text
-    if len(value) == 1:
-        return _pick_inside(next(iter(value.values())), depth)
-    if all(isinstance(member, dict) for member in value.values()):  # inputs of the parts of a pipeline
-        return next((text for member in value.values() if (text := _pick_query(member, depth + 1))), None)
-    return None
-
-
-def _pick_inside(value: Any, depth: int) -> str | None:
-    if type(value) is not str:
-        return _pick_query(value, depth + 1)
-    if is_repr(value) and role_of(value) != shapes.USER:
-        return None  # a prompt template or a step of an agent has many texts, and none is the question
-    return _plain_text(value)
+def _without_reprs(content: Any, of_user: bool, depth: int = 0) -> Any:
+    if type(content) is str and is_repr(content):
+        role, text = role_of_repr(content), text_in(content)
+        if role is not None:
+            return {"role": role, "content": text}
+        return None if of_user else text  # a template or a step of an agent has many texts; none is the question
+    if depth < _MAX_DEPTH and isinstance(content, dict):
+        return {key: _without_reprs(item, of_user, depth + 1) for key, item in content.items()}
+    if depth < _MAX_DEPTH and isinstance(content, list):
+        return [_without_reprs(item, of_user, depth + 1) for item in content]
+    return content
 
 
 def _is_envelope(content: Any) -> bool:
@@ -255,12 +213,12 @@ def _holds_messages(value: Any) -> bool:
 
 def _is_choice(item: Any) -> bool:
     if isinstance(item, list):
-        return role_of(item) is not None or _holds_messages(item)
+        return role_of(message_fields(item)) is not None or _holds_messages(item)
     return isinstance(item, dict) and any(key in item for key in shapes.FINISH_KEYS)
 
 
 def _has_reprs(content: Any, depth: int = 0) -> bool:
     if type(content) is str:
-        return depth > 0 and is_repr(content)
+        return is_repr(content)
     values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     return depth < _MAX_DEPTH and any(_has_reprs(value, depth + 1) for value in values)

@@ -39,6 +39,14 @@ _FIELDS = re.compile(
 REPR_BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_)]|[a-z_]\w*+=['\"]"
 may_be_repr = re.compile(REPR_BEGINS).match
 """Whether a text begins like a repr: a quick check that excludes almost all texts."""
+_QUOTED_REPR = re.compile(rf'"(?:{REPR_BEGINS})')
+
+
+def may_hold_repr(value: Any) -> bool:
+    """Return whether JSON may have a repr in it: a quick check of its text."""
+    return type(value) is not str or _QUOTED_REPR.search(value) is not None
+
+
 _TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?(?:text|content)=({QUOTED})")
 _THOUGHT = re.compile(rf"\b(?:Think|Reasoning|Thought)\w*+\((?:[^()'\"]|{QUOTED})*+\)")
 _ANSWER_FIELDS = (

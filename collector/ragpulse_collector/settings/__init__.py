@@ -133,9 +133,14 @@ class FeedbackSettings(Section):
     """The `[feedback]` table: what acceptance is, and the scales of other scores of people."""
 
     acceptance: tuple[str, ...] = ACCEPTANCE
-    """Names of scores that are acceptance; only values from 0 to 1 count."""
+    """Names of scores that are acceptance: 0 to 1, or -1 for a thumb down; other values are left out."""
     scale: dict[str, tuple[float, float]] = {}
     """Name to lowest and highest value; others are stored and left out of the series."""
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics of the names in these settings: they may be asked for before the first score."""
+        return {f"feedback:{name}" for name in (*self.acceptance, *self.scale)}
 
     @field_validator("scale")
     @classmethod

@@ -34,8 +34,9 @@ _BY_NAME = """(
     SELECT trace_id, evaluator AS name, arg_max(score, created_at) AS score, max(created_at) AS received_at
     FROM raw.scores WHERE source = 'human' AND score IS NOT NULL GROUP BY ALL)"""
 _NAME_FEEDBACK = f"""
-    UPDATE raw.trace_facts SET feedbacks = n.feedbacks, feedback = n.feedback
-    FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)))}) n
+    UPDATE raw.trace_facts SET
+        feedback = n.feedback, feedbacks = n.feedbacks, feedbacks_off_scale = n.feedbacks_off_scale
+    FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)), scales="map([]::VARCHAR[], []::DOUBLE[][])")}) n
     WHERE latest AND trace_facts.trace_id = n.trace_id"""
 """Before version 11 the newest score of any name was acceptance."""
 

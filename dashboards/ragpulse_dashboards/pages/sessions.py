@@ -48,6 +48,7 @@ async def session(site: Site, request: Request) -> Response:
         "kind": "Session",
         "summary": answer["session"],
         "turns": _turns(answer["turns"]),
+        "scores": answer.get("scores", ()),
         "here": request.query_params.get("here", ""),
     }
     return site.render(request, "session.html", context)

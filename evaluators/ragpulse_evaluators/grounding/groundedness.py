@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.errors import MissingField
+from ragpulse_evaluators.errors import MissingField, NothingToScore
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
@@ -258,11 +258,14 @@ class Groundedness(Evaluator):
 
 
 def readable_response(case: Case) -> str:
-    """Return the response; raises `MissingField` where it holds no letter or digit."""
-    response = case.response or ""
-    if not any(c.isalnum() for c in response):
-        raise MissingField("response (it holds no words)")
-    return response
+    """Return the response; raises `MissingField` without one, `NothingToScore` where it holds no letter or digit."""
+    if case.response is None:
+        raise MissingField("response")
+    if not any(c.isalnum() for c in case.response):
+        raise NothingToScore(
+            f"nothing to check: the response {'holds no words' if case.response.strip() else 'is empty'}"
+        )
+    return case.response
 
 
 def readable_contexts(case: Case) -> tuple[Context, ...]:

@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -70,6 +70,7 @@ class HTTPJudge(ChatJudge):
         self._timeout = timeout_s
         self._tls: ssl.SSLContext | None = None
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[httpx.AsyncClient]] = WeakKeyDictionary()
+        self._closers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncIterator[None]] = WeakKeyDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,7 +111,7 @@ class HTTPJudge(ChatJudge):
             if event.endswith("send_request_headers.started"):
                 sent.append(event)
 
-        idle = self._idle.setdefault(asyncio.get_running_loop(), [])
+        idle = await self._connections()
         client = idle.pop() if idle else self._new_client()
         try:
             async with client.stream("POST", self._url, content=payload, extensions={"trace": note}) as response:
@@ -121,6 +122,22 @@ class HTTPJudge(ChatJudge):
             wait = response.headers.get("retry-after")
             raise Rejection(response.status_code, hidden(body[:4000].decode(errors="replace"), self._key), wait)
         return bytes(body), response.headers.get("content-type", "")
+
+    async def _connections(self) -> list[httpx.AsyncClient]:
+        """Return the idle connections of this event loop, which are closed with it."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._closers:
+            self._closers[loop] = self._until_loop_ends(loop)
+            await anext(self._closers[loop])
+        return self._idle.setdefault(loop, [])
+
+    async def _until_loop_ends(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[None]:
+        """Wait until the loop shuts its generators down, as `asyncio.run` does at its end."""
+        try:
+            yield
+        finally:
+            self._closers.pop(loop, None)
+            await self.aclose()
 
     async def _read(self, response: httpx.Response) -> bytearray:
         body = bytearray()

@@ -16,6 +16,7 @@ STRUCTURED = "ragpulse.structured"
 """An output that a library declares as the answer: the text in it, else its JSON."""
 LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
 """The label of each item of a stream with several modes."""
+_REPLY_KEYS = frozenset({"replies", "answers", "messages", "answer", "response", "generation"})
 _REASONING = ("reasoning", "rationale")
 
 
@@ -173,15 +174,14 @@ def opened(result: Any) -> Any:
 
 def _component(result: dict[str, Any]) -> dict[str, Any]:
     """Haystack: of a pipeline's outputs the last component that replies; the parts of its first reply are merged in."""
-    if STRUCTURED in result:
+    if "role" in result or STRUCTURED in result:
         return result
     for part in result.values():
         if type(part) is not dict:
             break
     else:
         result = _last_replying(result) or result
-    key = "replies" if "replies" in result else "answers"
-    replies = result.get(key)
+    replies = result.get("replies" if "replies" in result else "answers")
     if not isinstance(replies, list) or not replies or isinstance(replies[0], (str, dict)):
         return result
     reply = opened(replies[0])
@@ -191,11 +191,7 @@ def _component(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
-    replying = [
-        part
-        for part in outputs.values()
-        if any(isinstance(part.get(key), list) for key in ("replies", "answers", "messages"))
-    ]
+    replying = [part for part in outputs.values() if not _REPLY_KEYS.isdisjoint(part)]
     lists = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
     documents = {"documents": lists[-1]} if lists else {}
     return {**documents, **replying[-1]} if replying else documents or None

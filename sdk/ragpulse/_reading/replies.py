@@ -136,8 +136,6 @@ class Said:
                 break
         if calls:  # the parts of the content repeat them
             self.calls = calls
-        elif len(self.texts) == texts and all([type(part) is dict for part in fields.values()]):
-            any(map(self.read, reversed(list(fields.values()))))  # of a pipeline's outputs the last that replies
 
 
 def said_in(result: Any) -> Said:
@@ -231,6 +229,31 @@ def last_reply(messages: Sequence[Fields]) -> Fields | None:
         if role == shapes.USER:
             break
     return None
+
+
+def last_question(messages: Sequence[Any]) -> str | None:
+    """The text of the user's last message; its parts are lines."""
+    for fields in reversed([message_fields(item) for item in messages]):
+        if role_of(fields) == shapes.USER:
+            said = Said()
+            key = next((key for key in (*shapes.PARTS_KEYS, "text") if said.read(fields.get(key), key)), None)
+            if key is not None and any(said.texts):
+                return "\n".join(filter(None, said.texts))
+    return None
+
+
+def question_in(value: Any, depth: int = 0) -> str | None:
+    """The question in arguments or a state: under a usual name, in the user's last message, or the only text."""
+    if isinstance(value, str):
+        return value if value and not is_repr(value) else None
+    if isinstance(value, (list, tuple)):
+        return last_question(value) or (question_in(value[0], depth + 1) if value and depth < _MAX_DEPTH else None)
+    fields = fields_of(opened(value)) if depth < _MAX_DEPTH else {}
+    keys = shapes.QUESTION_KEYS if len(fields) != 1 else (*shapes.QUESTION_KEYS, *fields)
+    inside = [fields[key] for key in keys if fields.get(key) is not None]
+    if not inside and all([isinstance(part, Mapping) for part in fields.values()]):  # inputs of a pipeline's parts
+        inside = list(fields.values())
+    return next((text for part in inside if (text := question_in(part, depth + 1))), None)
 
 
 # --- events of streams ----------------------------------------------------------------------------------------------

@@ -81,8 +81,10 @@ def _own_parameters(signature: inspect.Signature) -> list[str]:
 
 
 def _unknown_parameter(function: str, name: str, signature: inspect.Signature) -> str:
-    suggestions = get_close_matches(name, signature.parameters, 1, 0.0)
-    fix = f"did you mean query={suggestions[0]!r}?" if suggestions else "it has none: give query= a function"
+    suggestions = get_close_matches(name, signature.parameters, 1)
+    names = ", ".join(signature.parameters)
+    fix = f"it has {names}" if names else "it has none: give query= a function"
+    fix = f"did you mean query={suggestions[0]!r}?" if suggestions else fix
     return f"query={name!r}: {function} has no parameter of this name: {fix}"
 
 

@@ -5,14 +5,20 @@ from typing import Any
 from ragpulse import attributes as names
 from ragpulse import shapes
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import Call, call_in, calls_of, is_call, is_text, role_of, said_in
+from ragpulse._reading.replies import (
+    Call,
+    call_in,
+    calls_of,
+    is_call,
+    is_text,
+    last_question,
+    question_in,
+    role_of,
+    said_in,
+)
 from ragpulse._reading.values import fields_of, plain, to_json
 
-from .recording import Recording, snapshot_text
-
-_QUESTION_KEYS = ("query", "question", "input", "user_input", "message", "prompt", "text", "q", "query_str")
-_STATE_KEYS = frozenset({"messages", "tool_calls", "documents", "context", "contexts"})
-"""A mapping with one of these and no question is the state of a program."""
+from .recording import Recording
 
 
 class ErrorReply(Exception):
@@ -46,27 +52,12 @@ def put_question(recording: Recording, value: Any) -> None:
     messages = to_messages(value) if isinstance(value, list) else None
     if messages is not None:
         recording.put_text(names.INPUT_MESSAGES, to_json(messages))
-        questions = [message for message in messages if message["role"] == "user"]
-        recording.query = _message_text(questions[-1]) if questions else None
+        recording.query = last_question(value)
         return
-    recording.query = _question_in(value)
-
-
-def _question_in(value: Any) -> str | None:
-    fields = fields_of(opened(value))
-    texts = [fields[key] for key in _QUESTION_KEYS if isinstance(fields.get(key), str)]
-    if texts:
-        return snapshot_text(texts[0])
-    messages = fields.get("messages")
-    questions = (
-        [message for message in to_messages(messages) or () if message["role"] == "user"]
-        if isinstance(messages, list)
-        else []
-    )
-    if questions:
-        return _message_text(questions[-1])
-    is_plain = isinstance(value, (dict, list, tuple, int, float)) and _STATE_KEYS.isdisjoint(fields)
-    return to_json(value) if is_plain else None
+    recording.query = question_in(value)
+    is_plain = isinstance(value, (dict, list, tuple, int, float))
+    if recording.query is None and is_plain and not (isinstance(value, dict) and value.keys() & shapes.STATE_KEYS):
+        recording.query = to_json(value)
 
 
 def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
@@ -106,7 +97,3 @@ def _parts(content: Any, calls: list[Call]) -> list[dict[str, Any]]:
 
 def _calls(calls: list[Call]) -> list[dict[str, Any]]:
     return [{"type": "tool_call", **call} for call in calls]
-
-
-def _message_text(message: dict[str, Any]) -> str:
-    return "\n".join(part["content"] for part in message["parts"] if part["type"] == "text")

@@ -29,9 +29,9 @@ _QUERY_KEYS = {
     "retriever": (names.RETRIEVAL_QUERY, names.INPUT_VALUE),
     "reranker": (names.RERANKER_QUERY, names.INPUT_VALUE),
 }
-_REDUNDANT = (names.OPENINFERENCE_KIND, names.WORKFLOW_NAME, names.AGENT_NAME, names.TOOL_NAME)
+_REDUNDANT = (names.OPENINFERENCE_KIND, names.AGENT_NAME, names.TOOL_NAME)
 """Constants that repeat our kind or the span's name in the words of another convention."""
-_NAME_KEYS = {"rag": names.WORKFLOW_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
+_NAME_KEYS = {"rag": names.AGENT_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
 
 
 @dataclass(slots=True, eq=False)

@@ -70,15 +70,19 @@ def test_every_traffic_metric(store: EmbeddedStore) -> None:
     units = Units(store)
     for number in range(10):
         units.unit(number, error=number < 2, latency_ms=100.0 * number, ttft_ms=float(number), input_tokens=10,
-                   output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None)  # fmt: skip
+                   output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None,
+                   feedback=(1.0, -1.0, 0.0, 1.0, None)[min(number, 4)],
+                   answer=("empty", "refused", "refused", "answered", None)[min(number, 4)])  # fmt: skip
     units.save()
     expected = {"requests": 10, "errors": 2, "error_rate": 0.2, "latency_p50": 450, "latency_p95": 855,
                 "latency_p99": 891, "ttft_p50": 4.5, "ttft_p95": 8.55, "input_tokens": 100, "output_tokens": 7,
-                "cost_usd": 2, "throughput": 10 / 3600}  # fmt: skip
+                "cost_usd": 2, "throughput": 10 / 3600, "empty_rate": 0.25, "refused_rate": 0.5,
+                "unanswered_rate": 0.75, "acceptance": 0.5}  # fmt: skip
     assert expected.keys() == NAMES.keys()
     found = {name: points(store, name)[1] for name in NAMES}
     assert {name: point["value"] for name, point in found.items()} == pytest.approx(expected)
     assert found["cost_usd"]["unknown_share"] == 0.6
+    assert found["empty_rate"]["unknown_share"] == 0.6
     rate = wilson(2, 10)
     assert rate is not None
     assert found["error_rate"]["hi"] == rate.hi

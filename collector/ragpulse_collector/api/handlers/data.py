@@ -25,8 +25,9 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import AnyStore, Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Transaction, utc_now
 from ragpulse_collector.store.queries import datasets as stored
+from ragpulse_collector.store.queries.forgotten import is_forgotten
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_answers import with_scores
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
@@ -210,7 +211,10 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
 
 
 def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
-    """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends."""
+    """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends.
+
+    Feedback about a trace that was deleted with a person's data is not stored.
+    """
     if not is_bound(store, params.trace_id, params.caller.binding):
         raise NotFound(f"trace {params.trace_id.hex} is not of a service that the key is bound to")
     span = None if params.span_id is None else f"{params.span_id:016x}"
@@ -218,7 +222,12 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     comment = _masked(params.comment or params.explanation, mask)
     key = (uuid.uuid4().hex, params.trace_id.hex, span)
     value = (name, params.score, text, comment, "human", binding_text(params.caller.binding))
-    store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])).result()
+
+    def work(tx: Transaction) -> None:
+        if not is_forgotten(tx, params.trace_id.hex):
+            tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])
+
+    store.write(work).result()
     return {"ok": True}
 
 
@@ -273,8 +282,8 @@ def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
         items = [_item(row) for row in rows if row["query"]]
     if not items:
         raise Invalid("no trace with a question matches: choose others, or send `items`")
-    store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return {"name": params.id, "added": len(items), "more": more}
+    new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
+    return {"name": params.id, "added": len({item["query"] for item in items}), "new": new, "more": more}
 
 
 def delete_dataset(store: Store, params: ById) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
-from ragpulse_collector.conventions.rules import BareSpan, Result, Span, rules
+from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span, rules
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
@@ -44,6 +44,14 @@ OPERATIONS = {
     "retriever": "retriever",
     "vector_db_retrieve": "retriever",
     "search_memory": "retriever",
+    "create_memory": "tool",
+    "update_memory": "tool",
+    "upsert_memory": "tool",
+    "delete_memory": "tool",
+    "create_memory_store": "tool",
+    "update_memory_store": "tool",
+    "delete_memory_store": "tool",
+    "realtime": "llm",
     "rerank": "reranker",
     "reranker": "reranker",
     "execute_tool": "tool",
@@ -89,6 +97,20 @@ def _reason_in_messages(value: Any, span: Span) -> str | None:
 def _top_k(value: Any, span: Span) -> int | None:
     """Read the name before `gen_ai.retrieval.top_k`, which model calls use for a parameter of sampling."""
     return small_count(value, span) if span.kind in ("retriever", "reranker") else None
+
+
+_MODALITIES = ("text", "image", "audio", "video")
+
+
+def _all_modalities(name: str) -> Read:
+    """Make a reader of the sum over the modalities, for senders that state no total."""
+
+    def read(members: Any, span: Span) -> int | None:
+        counts = (count(members.get(f"{modality}.{name}"), span) for modality in _MODALITIES)
+        stated = [number for number in counts if number is not None]
+        return sum(stated) if stated else None
+
+    return read
 
 
 def _elsewhere(value: Any, span: Span) -> str | None:
@@ -211,8 +233,11 @@ LAST = rules(
         names.OUTPUT_MESSAGES: _reason_in_messages,
         "event:gen_ai.choice": _event_reason,
     },
+    input_tokens={"gen_ai.usage.": _all_modalities("input_tokens")},
+    output_tokens={"gen_ai.usage.": _all_modalities("output_tokens")},
+    cached_tokens={"gen_ai.usage.": _all_modalities("cache_read.input_tokens")},
     agent={
-        "gen_ai.workflow.name": text,
+        names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,
     },
     top_k={"gen_ai.request.top_k": _top_k},

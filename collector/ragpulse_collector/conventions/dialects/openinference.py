@@ -127,6 +127,11 @@ def _crew_usage(name: str) -> Read:
     return read
 
 
+def _found(members: Any, span: Span) -> Result | None:
+    """Read the documents that a search returned; of another span they are its output."""
+    return flattened(members, span) if span.kind in ("retriever", "reranker") else None
+
+
 def _cost_in_parts(value: Any, span: Span) -> float | None:
     parts = [amount(span.attributes.get(f"llm.cost.{part}"), span) for part in ("prompt", "completion")]
     return None if None in parts else sum(part for part in parts if part is not None)
@@ -150,6 +155,7 @@ RULES = rules(
     contexts={
         "reranker.output_documents.N.": flattened,
         "retrieval.documents.N.": flattened,
+        "output.documents.N.": _found,
     },
     response={
         names.OUTPUT_VALUE: plain_response,
@@ -161,13 +167,24 @@ RULES = rules(
         "llm.model_name": text,
         names.EMBEDDING_MODEL: text,
         names.RERANKER_MODEL: text,
+        "decision.request.model_name": text,
+        "decision.response.model_name": text,
+        "decision.model_name": text,
     },
     provider={
         "llm.provider": text,
         "llm.system": text,
+        "decision.provider": text,
+        "decision.system": text,
     },
-    input_tokens={"llm.token_count.prompt": count},
-    output_tokens={"llm.token_count.completion": count},
+    input_tokens={
+        "llm.token_count.prompt": count,
+        "decision.token_count.input": count,
+    },
+    output_tokens={
+        "llm.token_count.completion": count,
+        "decision.token_count.output": count,
+    },
     cached_tokens={
         "llm.token_count.prompt_details.cache_read": count,
         "llm.token_count.prompt_details.cache_input": count,

@@ -12,15 +12,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE
+from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
-MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
-"""Metric family → the column of `raw.scores` it averages."""
+FEEDBACK = "feedback"
+"""The family of people's scores, and the name of one whose sender does not name it."""
+MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER", FEEDBACK: "score"}
+"""Metric family → the column of a sample (see `sample_of`) that it averages."""
+
+
+def measured(family: str, evaluator: str) -> str:
+    """Return what `sample_of` reads for a metric: an evaluator, or `feedback:NAME`, people's scores of a name."""
+    return f"{FEEDBACK}:{evaluator}" if family == FEEDBACK else evaluator
+
+
+def feedback_name(evaluator: str | None) -> str | None:
+    """Return NAME of `feedback:NAME`, None for an evaluator."""
+    family, colon, name = (evaluator or "").partition(":")
+    return name if colon and family == FEEDBACK else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +93,12 @@ def sample_of(
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
-    Test runs are excluded unless the filter names an environment. The units get `columns` of `traces`. A `prefix`
-    separates the parameters of two samples in one query.
+    `feedback:NAME` in place of an evaluator gives people's scores of that name, one for each trace, with the
+    probability of an upstream sampler. Test runs are excluded unless the filter names an environment. The units get
+    `columns` of `traces`. A `prefix` separates the parameters of two samples in one query.
     """
+    if (name := feedback_name(evaluator)) is not None:
+        return _feedback_sample(name, within, filter, columns)
     runs = shares(store, evaluator)
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     joins = ""
@@ -109,6 +126,35 @@ def sample_of(
         sql = sql.replace(f"${name}", f"${prefix}{name}")
     sql = sql.format(columns="".join(f", t.{column}" for column in columns), joins=joins)
     return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
+
+
+_FEEDBACK_UNITS = """
+SELECT hash(trace_id, unit_span_id) AS unit, {evaluator} AS evaluator, trace_id, unit_span_id AS span_id,
+       start_time AS request_time, NULL::VARCHAR AS version, NULL::VARCHAR AS judge, 'online' AS source,
+       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS explanation,
+       NULL::VARCHAR AS parts, NULL::VARCHAR AS run_id, start_time AS created_at, NULL::VARCHAR AS label_version,
+       NULL::VARCHAR AS score_key, coalesce(upstream_pi, 1) AS pi,
+       {cluster} AS cluster, {identified} AS identified{columns}
+FROM (SELECT *, feedbacks[{name}] AS y FROM {facts})
+WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter} AND {live}"""
+
+
+def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...]) -> Sample:
+    sql = _FEEDBACK_UNITS.format(
+        evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=CLUSTER, identified=IDENTIFIED,
+        facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
+        filter=filter.sql, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
+    )  # fmt: skip
+    return Sample(sql, {**within, **filter.parameters})
+
+
+def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter) -> int:
+    """Return how many traces of the range have a score of this name that lies outside its scale."""
+    sql = (
+        f"SELECT count(*) FROM ({FACTS}) WHERE list_contains(feedbacks_off_scale, $name)"
+        f" AND start_time >= $first AND start_time < $last AND {filter.sql}"
+    )
+    return int(store.read(sql, {**within, **filter.parameters, "name": name}).rows[0][0])
 
 
 def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
@@ -179,7 +225,11 @@ def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
         traces = f"SELECT trace_id::UUID FROM traces WHERE {bound.sql}"
         selects = [f"SELECT DISTINCT evaluator FROM raw.{table} WHERE trace_id::UUID IN ({traces})" for table in tables]
         parameters = bound.parameters
-    return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(selects), parameters).rows]
+    people = "SELECT DISTINCT 'feedback:' || evaluator FROM raw.scores WHERE source = 'human'"
+    if binding is not None:
+        people += f" AND trace_id::UUID IN ({traces})"
+    rows = store.read(" UNION ".join((*selects, people)), parameters).rows
+    return [name if feedback_name(name) else name.partition("@")[0] for (name,) in rows]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
