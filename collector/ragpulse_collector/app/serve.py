@@ -46,7 +46,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     collector.run(greet, _end_in_time)
 
 
-STOP_WITHIN_S = 4.5
+STOP_WITHIN_S = 4.0
 """Container runtimes and init systems wait ten seconds before they kill."""
 
 

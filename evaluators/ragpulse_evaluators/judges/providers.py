@@ -22,8 +22,9 @@ from pydantic_core import to_json
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.addresses import Address, environment_address, hidden, split_judge
-from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
+from ragpulse_evaluators.judges.chat import ChatJudge
 from ragpulse_evaluators.judges.protocol import Embedder, Judge, OfflineEmbedder, Question, SyncEmbedder, is_loopback
+from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.judges.replies import Unanswered, joined
 from ragpulse_evaluators.result import JudgeCall
 
