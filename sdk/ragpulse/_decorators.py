@@ -11,9 +11,9 @@ from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
+from ._record.otel import RECORDING_KEY, current, enter, leave
 from ._record.recording import Plan, plan_for, snapshot_text
-from ._record.scope import current, enter, leave, scope_attributes
-from ._record.tracer import RECORDING_KEY
+from ._record.scope import scope_attributes
 from ._wrappers import is_generator, wrapper_of
 
 

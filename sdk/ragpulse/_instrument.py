@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._config import PROCESS, PROVIDER, configure
+from ._dspy import track_usage
 from ._guard import GUARD, logger
 from ._settings import disabled_instrumentations
 
@@ -123,6 +124,8 @@ def _instrument(name: str) -> None:
             import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor
         )()
         if not instrumentor.is_instrumented_by_opentelemetry:
+            if name == "dspy":
+                track_usage()
             instrumentor.instrument(tracer_provider=PROVIDER)
     except Exception as error:  # noqa: BLE001 - the boundary to other packages
         GUARD.contain(f"instrument({name!r})", error)

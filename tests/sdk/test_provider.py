@@ -194,7 +194,7 @@ def test_errors_and_early_closing_look_the_same_on_a_foreign_provider(
     ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
     with pytest.raises(KeyError), ragpulse.rag("failing"):
         raise KeyError("x")
-    stream = ragpulse.llm(name="stream")(lambda q: iter(["a", "b"]))("q")
+    stream = ragpulse.llm(name="stream")(lambda q: (part for part in ("a", "b")))("q")
     assert next(stream) == "a"
     del stream
     ragpulse.shutdown(timeout=20)

@@ -111,6 +111,18 @@ class Headline(Judged, Measured):
     verdict: Literal["better", "worse", "undecided"] | None
 
 
+class OtherScores(Answer):
+    """Scores of one name as they are: of people, sent ones, or on a scale of their own."""
+
+    name: str
+    n: int
+    mean: float | None
+    least: float | None
+    most: float | None
+    labels: Any
+    """The most frequent labels with their numbers."""
+
+
 class Level(Answer):
     """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
 
@@ -156,6 +168,7 @@ class Overview(Answer):
     queued: int = 0
     dropped: int = 0
     changes: list[Change] = []
+    others: list[OtherScores] = []
 
 
 class Exemplars(Answer):

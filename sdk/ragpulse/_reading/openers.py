@@ -88,6 +88,13 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "agno.RunContentEvent": lambda event: {STRUCTURED: event.content},
     "agno.RunCompletedEvent": lambda event: {STRUCTURED: event.content},
     "google.Event": _adk_event,
+    "mistralai.CompletionEvent": lambda event: event.data,
+    "semantic_kernel.AgentResponseItem": lambda item: opened(item.message),
+    "semantic_kernel.ChatMessageContent": lambda it: {
+        "role": it.role.value,
+        "content": it.content,
+        "response_metadata": it.metadata,
+    },
     "weaviate.QueryReturn": lambda result: {"documents": result.objects},
     "weaviate.GroupByReturn": lambda result: {"documents": result.objects},
     "weaviate.GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},

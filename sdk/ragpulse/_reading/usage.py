@@ -13,6 +13,7 @@ from typing import Any
 from ragpulse import attributes as names
 
 from .openers import opened
+from .replies import message_fields, turn_of
 from .values import fields_of, read
 
 
@@ -92,11 +93,11 @@ _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MO
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
 _RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "response_id", "responseId")
-_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics")
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
-_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk")).keys()
-"""Where a result has the provider's own reply: OpenAI `response.completed`, Anthropic `message_start`, LlamaIndex."""
+_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk", "delta")).keys()
+"""Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
 Facts = dict[str, Any]
 """Span attributes that are read from a result."""
@@ -116,12 +117,28 @@ def facts_in(reply: Any, result: Any) -> Facts:
         _read_inner(fields, facts)
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
         _read_margins(fields, facts)
+    messages = reply if isinstance(reply, list) else fields.get("messages")
+    if names.INPUT_TOKENS not in facts and isinstance(messages, list):
+        facts.update(_turn_facts(messages))
     if type(result) is not dict:
         hidden = read(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
             # 0 where it has no price: unknown, not free.
             _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
     return facts
+
+
+def _turn_facts(messages: list[Any]) -> Facts:
+    """The sum of the model calls since the user's last message: a conversation repeats those of earlier turns."""
+    calls = [reply_facts(fields) for fields in turn_of([message_fields(message) for message in messages])]
+    calls = [facts for facts in calls if names.INPUT_TOKENS in facts]
+    summed: Facts = {}
+    for facts in calls:
+        for figure in USAGE_NAMES.values():
+            if figure in facts:
+                summed[figure] = summed.get(figure, 0) + facts[figure]
+    model = calls[-1].get(names.RESPONSE_MODEL) if calls else None
+    return summed if model is None else {**summed, names.RESPONSE_MODEL: model}
 
 
 def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:

@@ -98,10 +98,15 @@ def type_name(value: object) -> str:
 
 
 def read(source: Any, name: str) -> Any:
-    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises.
+
+    A mock of `unittest` has every attribute, and counts how those that it invents are used: only set ones are read.
+    """
     if type(source) is dict:
         return source.get(name)
     try:
+        if type(source).__module__ == "unittest.mock":
+            return vars(source).get(name)
         return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
     except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
         return None
@@ -232,7 +237,7 @@ class _Walk:
         if isinstance(getattr(type(value), "model_fields", None), dict):
             # Names with an underscore are put there by others: `_raw_response` of instructor.
             return self._mapping({name: item for name, item in vars(value).items() if name[0] != "_"}, depth)
-        scalar = getattr(value, "item", None)  # numpy and torch scalars
-        if getattr(value, "shape", None) == () and callable(scalar):
+        scalar = read(value, "item")  # numpy and torch scalars
+        if read(value, "shape") == () and callable(scalar):
             return self.visit(scalar(), depth)
         return type_name(value)

@@ -172,19 +172,26 @@ class Capture:
         if self._reads_facts and type(result) is not str:
             reply = opened(result)
             self._facts(recording, reply, result)
-        if options.usage is not None:
-            recording.put_facts(declared_usage(options.usage(result)))
-        if callable(options.contexts):
-            self._contexts(recording, options.contexts(result))
+        self.declared(recording, result)
         if not options.capture_outputs:
             recording.put(names.RESPONSE_MISSING_REASON, shapes.WITHHELD)
         elif options.response is not None:
-            self._declared_response(recording, options.response(result))
+            return
         elif self.takes_documents:
             if recording.documents is None and result is not None and not callable(options.contexts):
                 self._contexts(recording, with_candidate_texts(result, candidates) if candidates else result)
         elif recording.response is None:
             self._response(recording, reply, result)
+
+    def declared(self, recording: Recording, result: Any) -> None:
+        """Records what the user's functions find in the result."""
+        options = self.options
+        if options.usage is not None:
+            recording.put_facts(declared_usage(options.usage(result)))
+        if callable(options.contexts):
+            self._contexts(recording, options.contexts(result))
+        if options.response is not None and options.capture_outputs:
+            self._declared_response(recording, options.response(result))
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
@@ -226,6 +233,10 @@ class Capture:
             self.reply(recording, said, missing_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
+        self.sources(recording, reply)
+
+    def sources(self, recording: Recording, reply: Any) -> None:
+        """Records the documents that the answer of an application has beside it."""
         if self.kind == "rag" and recording.documents is None and not callable(self.options.contexts):
             documents = nested_hits(reply)
             if documents is not None:

@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from traceback import walk_tb
 from typing import Any
 
 from ragpulse import attributes as names
@@ -17,7 +16,7 @@ from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .credentials import is_secret_name
-from .recording import Plan, Recording, error_status, exception_attributes
+from .recording import Plan, Recording, error_status, exception_attributes, passed_calls
 from .redaction import Redaction, special_characters
 from .scope import Scope
 
@@ -76,11 +75,8 @@ def _passed_withholding(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while Plan.any_withholds and error is not None and id(error) not in seen:
         seen.add(id(error))
-        for frame, _ in walk_tb(error.__traceback__):
-            if frame.f_globals.get("__name__", "").startswith("ragpulse."):
-                recording = getattr(frame.f_locals.get("call"), "recording", None)
-                if recording is not None and recording.plan.withholds:
-                    return True
+        if any([call is not None and call.recording.plan.withholds for call in passed_calls(error)]):
+            return True
         error = error.__cause__ or error.__context__
     return False
 

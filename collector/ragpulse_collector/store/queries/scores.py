@@ -17,7 +17,7 @@ from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, with_columns
+from ragpulse_collector.store.queries.traces import FACTS, SERIES, Filter, bound_to, facts_of, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
 FEEDBACK = "feedback"
@@ -191,6 +191,28 @@ EVENTS = f"""
     WHERE created_at >= $first AND created_at < $last AND source IN ('online', 'replay') AND status <> 'skipped'
       AND ($evaluator IS NULL OR evaluator = $evaluator)"""
 """One row per verdict that was made (not: requested) in the range, of `$evaluator` or of all (NULL)."""
+
+
+_OTHERS = f"""
+    WITH others AS (
+        SELECT {SERIES} AS name, score, label FROM raw.scores s JOIN ({{traces}}) t ON t.trace_id = s.trace_id
+        WHERE status = 'ok' AND (normalized IS NULL OR source IN ('human', 'code'))
+          AND request_time >= $first AND request_time < $last),
+    labels AS (
+        SELECT name, label, count(*) AS n FROM others WHERE label IS NOT NULL GROUP BY name, label
+        QUALIFY row_number() OVER (PARTITION BY name ORDER BY n DESC, label) <= 5)
+    SELECT name, count(*) AS n, avg(score) AS mean, min(score) AS least, max(score) AS most,
+           (SELECT map_from_entries(list((l.label, l.n) ORDER BY l.n DESC, l.label)) FROM labels l
+            WHERE l.name = others.name) AS labels
+    FROM others GROUP BY name ORDER BY n DESC, name LIMIT 20"""
+
+
+def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[dict[str, Any]]:
+    """Return what else was scored in the range: people's and sent scores, labels, and scores on scales of their own.
+
+    The mean is that of the scores as they are; they are no sample of the traffic.
+    """
+    return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).dicts()
 
 
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
