@@ -74,7 +74,7 @@ def dollars(counts: tuple[int, int]) -> float:
 
 @pytest.mark.parametrize("title", ROWS)
 def test_a_judge_counts_by_the_rule(title: str) -> None:
-    """What a judge's provider counted; unknown where it contradicts itself. A total below its parts is not looked at."""
+    """What a judge's provider counted; unknown where it contradicts itself. A total below its parts is ignored."""
     row = ROWS[title]
     found = read_usage({"usage": usage(row), "cost_usd": None}, "prompt", ["YES"])
     expected = row.expected or ((None, None) if row.cached else (row.input, row.output))

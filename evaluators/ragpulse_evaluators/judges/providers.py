@@ -307,8 +307,7 @@ def _address_of(name: str, api_base: str | None) -> str | None:
     if given is None:
         return None
     address = Address.read(given)
-    own = provider == "openai" and address.where == "api.openai.com:443/v1"
-    return None if own or (provider != "openai" and address.provider == provider.upper() != "AZURE") else address.where
+    return None if address.provider == provider.upper() != "AZURE" else address.where
 
 
 def _access(name: str, api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
