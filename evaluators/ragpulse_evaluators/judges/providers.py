@@ -302,7 +302,8 @@ def _litellm_name(model: str, api_base: str | None) -> str:
 
 def _address_of(name: str, api_base: str | None) -> str | None:
     """Where a model is asked; None for its provider's own address."""
-    provider = name.partition("/")[0] if "/" in name else "openai"
+    bare = "openai" if name.startswith(("gpt", "chatgpt", "o1", "o3", "o4")) else ""
+    provider = name.partition("/")[0] if "/" in name else bare
     given = api_base or environment_address(provider)
     if given is None:
         return None
