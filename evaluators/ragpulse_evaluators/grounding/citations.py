@@ -16,8 +16,8 @@ from ragpulse_evaluators.grounding.groundedness import (
     readable_response,
 )
 from ragpulse_evaluators.grounding.markup import Mark, find_marks
-from ragpulse_evaluators.grounding.meanings import LEXICON_ID
-from ragpulse_evaluators.grounding.model import BIAS, CEILING, WEIGHTS
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
+from ragpulse_evaluators.grounding.model import WEIGHTS
 from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -70,7 +70,7 @@ class CitationCheck(Evaluator):
     immediate = True
 
     def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
+        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""

@@ -21,6 +21,7 @@ __all__ = (
     "expand",
     "find_refusal",
     "may_decline",
+    "speaks_of_sources",
 )
 
 _CONTRACTIONS = (("can't", "cannot"), ("won't", "will not"), ("n't", " not"), ("'m", " am"), ("can not", "cannot"))
@@ -146,6 +147,7 @@ def expand(text: str) -> str:
 
 
 _READ_CHARS = 4_000
+_MAX_BESIDE = 4
 _MAX_REST = 12
 """Content words beside the refusal that still leave it a refusal (an apology, an offer to help otherwise)."""
 
@@ -203,6 +205,13 @@ def find_refusal(response: str) -> str | None:
         elif not OFFERS.search(text):
             rest += content_size(text)
     return phrase if phrase and rest <= _MAX_REST else None
+
+
+def speaks_of_sources(text: str) -> bool:
+    """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
+    text = expand(text)
+    match = DECLINES.search(text) if may_decline(text) and not any(map(str.isdigit, text)) else None
+    return match is not None and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE
 
 
 def _content_after_but(tail: str) -> int:
