@@ -159,26 +159,12 @@ class EvidenceIndex:
         content = [t for t in tokens if not t.function and t.kind != "sign"]
         weights = self._weights(content)
         absent = sum([t.key not in self._postings and not self.near(t.key) for t in content])
-        total = sum(weights.values()) + absent * self.rarest
+        total = sum(weights.values()) + absent * math.log(1 + len(self.sentences))
         best: dict[int, float] = {}
         for number, weight in self._overlap(weights).items():
             context = self.sentences[number].context
             best[context] = max(best.get(context, 0.0), weight / total)
         return best
-
-    @property
-    def rarest(self) -> float:
-        """What a word weighs that no context holds."""
-        return math.log(1 + len(self.sentences))
-
-    def share(self, tokens: Sequence[Word], sentences: Sequence[ContextSentence]) -> float:
-        """Return the share of the tokens' weight that the sentences hold together."""
-        content = [t for t in tokens if t.content]
-        weights = self._weights(content)
-        absent = sum([t.key not in self._postings and not self.near(t.key) for t in content])
-        total = math.fsum(weights.values()) + absent * self.rarest
-        held = math.fsum([w for k, w in weights.items() if any(k in s.keys for s in sentences)])
-        return held / total if total else 1.0
 
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
         overlap: defaultdict[int, float] = defaultdict(float)

@@ -16,7 +16,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     MONTHS,
     NUMBER_WORDS,
     OPERATIONS,
-    ORDINALS,
     UNIT_SCALES,
     UNITS,
 )
@@ -165,14 +164,15 @@ def _number(tokens: Sequence[Word], i: int) -> list[Quantity]:
     if [t.norm for t in tokens[end : end + 2]] == ["and", "a"] and (add := _PARTS.get(_norm(tokens, end + 2))):
         end, values = end + 3, {v + add for v in values}
     elif [t.norm for t in tokens[end : end + 2]] == ["in", "ten"] and values <= {float(n) for n in range(1, 10)}:
-        return [_quantity(tokens, i, end + 2, {10 * v for v in values}, "%")]
+        return [_quantity(tokens, i, end + 2, {10 * v for v in values}, "½")]
     unit, place = _unit(tokens, i, end)
     if place and [t.norm for t in tokens[place : place + 2]] == ["and", "a"] and _norm(tokens, place + 2) in _PARTS:
         values = {v + _PARTS[_norm(tokens, place + 2)] for v in values}
         place += 3
     if values == {1.0} and token.kind != "number" and unit is None:
         return []
-    if not values:
+    written = token.norm if token.kind == "number" else ""
+    if not values or (unit is None and "." in written and written.endswith("0")):
         return [Quantity(token.text, frozenset(), None, "version", frozenset(), i, end)]
     return [_quantity(tokens, i, end, values, unit, place)]
 
@@ -184,14 +184,16 @@ def _norm(tokens: Sequence[Word], i: int) -> str:
 def _quantity(
     tokens: Sequence[Word], start: int, end: int, values: set[float], unit: str | None, place: int = 0
 ) -> Quantity:
+    if unit == "cent":
+        values, unit = {v / 100 for v in values}, None
     sort, factor = UNIT_SCALES.get(unit or "", (unit, 1.0))
     meant = {v * factor for v in values}
     if any(t.norm in ("working", "business") for t in tokens[end : end + 2]):
         meant |= {v * 1.4 for v in meant}
-    text = " ".join(t.text for t in tokens[start:end])
-    if tokens[start].kind == "char":
-        text = text.replace(" ", "")
-    return Quantity(text, frozenset(meant), unit, sort, frozenset(values), start, max(end, place))
+    end = max(end, place)
+    glue = "" if tokens[start].kind == "char" else " "
+    text = glue.join(t.text for t in tokens[start:end])
+    return Quantity(text, frozenset(meant), unit, sort, frozenset(values), start, end)
 
 
 def _measured(tokens: Sequence[Word], i: int) -> bool:
@@ -211,7 +213,7 @@ def _part(tokens: Sequence[Word], i: int) -> list[Quantity]:
     unit, place = _unit(tokens, i, skip)
     if unit:
         return [_quantity(tokens, i, end, {value}, unit, place)]
-    return [_quantity(tokens, i, end, {100 * value}, "%")] if skip > end or at > i else []
+    return [_quantity(tokens, i, end, {100 * value}, "½")] if skip > end or at > i else []
 
 
 def _value(tokens: Sequence[Word], i: int) -> tuple[int, set[float]]:
@@ -277,10 +279,11 @@ def _unit(tokens: Sequence[Word], start: int, end: int) -> tuple[str | None, int
 
 
 def is_derived(claim: Sequence[Word], quantity: Quantity, known: Sequence[Quantity]) -> bool:
-    """Tell whether a quantity follows from two of one sentence by an operation that the claim names."""
+    """Tell whether a quantity follows from two of one sentence by an operation that the claim names.
+
+    A part of something ("80 euros, half of that for students") names its operation itself.
+    """
     named = {OPERATIONS[t.norm] for t in claim if t.norm in OPERATIONS}
-    if not named:
-        return False
     results = _results(known[:_MOST_OPERANDS], named)
     return any(abs(v - r) <= 1e-6 * max(1.0, abs(r)) for r in results for v in quantity.values | quantity.numbers)
 
@@ -289,6 +292,8 @@ def _results(known: Sequence[Quantity], named: set[str]) -> Iterator[float]:
     for one, other in permutations(known, 2):
         for a in one.numbers:
             for b in other.numbers:
+                if one.unit == "½":
+                    yield a / 100 * b
                 if "+" in named:
                     yield a + b
                 if "-" in named:

@@ -4,6 +4,9 @@ The lists are unions over languages on purpose: an answer may mix languages, and
 more thing to be wrong about.
 """
 
+import hashlib
+from itertools import product
+
 __all__ = [
     "APPROXIMATIONS",
     "LEXICON_ID",
@@ -15,24 +18,15 @@ __all__ = [
     "ABBREVIATIONS",
     "ALIASES",
     "FUNCTION_WORDS",
-    "LIGHT_WORDS",
-    "LINK_WORDS",
     "MAGNITUDES",
     "MONTHS",
     "NEGATIONS",
     "NUMBER_WORDS",
-    "OPENERS",
-    "ORDINALS",
-    "PRONOUNS",
     "SELF_WORDS",
     "UNITS",
     "UNIT_SCALES",
     "UNSPACED_WORDS",
 ]
-
-
-import hashlib
-from itertools import product
 
 
 def _words(text: str) -> frozenset[str]:
@@ -58,12 +52,6 @@ SELF_WORDS = _words(
     "yo mi mí nosotros eu meu minha nós ich mein meine wir je j'ai mon ma mes nous 我 我们 я мой мы"
 )
 
-PRONOUNS = _words(
-    "it its he his him she her hers they their them this these that those such both el ella ello sus suyo ele ela "
-    "eles elas seu "
-    "sua er sie ihr ihre sein seine dieser diese dieses il elle ils elles son sa ses leur 它 他 她 这 那 该 其 此"
-)
-"""Words by which a sentence speaks of what the one before it named."""
 
 _ENGLISH = _words(
     "you your yours you're you've you'll "
@@ -153,13 +141,6 @@ _NUMBER_ROWS = {
 }
 NUMBER_WORDS = {word: value for value, row in _NUMBER_ROWS.items() for word in row.split() if word != "once"}
 
-ORDINALS = {
-    word: value
-    for value, row in enumerate(
-        ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"), 1
-    )
-    for word in row.split()
-}
 
 MAGNITUDES = {
     word: value
@@ -193,6 +174,7 @@ MONTHS = {word: month for month, row in enumerate(_MONTH_ROWS, 1) for word in ro
 
 _UNIT_ROWS = (
     "% percent percentage percents pct prozent porcento 百分之:ratio 0.01",
+    "½:ratio 0.01",
     "‰ permille promille 千分之:ratio 0.001",
     "$ dollar dollars usd 美元",
     "€ euro euros eur 欧元",
@@ -295,31 +277,7 @@ ALIASES = {
 }
 """Short forms and the stems of what they stand for."""
 
-OPENERS = _words("yes yeah yea yep no nope well oh hmm ok okay sure true right absolutely definitely indeed")
 
-LINK_WORDS = _words(
-    "to of for with by from at about into over up out off because since when if how what why while or than do did does "
-    "should will would can could might must may some any then so like really quite too just same such been being "
-    "para por com con sin sobre entre porque cuando si como pour avec par dans sur quand parce "
-    "für mit von bei nach über durch weil wenn zu 因为 所以 如果 для от по при"
-)
-"""Words that tie in something new; a link the evidence lacks speaks against it more than a new pronoun does."""
-
-LIGHT_WORDS = _words(
-    "use uses used using call called calls know known make makes made making get gets got getting go goes going gone "
-    "come comes came coming take takes took taking give gives gave given say says said see seen lot lots thing things "
-    "people way ways kind kinds type types sort part parts first one time times year years day days today now still "
-    "even only ever never back right sure different new old big large huge small long main major mainly mostly often "
-    "sometimes usually almost around many most more much all famous popular become becomes became include includes "
-    "including included help helps start starts started begin begins began work works various several other others "
-    "another few little something someone anything everything place places name named based although though unless "
-    "within otherwise instead beyond else once yet able possible need needs needed case cases pay pays paid set sets "
-    "put puts keep keeps kept stay stays stayed remain remains happen happens turn turns run runs bring brings allow "
-    "allows allowed receive receives received want wants wanted find found longer shorter later earlier least enough "
-    "good next end ends reason reasons result results number numbers amount bit rest total exact normally together "
-    "alone itself themselves yourself anyone everyone nobody whoever whatever whenever whereas"
-)
-"""Common words that commit to little on their own: a new one weighs less than another new word."""
 
 _OPPOSITE_PAIRS = (
     "before:after prior:after first:last previous:next increase:decrease|reduce|lower|fall|decline|drop|shrink "
@@ -464,7 +422,13 @@ _SYNONYM_ROWS = (
 SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYNONYM_ROWS.split("|"))
 """Words that may stand for one another, irregular forms among them."""
 
-LEXICON_ID = hashlib.sha256(
-    repr([sorted(value) for name, value in sorted(globals().items()) if name in __all__ and name != "LEXICON_ID"]).encode()
-).hexdigest()[:12]
+
+
+def _plain(value: object) -> object:
+    """Lists in one order, so that their hash is that of the same words."""
+    entries = [(key, _plain(entry)) for key, entry in value.items()] if isinstance(value, dict) else value
+    return sorted(map(repr, entries)) if isinstance(entries, list | tuple | frozenset) else entries
+
+
+LEXICON_ID = hashlib.sha256(repr([_plain(globals()[name]) for name in __all__ if name != "LEXICON_ID"]).encode()).hexdigest()[:12]
 """12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex, bigrams
 from ragpulse_evaluators.grounding.facts import Quantity, is_derived, quantities
-from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, LINK_WORDS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Word
 
 __all__ = (
@@ -40,23 +40,11 @@ PASS: float = WEIGHTS["pass"]
 """From this probability on that the whole answer is supported it passes."""
 FAIL: float = WEIGHTS["fail"]
 """Up to this probability it fails; between the two it is unclear."""
-FEATURES = (
-    "new",
-    "words",
-    "weighty",
-    "names",
-    "uncovered",
-    "uncovered_by_all",
-    "pairs",
-    "order",
-    "links",
-    "lost",
-    "elsewhere",
-    "negation",
-    "denied",
-    "objected",
-)
-POOLED = ("mean", "worst", "words", "uncovered", "objected")
+FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
+"""Of a claim: share of words in no context, new names, share of word pairs in no context, share of words that are not in
+the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an objection."""
+POOLED = ("worst", "words", "objected")
+"""Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
 _COPIED = 0.75
 """A claim and its best context sentence that have this share of their words in one order are copies."""
 _RELATED = 0.5
@@ -77,9 +65,19 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
     """Measure one claim, cut into its words, against its supporting context sentences (best first)."""
     claim = _Claim(tokens, support, index)
     objections = tuple(_objections(claim))
-    features = {**_wording(claim), **_facts(claim), "objected": float(bool(objections))}
-    new_words = tuple(dict.fromkeys(tokens[i].text for i in claim.new))
-    return Findings(features, objections, new_words, len(tokens))
+    content = [tokens[i] for i in claim.content]
+    pairs = bigrams(content, [claim.keys[i] for i in claim.content])
+    denies = any([t.negation for s in support for t in s.tokens])
+    features = {
+        "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
+        "names": min(2, sum([i > 0 and tokens[i].capital for i in claim.new])) / 2,
+        "pairs": sum([pair not in index.bigrams for pair in pairs]) / max(1, len(pairs)),
+        "order": 1.0 - claim.order,
+        "lost": float(bool(claim.lost)),
+        "negation": float(claim.negated and not denies),
+        "objected": float(bool(objections)),
+    }
+    return Findings(features, objections, tuple(dict.fromkeys(tokens[i].text for i in claim.new)), len(tokens))
 
 
 class _Claim:
@@ -118,35 +116,6 @@ def _agrees(quantity: Quantity, others: Sequence[Quantity]) -> bool:
     return any(quantity.agrees(other) for other in others)
 
 
-def _wording(claim: _Claim) -> dict[str, float]:
-    tokens, index, content = claim.tokens, claim.index, max(1, len(claim.content))
-    words = [tokens[i] for i in claim.content]
-    pairs = bigrams(words, [claim.keys[i] for i in claim.content])
-    capitals = [i for i in claim.new if i and tokens[i].capital]
-    known = frozenset[str]().union(*(s.keys for s in claim.support))
-    return {
-        "new": len(claim.new) / content,
-        "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
-        "weighty": sum([tokens[i].norm not in LIGHT_WORDS for i in claim.new]) / content,
-        "names": min(2, len(capitals)) / 2,
-        "uncovered": 1.0 - index.share(words, claim.support[:1]),
-        "uncovered_by_all": 1.0 - index.share(words, claim.support),
-        "pairs": sum([pair not in index.bigrams for pair in pairs]) / len(pairs) if pairs else len(claim.new) / content,
-        "order": 1.0 - claim.order,
-        "links": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
-    }
-
-
-def _facts(claim: _Claim) -> dict[str, float]:
-    denies = any([t.negation for s in claim.support for t in s.tokens])
-    return {
-        "lost": float(bool(claim.lost)),
-        "elsewhere": float(len(claim.missing) > len(claim.lost)),
-        "negation": float(claim.negated and not denies),
-        "denied": float(any([claim.keys[i] in claim.denied for i in claim.content])),
-    }
-
-
 def _objections(claim: _Claim) -> Iterator[str]:
     """Yield what a reader can verify: quantities everywhere, keys of JSON that say no, other words in a copy."""
     free = [q for q in claim.known if not _agrees(q, claim.quantities)]
@@ -178,7 +147,7 @@ def _edits(claim: _Claim) -> Iterator[str]:
         yield f"{numbers[0].text} here, another number in the evidence"
     if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
         yield "negated here, not in the evidence" if any(t.negation for t in mine) else "negated in the evidence, not here"
-    for one, other in product((t for t in mine if t.kind == "word"), (t for t in theirs if t.kind == "word")):
+    for one, other in product(mine, theirs):
         if _excludes(one, other) or (other.key in claim.index.names and one.content and one.key not in claim.theirs):
             yield f"'{one.text}' here, '{other.text}' in the evidence"
             return
@@ -225,16 +194,14 @@ def pool(claims: Sequence[Findings], logits: Sequence[float]) -> dict[str, float
     """Pool the features and logits of all claims; shares of words count by the number of words."""
     total = sum(c.size for c in claims) or 1
     return {
-        "mean": sum(logits) / len(logits),
         "worst": min(logits),
         "words": sum(c.features["words"] * c.size for c in claims) / total,
-        "uncovered": sum(c.features["uncovered"] * c.size for c in claims) / total,
         "objected": float(any(c.objections for c in claims)),
     }
 
 
 def _logit(features: Mapping[str, float], model: Mapping[str, float]) -> float:
-    return model["bias"] + sum([model[name] * value for name, value in features.items() if name in model])
+    return model["bias"] + sum([model[name] * value for name, value in features.items()])
 
 
 def _probability(logit: float) -> float:
