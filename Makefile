@@ -6,7 +6,7 @@ EXTRAS := collector,judge,text,grpc,arrow,semantic,mcp
 # Containers often set it. Then each of the tests' many processes compiles every package that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test foreign check wheel dist bench house format docs site clean applications clients
+.PHONY: demo test foreign check wheel floors dist bench house format docs site clean applications clients
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -22,7 +22,7 @@ $(VENV)/.development: $(VENV)/.collector
 	touch $@
 
 demo: $(VENV)/.collector
-	$(BIN)/ragpulse demo
+	$(BIN)/ragpulse demo --exit
 
 test: $(VENV)/.development
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
@@ -38,15 +38,13 @@ check: $(VENV)/.development
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 
-# The built wheel, in an empty environment: the SDK alone imports, names its extra and runs a program, the collector runs the demo.
+# The built wheel in an empty environment for each extra: pytest, a traced call, and the extra's own use. WHEEL=collector for one.
 wheel: $(VENV)/.development
-	rm -rf build/wheel && mkdir -p build/wheel
-	$(BIN)/uv build --quiet --wheel --out-dir build/wheel .
-	$(PYTHON) -m venv build/wheel/env
-	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt build/wheel/*.whl
-	cd build/wheel && env/bin/python -c 'import ragpulse' && ! env/bin/ragpulse demo && env/bin/ragpulse run -m this
-	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt "$$(ls build/wheel/*.whl)[collector]"
-	cd build/wheel && env/bin/ragpulse demo
+	$(BIN)/python tests/installed.py newest $(WHEEL)
+
+# The same with every declared minimum version at once.
+floors: $(VENV)/.development
+	$(BIN)/python tests/installed.py floors $(WHEEL)
 
 # The wheel and the source distribution of a release.
 dist: $(BIN)/uv
@@ -81,7 +79,7 @@ clients: $(VENV)/.development
 applications: $(VENV)/.development
 	$(BIN)/python benchmarks/applications/run.py $(APPLICATIONS)
 
-# The size and shape of the product code, beside the first build's.
+# The size and shape of the product code, beside those of version 0.1.
 house: $(VENV)/.development
 	$(BIN)/python benchmarks/house.py
 

@@ -19,9 +19,9 @@ START_WITHIN_S = 60.0
 class Served:
     """One process: its `url`, and its `output` and `errors` so far."""
 
-    def __init__(self, db: Path, *arguments: str) -> None:
+    def __init__(self, db: Path, *arguments: str, python: str | Path = sys.executable) -> None:
         """Start it and wait until it answers; raises AssertionError with its log if it ends instead."""
-        command = [sys.executable, "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", "0"]
+        command = [str(python), "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", "0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAGPULSE_")}
         self.process = subprocess.Popen(
             [*command, "--grpc-port", "0", *arguments],

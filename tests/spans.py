@@ -46,6 +46,12 @@ class Span:
     cost_source: str | None = None
     cost_unknown_reason: str | None = None
     ttft_ms: float | None = None
+    finish_reason: str | None = None
+    agent: str | None = None
+    data_source: str | None = None
+    top_k: int | None = None
+    response_missing_reason: str | None = None
+    control_flow: str | None = None
     session_id: str | None = None
     user_id: str | None = None
     prompt_name: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,3 +22,22 @@ def test_every_package_is_named() -> None:
     """No part of the collector is left out, but the command line and the demo, which the picture shows."""
     parts = {path.name for path in COLLECTOR.iterdir() if (path / "__init__.py").exists()} - {"cli", "demo"}
     assert {part for part in parts if f"{part}/" not in PAGE} == set()
+
+
+BUILT_IN = {"KeyError", "LookupError", "PermissionError", "TimeoutError", "ValueError"}
+
+
+def test_a_refusal_is_a_type() -> None:
+    """Where requests are answered nothing raises a built-in exception on purpose: those are bugs, status 500.
+
+    `api/guard.py` refuses before there is an operation.
+    """
+    answering = ("analysis", "api", "evaluation", "monitoring", "sampling", "store/sql")
+    modules = [path for part in answering for path in (COLLECTOR / part).rglob("*.py") if path.name != "guard.py"]
+    raised = [
+        f"{path.relative_to(COLLECTOR)}:{node.lineno}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) in BUILT_IN
+    ]
+    assert raised == []

@@ -27,7 +27,15 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
     environment = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    for told in ("prompt v1", "prompt v2", "latency p95 ms", "tokens in", "cost USD", "groundedness", "page: http://"):
+    for told in (
+        "prompt v1",
+        "prompt v2",
+        "latency p95 ms",
+        "tokens in",
+        "cost USD",
+        "groundedness",
+        "pages: ragpulse demo --serve",
+    ):
         assert told in done.stdout, told
     assert "groundedness, v2 against v1: worse" in done.stdout
     assert "prompt qa v2 began" in done.stdout

@@ -16,7 +16,9 @@ from ragpulse_evaluators import Case, case
 
 def test_the_evaluators_table_is_the_sdks() -> None:
     """The two packages must not import each other, so each has the keys."""
-    assert (case.TEXT_KEYS, case.ID_KEYS) == (attributes.DOCUMENT_TEXT_KEYS, attributes.DOCUMENT_ID_KEYS)
+    assert case.TEXT_KEYS == attributes.DOCUMENT_TEXT_KEYS
+    assert case.ID_KEYS == attributes.DOCUMENT_ID_KEYS
+    assert case.SOURCE_KEYS == attributes.DOCUMENT_SOURCE_KEYS
 
 
 @pytest.mark.parametrize("text_key", attributes.DOCUMENT_TEXT_KEYS)

@@ -129,6 +129,46 @@ def test_what_is_recorded_is_what_is_stored(collector: Start) -> None:
     ]  # fmt: skip
 
 
+def test_a_passage_is_named_by_its_own_id_or_its_document(collector: Start) -> None:
+    """An id in the metadata, as users of LangChain have it; pages, filter and `citation_check` know both names."""
+    running = collector()
+    ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
+    found = [
+        {"page_content": "Refunds are possible within thirty days.", "metadata": {"id": "faq-12", "source": "faq.md"}},
+        {"page_content": "The parcel takes two days.", "metadata": {"source": "docs/parcels.md"}},
+        {"id": "bare", "score": 0.5},
+    ]
+    said = "Refunds are possible within thirty days [faq-12]. The parcel takes two days [docs/parcels.md]."
+    passages = ragpulse.retriever(name="passages")(lambda query: found)
+    ragpulse.rag(name="cite")(lambda question: passages(question) and said)("How long?")
+    ragpulse.retriever(name="bare")(lambda query: [{"id": 7, "plot": "A thief."}])("q")
+    ragpulse.retriever(name="plots", contexts="plot")(lambda query: [{"id": 7, "plot": "A thief."}])("q")
+    assert ragpulse.flush(timeout=20)
+    client = connect(running.url)
+    (score,) = until(client, "select * from scores where evaluator = 'citation_check' and status = 'ok'", 1)
+    assert score["score"] == 1.0
+    trace = score["trace_id"]
+    rows = client.sql("select id, source from contexts where trace_id = ? order by rank", [trace]).rows()
+    assert [(row["id"], row["source"]) for row in rows] == [
+        ("faq-12", "faq.md"), (None, "docs/parcels.md"), ("bare", None)
+    ]  # fmt: skip
+    with urllib.request.urlopen(f"{running.url}/traces/{trace}", timeout=60) as page:
+        shown = page.read().decode()
+    assert "faq-12</a>" in shown
+    assert "docs/parcels.md</a>" in shown
+    assert "no id" not in shown
+    for name in ("faq-12", "faq.md", "docs/parcels.md"):
+        assert [row["trace_id"] for row in client.call("GET traces", {"document": name})["traces"]] == [trace]
+    documents = client.call("GET documents")["documents"]
+    assert {"faq.md", "docs/parcels.md"} <= {document["source"] for document in documents}
+    with urllib.request.urlopen(f"{running.url}/documents", timeout=60) as page:
+        assert "docs/parcels.md</a>" in page.read().decode()
+    unread = client.sql("select name, attributes->>'$.\"ragpulse.result.unread\"' as why from spans").rows()
+    reasons = {row["name"]: row["why"] for row in unread if row["why"]}
+    assert list(reasons) == ["bare"]
+    assert 'finds contexts without text; write @ragpulse.retriever(contexts="the field' in reasons["bare"]
+
+
 @pytest.mark.filterwarnings("default")  # warnings inside litellm are not ours to mend
 def test_a_judge_scores_live_traffic_and_the_page_shows_it(
     collector: Start, loopback_model: StartModel, tmp_path: Path

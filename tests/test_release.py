@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import yaml
+
+from ragpulse._record.tracer import SDK_VERSION
+from ragpulse_collector.store.schema import SCHEMA_VERSION
 
 ROOT = Path(__file__).parents[1]
 WHEEL = ROOT / "tests" / "collector" / "fixtures" / "ragpulse-0.1.0-py3-none-any.whl"
@@ -89,3 +96,22 @@ def test_ci_checks_the_tag() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
     targets = {word.split()[1] for lines in commands.values() for word in lines if word.startswith("make ")}
     assert [name for name in targets if f"\n{name}:" not in (ROOT / "Makefile").read_text()] == []
+
+
+def test_every_place_names_the_same_version() -> None:
+    """What is installed, what spans carry and the images of Kubernetes; and it is not the version before."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    images = [path.read_text() for path in (ROOT / "deploy" / "kubernetes").glob("*/kustomization.yaml")]
+    assert {SDK_VERSION, metadata.version("ragpulse"), *re.findall(r'newTag: "(.+?)"', "".join(images))} == {project}
+    assert WHEEL.name.split("-")[1] < project
+
+
+def test_the_table_of_schema_versions_is_right() -> None:
+    """The row of 0.1 is the version of its file and of its wheel; the last row is the version of this code."""
+    page = (ROOT / "docs" / "backup.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)(?:, \d+)* \| (.+?) \|", page, re.M)
+    with zipfile.ZipFile(WHEEL) as wheel:
+        released = re.search(r"SCHEMA_VERSION = (\d+)", wheel.read("ragpulse_collector/store/schema.py").decode())
+    assert released is not None
+    assert [number for number, what in rows if "0.1" in what] == [released[1]]
+    assert int(rows[-1][0]) == SCHEMA_VERSION

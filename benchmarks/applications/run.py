@@ -8,8 +8,8 @@ An application is one file of this folder (files with an underscore are shared m
     COMMAND = ["{python}", "{file}"]       # optional: another command (a server, `ragpulse run`)
     EXPECTED = {"answer": {"kind": "rag", "response": "Paris."}, "trace": {"input_tokens": 120}}
 
-`EXPECTED` names spans by the last part of their name. Its columns are those of the view `spans`; `contexts` is the list
-of texts, `parent` the name of the parent span, `attributes` a subset of the span's attributes, and `"absent": True`
+`EXPECTED` names spans by the last part of their name. Its columns are those of the view `spans`; `contexts`, `ids`,
+`scores` and `sources` are lists of the texts, ids, scores and documents of the contexts, `parent` the name of the parent span, `attributes` a subset of the span's attributes, and `"absent": True`
 means that no such span exists. `trace` is the row of the view `traces`; its `scores` are the names of its evaluators.
 `...` stands for any value but null. The application gets a model on loopback by `OPENAI_BASE_URL` and
 `ANTHROPIC_BASE_URL`, keys, and the collector by `RAGPULSE_URL`.
@@ -41,6 +41,7 @@ from ragpulse_collector.client import Client  # noqa: E402
 
 _ALL = ["opentelemetry-sdk>=1.36"]
 _LIMIT_S = 180
+_OF_CONTEXTS = {"contexts": "text", "ids": "id", "scores": "score", "sources": "source"}
 _FIELD = re.compile(r"\[\[ ## (\w+) ## \]\]")
 
 
@@ -151,8 +152,8 @@ class Stored:
         return self._of_span(spans[0], column) if spans else "no such span"
 
     def _of_span(self, span: dict[str, Any], column: str) -> Any:
-        if column == "contexts":
-            return [each["text"] for each in self._contexts if each["span_id"] == span["span_id"]]
+        if column in _OF_CONTEXTS:
+            return [each[_OF_CONTEXTS[column]] for each in self._contexts if each["span_id"] == span["span_id"]]
         if column == "parent":
             parents = [each["name"] for each in self.spans if each["span_id"] == span["parent_span_id"]]
             return parents[0].rpartition(".")[2] if parents else None

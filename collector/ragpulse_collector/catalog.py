@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ragpulse_collector.configuration import source_line
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Catalog:
                 judge = self.judge if spec.judge is None else self._judge(spec.judge)
                 registry = configure_evaluators([fields], registry=registry, judge=judge)
                 if spec.judge and "judge" not in registry.accepts(spec.use):
-                    raise ValueError(f"evaluator {spec.name!r}: {spec.use} asks no judge")
+                    raise Invalid(f"evaluator {spec.name!r}: {spec.use} asks no judge")
         return registry
 
     def check(self) -> None:
@@ -113,16 +114,23 @@ class Catalog:
     ) -> Evaluator:
         """Return the evaluator of a name, made once for each judge model, prompt folder and set of loaded files.
 
-        `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises ValueError or LookupError with
-        the nearest name.
+        `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises Invalid with the nearest name.
         """
         judge = judge or self._own_judges.get(name.partition("@")[0])
         key = (name, judge, prompts, tuple(loads))
         with self._lock:
             if key not in self._resolved:
-                ready = self.judge if judge is None else self._judge(judge)
-                self._resolved[key] = self._loaded(self.registry, loads).get(name, judge=ready, prompts=prompts)
+                self._resolved[key] = self._made(name, judge, prompts, loads)
             return self._resolved[key]
+
+    def _made(self, name: str, judge: str | None, prompts: str | None, loads: Sequence[str]) -> Evaluator:
+        from ragpulse_evaluators.errors import ConfigurationError
+
+        ready = self.judge if judge is None else self._judge(judge)
+        try:
+            return self._loaded(self.registry, loads).get(name, judge=ready, prompts=prompts)
+        except ConfigurationError as error:
+            raise Invalid(error.args[0]) from error
 
     def _warn_of_code(self) -> None:
         """Log the Python code that the configuration file runs in this process: the folder may be somebody else's."""
@@ -166,10 +174,10 @@ class Catalog:
         return judge
 
     def online(self, name: str, **options: Any) -> Evaluator:
-        """Return an evaluator that can run without a person here; raises ValueError where it lacks its judge."""
+        """Return an evaluator that can run without a person here; raises Invalid where it lacks its judge."""
         evaluator = self.resolve(name, **options)
         if evaluator.wants_judge and evaluator.judge is None:
-            raise ValueError(f"{name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
+            raise Invalid(f"{name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
         return evaluator
 
     def describe(self) -> list[dict[str, Any]]:
@@ -179,7 +187,7 @@ class Catalog:
     def _description(self, name: str) -> dict[str, Any]:
         entry = next((entry for entry in self.registry.entries if entry.name == name), None)
         evaluator = None
-        with suppress(ValueError, LookupError):  # it needs parameters (guideline, regex) or a judge
+        with suppress(Invalid):  # it needs parameters (guideline, regex) or a judge
             evaluator = self.resolve(name)
         facts = entry or evaluator
         scale = facts.scale if facts else None

@@ -17,11 +17,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
+from importlib import import_module
 from pathlib import Path
-from ssl import SSLContext
+from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
     import pandas
@@ -57,22 +58,21 @@ class Query:
 
     def arrow(self) -> pyarrow.Table:
         """Return a pyarrow table (needs pyarrow)."""
-        import pyarrow.ipc
-
+        ipc = _library("pyarrow.ipc", "'ragpulse[arrow]'")
         body = {"query": self._query, "params": self._params}
         stream = self._client.request("POST", "/api/v1/sql", body=body, accept=ARROW)
-        return pyarrow.ipc.open_stream(stream).read_all()
+        return ipc.open_stream(stream).read_all()
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas data frame (needs pandas and pyarrow)."""
+        _library("pandas", "pandas 'ragpulse[arrow]'")
         return self.arrow().to_pandas()
 
     df = to_pandas
 
     def pl(self) -> polars.DataFrame:
         """Return a polars data frame (needs polars and pyarrow)."""
-        import polars
-
+        polars = _library("polars", "polars 'ragpulse[arrow]'")
         return polars.DataFrame(polars.from_arrow(self.arrow()))
 
     def __repr__(self) -> str:
@@ -99,8 +99,7 @@ class Metrics(dict[str, Any]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas data frame, one row per point; `t` is a time in UTC (needs pandas)."""
-        import pandas
-
+        pandas = _library("pandas", "pandas")
         frame = pandas.DataFrame(self.rows())
         return frame.assign(t=pandas.to_datetime(frame["t"], utc=True)) if len(frame) else frame
 
@@ -136,12 +135,18 @@ TRACE_TABLES = {
 class Client:
     """The address and key of a collector; it holds no socket open."""
 
+    hint = "`ragpulse serve` starts a collector"
+    """What to do where nothing answers."""
+
     def __init__(
         self, url: str, *, api_key: str | None = None, timeout_s: float = 60.0, context: SSLContext | None = None
     ) -> None:
-        """`context` sets the accepted certificates; None: those of this machine's authorities."""
-        self.url = url.rstrip("/")
-        self._api_key, self._timeout_s = api_key, timeout_s
+        """`context` sets the accepted certificates; None: those of this machine's authorities.
+
+        Raises ClientError where `url` is no address.
+        """
+        self.url = _address(url)
+        self._api_key, self._timeout_s = (api_key or "").strip(), timeout_s
         # A proxy from the environment must not see loopback traffic.
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
@@ -183,7 +188,10 @@ class Client:
             answer = self.request(method, f"/api/v1/{path}" + (f"?{query}" if query else ""))
         else:
             answer = self.request(method, f"/api/v1/{path}", body=values)
-        return json.loads(answer)
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise ClientError(f"{self.url} answers, but not as a ragpulse collector") from error
 
     def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
         """Write an operation's file to `target`, readable by its owner alone; raises ClientError."""
@@ -212,13 +220,44 @@ class Client:
         except urllib.error.HTTPError as error:
             with error:
                 raise ClientError(_message(error), error.code) from error
-        except (urllib.error.URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
-            if isinstance(reason, TimeoutError):
-                raise ClientError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
-            raise ClientError(
-                f"nothing answers at {self.url} ({reason}); `ragpulse serve` starts a collector"
-            ) from error
+        except (OSError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise ClientError(self._why(reason)) from error
+
+    def _why(self, failure: object) -> str:
+        """Return why there was no answer, with the fix."""
+        if isinstance(failure, TimeoutError):
+            return f"{self.url} did not answer within {self._timeout_s:g} s"
+        if isinstance(failure, SSLCertVerificationError):
+            fix = "SSL_CERT_FILE=FILE names the authority that signed it"
+            return f"{self.url} has a certificate that is not trusted ({failure.verify_message}); {fix}"
+        if isinstance(failure, SSLError):
+            return f"{self.url} does not speak TLS ({failure.reason}): is it http://?"
+        if isinstance(failure, HTTPException | ConnectionResetError):
+            return f"{self.url} ends the connection without an HTTP answer: is it https://, or another program's port?"
+        if isinstance(failure, ValueError):
+            return "the API key has characters that no HTTP header may have"
+        return f"nothing answers at {self.url} ({failure}); {self.hint}"
+
+
+def _address(url: str) -> str:
+    """Return an address without its last slashes; raises ClientError where it has no scheme, host or valid port."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in url
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ClientError(f"{url!r} is no address: it begins with http:// or https://, such as {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def _library(module: str, install: str) -> Any:
+    """Import what a result needs; raises ModuleNotFoundError with the line to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error.name} is not installed: pip install {install}", name=error.name) from error
 
 
 def connect(url: str | None = None, *, api_key: str | None = None, timeout_s: float = 60.0) -> Client:
@@ -251,4 +290,4 @@ def _message(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}: {text[:200]}"
+        return f"{error.code} {error.reason}: {' '.join(text.split())[:200]}"

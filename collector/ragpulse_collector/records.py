@@ -79,6 +79,9 @@ class SpanBatch:
     - `query`, `response`; `contexts_truncated`: documents were cut before they reached us;
     - `model`, `provider`, `response_id`, `input_tokens` (with cached ones), `output_tokens` (with reasoning ones),
       `cached_tokens`, `cache_write_tokens`, `reasoning_tokens`, `ttft_ms`;
+    - `finish_reason`: why the model stopped, as the provider spells it; `agent`, `data_source`: their names or ids;
+      `top_k`: how many documents were asked for; `response_missing_reason`: why `response` is null;
+      `control_flow`: what ended the function when that was no error;
     - `service_tier`: as the provider bills it (`batch`, `flex`, ...); it enters the price and is not stored;
     - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
     - `upstream_pi`: the probability with which an upstream sampler kept the trace;
@@ -192,6 +195,10 @@ class ScoreRecord:
     source: ScoreSource = "human"
     response_id: str | None = None
     """`gen_ai.response.id` of the scored call, if known."""
+    scope: Literal["span", "trace", "session"] | None = None
+    """What is scored, if the sender states it; None: the span, or the trace if there is no span id."""
+    identifier: str | None = None
+    """Which of several judges with one name gave the score."""
     written_on: str | None = None
     """The span whose attributes hold the score; it is stored once, with this span."""
     binding: Binding | None = None

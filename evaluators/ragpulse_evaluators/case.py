@@ -23,9 +23,16 @@ def _clean_or_empty(value: Any) -> Any:
     return "" if value is None else _clean(value)
 
 
-TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
-ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-"""Attributes of retrieved objects with text and id, as in `ragpulse.attributes`; this package must not import it."""
+TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body", "passage", "snippet")
+ID_KEYS = (
+    "id", "id_", "chunk_id", "node_id", "_id", "uuid", "objectID", "object_id", "x-amz-bedrock-kb-chunk-id", "doc_id",
+    "document_id",
+)  # fmt: skip
+SOURCE_KEYS = (
+    "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",
+)  # fmt: skip
+"""Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
+not import it."""
 
 COLUMNS = {
     "question": "query",
@@ -57,7 +64,7 @@ class Context(BaseModel):
     text: Annotated[str, BeforeValidator(_clean_or_empty)] = ""
     """The passage; empty where the client sent none."""
     id: str | None = None
-    """The client's own id, if it sent one."""
+    """The client's own id, if it sent one, else the id in the metadata."""
     score: float | None = None
     """The retriever's score, on its own scale."""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -70,10 +77,24 @@ class Context(BaseModel):
         score: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(text=text, id=id, score=score, metadata=metadata or {})
+        own = None if id is not None else next(map(str, _named(metadata or {}, ID_KEYS)), None)
+        super().__init__(text=text, id=id or own, score=score, metadata=metadata or {})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What an answer may cite it by: its id, ids in the metadata, and its document, also without the folder."""
+        sources = [str(name) for name in _named(self.metadata, SOURCE_KEYS)]
+        files = [name.rstrip("/").rpartition("/")[2] for name in sources]
+        return tuple(
+            dict.fromkeys([*filter(None, [self.id]), *map(str, _named(self.metadata, ID_KEYS)), *sources, *files])
+        )
 
     def __str__(self) -> str:
         return self.text
+
+
+def _named(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> list[str | int]:
+    return [value for key in keys if isinstance(value := metadata.get(key), str | int) and value != ""]
 
 
 def _context(item: Any) -> Any:
@@ -81,7 +102,7 @@ def _context(item: Any) -> Any:
         return Context(text=item)
     if isinstance(item, (Context, Mapping)):
         return item
-    return Context(text=node_text(item), id=_maybe_str(_identity(item)), score=getattr(item, "score", None))
+    return _node(item)
 
 
 def node_text(node: Any) -> str:

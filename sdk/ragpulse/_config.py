@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from opentelemetry.context import Context
 
 from . import attributes as names
 from ._export import encoder
-from ._export.batch import Batch, Stats
+from ._export.batch import Answer, Batch, Stats
 from ._export.encoder import Origin
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
@@ -25,7 +26,7 @@ from ._record.provider import Provider
 from ._record.recording import Plan
 from ._record.redaction import redaction
 from ._record.span import Span
-from ._record.tracer import SDK_VERSION, Sampler, Tracer
+from ._record.tracer import SDK_VERSION, UNSAMPLED, Sampler, Tracer
 from ._settings import Settings, is_disabled, names_destination, read_settings
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class Runtime:
             spool=_spool(settings.spool_dir),
             on_start=self._started,
         )
+        self.offer = self.exporter.offer if "otlp" in settings.exporters else _not_sent
         self.own = Tracer(
-            self.exporter.offer,
+            self.offer,
             policy=settings.policy,
             sampler=Sampler.named(settings.sampler, settings.sampler_arg),
             resource=settings.resource,
@@ -107,9 +109,10 @@ class Runtime:
             content_on_spans=self.settings.content_on_foreign_spans,
             resource=service,
         )
+        self._forwarder.active = "otlp" in self.settings.exporters
         self._forwarder.read_sampler(getattr(provider, "sampler", None))
         provider.add_span_processor(self._forwarder)
-        return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder)
+        return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder, self.own.unsampled)
 
     def _started(self) -> None:
         """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
@@ -144,6 +147,10 @@ class Runtime:
         if self._forwarder is not None:
             self._forwarder.forked()
         self.exporter.forked()
+
+
+def _not_sent(record: Any) -> None:
+    """Without an exporter that sends."""
 
 
 def _spool(folder: str | None) -> "DiskSpool | None":
@@ -238,6 +245,8 @@ def configure(
 def _install(settings: Settings, tracer_provider: Any) -> None:
     runtime = Runtime(settings, tracer_provider) if settings.enabled else None
     _propagate_to(settings.propagate_to)
+    if settings.enabled and "console" in settings.exporters:
+        PROVIDER.print_spans()
     previous = PROCESS.use(runtime)
     if previous is not None:
         previous.shutdown(EXIT_SECONDS)
@@ -284,6 +293,8 @@ def describe(settings: Settings) -> str:
     """One line: destination, content, redaction."""
     content = "on" if settings.policy.capture else f"off ({settings.content_reason})"
     destination = settings.destination
+    if "otlp" not in settings.exporters:
+        return "printing spans, and sending nothing: OTEL_TRACES_EXPORTER=console"
     return (
         f"sending to {redaction('key')(destination.traces_url, [])} (by {destination.chosen_by}); content {content}; "
         f"redaction {settings.policy.redact.describe()}"
@@ -309,21 +320,25 @@ def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str
         UNCONFIGURED.resolve()
         if PROCESS.runtime is not None:
             number = int(trace_id, 16)
-            PROCESS.runtime.exporter.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
+            PROCESS.runtime.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("feedback", error)
 
 
 def stats() -> Stats:
     """The counts since `configure`; all zero when nothing is configured."""
-    return Stats() if PROCESS.runtime is None else PROCESS.runtime.exporter.stats()
+    runtime = PROCESS.runtime
+    return Stats() if runtime is None else replace(runtime.exporter.stats(), unsampled=runtime.own.unsampled.count)
 
 
 def doctor(timeout: float = 2.0) -> str:
     """A readable check: settings, whether the collector answers an empty request, counts, and how to fix it."""
     runtime = PROCESS.runtime
     if runtime is None:
-        return "not recording: call ragpulse.configure(), or check whether OTEL_SDK_DISABLED is set"
+        reasons = "OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER=none"
+        return f"not recording: call ragpulse.configure(), or check whether {reasons} is set"
+    if "otlp" not in runtime.settings.exporters:
+        return describe(runtime.settings)
     transport = runtime.connect()
     answer = transport.send(Batch("traces", b"", 0, False), timeout)
     transport.close()
@@ -336,13 +351,24 @@ def doctor(timeout: float = 2.0) -> str:
         f"{counts.rejected} rejected",
         *[f"  {count} {reason}" for reason, count in counts.reasons.items()],
     ]
-    if answer.status == 0:
-        lines.append("fix: start the collector (`ragpulse serve`) or set endpoint=")
-    elif answer.status in (401, 403):
-        lines.append("fix: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
-    elif not answer.accepted:
-        lines.append("fix: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
+    if counts.unsampled:
+        lines.append(f"not recorded: {counts.unsampled} requests; {UNSAMPLED}")
+    if not answer.accepted:
+        lines.append(f"fix: {_fix(answer)}")
     return "\n".join(lines)
+
+
+def _fix(answer: Answer) -> str:
+    """What to do about an answer that accepts nothing."""
+    if "CERTIFICATE_VERIFY_FAILED" in answer.message:
+        return "name the authority of its certificate: OTEL_EXPORTER_OTLP_CERTIFICATE=FILE, or SSL_CERT_FILE"
+    if answer.message.startswith("SSL"):
+        return "the address does not speak TLS: begin endpoint= with http://"
+    if answer.status == 0:
+        return "start the collector (`ragpulse serve`) or set endpoint="
+    if answer.status in (401, 403):
+        return "set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest"
+    return "the address answers, but not as an OTLP/HTTP receiver; check endpoint="
 
 
 def tracer_provider() -> Provider:

@@ -153,7 +153,7 @@ class Options(TypedDict, total=False):
 
     kind: str | None
     query: str | Callable[[Mapping[str, Any]], Any] | None
-    contexts: Callable[[Any], Any] | None
+    contexts: str | Callable[[Any], Any] | None
     response: Callable[[Any], Any] | None
     usage: Callable[[Any], Any] | None
     model: str | None
@@ -177,8 +177,9 @@ name: str = the function's qualified name
     The span's name.
 query: str | Callable[[Mapping[str, Any]], Any] = the parameter `query`, `question`, ..., else the first one
     A parameter's name, or a function of the bound arguments.
-contexts: Callable[[Any], Any] = None
-    From the result (of a stream: the list of its items) to the retrieved contexts.
+contexts: str | Callable[[Any], Any] = None
+    The name of the field that has the text of a context, or a function from the result (of a stream: the list of its
+    items) to the retrieved contexts.
 response: Callable[[Any], Any] = None
     From the result to the response.
 usage: Callable[[Any], Any] = None

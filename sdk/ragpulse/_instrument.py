@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ._config import PROCESS, PROVIDER, configure
 from ._guard import GUARD, logger
+from ._settings import disabled_instrumentations
 
 INSTALL = "pip install 'ragpulse[instrument]'"
 USAGE = """usage: ragpulse run PROGRAM [ARGUMENT ...]
@@ -22,6 +23,10 @@ USAGE = """usage: ragpulse run PROGRAM [ARGUMENT ...]
 
 Runs a Python program with ragpulse.configure() and ragpulse.instrument(): `ragpulse run app.py`,
 `ragpulse run uvicorn app:app`. RAGPULSE_* and OTEL_* variables configure it."""
+
+
+_MACHINE_CODE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+"""How programs begin that no Python runs, on Linux and macOS."""
 
 
 class Library(NamedTuple):
@@ -73,7 +78,9 @@ def instrument(*names: str) -> tuple[str, ...]:
         if name not in LIBRARIES:
             nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
             raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
-    instrumented = tuple(name for name in names or LIBRARIES if _is_instrumented(name, required=bool(names)))
+    left_out = disabled_instrumentations()
+    chosen = names or tuple(name for name in LIBRARIES if name not in left_out)
+    instrumented = tuple(name for name in chosen if _is_instrumented(name, required=bool(names)))
     if not instrumented:
         logger.warning("ragpulse: instrument() found no library with an instrumentor: %s", INSTALL)
     return instrumented
@@ -126,23 +133,58 @@ def run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["-m"]:
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    return _run_module(arguments[1:]) if arguments[0] == "-m" else _run_file(arguments)
+
+
+def _run_module(arguments: Sequence[str]) -> int:
+    """As `python -m`."""
+    import runpy
+
+    sys.path.insert(0, "")
+    if not _can_run(arguments[0]):
+        return _refuse(f"there is no module {arguments[0]!r} to run with -m")
+    _record(arguments[0])
+    sys.argv = list(arguments)
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _can_run(module: str) -> bool:
+    """Whether there is such a module, or a package with `__main__`; an error while a package is imported is raised."""
+    if module.startswith("."):
+        return False
+    try:
+        spec = find_spec(module)
+        return spec is not None and (not spec.submodule_search_locations or find_spec(f"{module}.__main__") is not None)
+    except ModuleNotFoundError as error:
+        if f"{module}.".startswith(f"{error.name}."):
+            return False
+        raise
+
+
+def _run_file(arguments: Sequence[str]) -> int:
+    """As `python FILE`; a program on the PATH is found, too."""
     import runpy
     import shutil
 
-    program = arguments[0] if arguments[0] != "-m" else arguments[1]
-    path = program if os.path.exists(program) else shutil.which(program)
-    if arguments[0] != "-m" and path is None:
-        print(f"ragpulse: run: there is no program {program!r}", file=sys.stderr)
-        return 2
-    if PROCESS.runtime is None:
-        configure(service_name=os.environ.get("OTEL_SERVICE_NAME") or Path(program).stem)
-    instrument()
-    if arguments[0] == "-m":
-        sys.argv = list(arguments[1:])
-        sys.path.insert(0, "")
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = [str(path), *arguments[1:]]
-        sys.path.insert(0, os.path.dirname(os.path.abspath(str(path))))
-        runpy.run_path(str(path), run_name="__main__")
+    path = arguments[0] if os.path.exists(arguments[0]) else shutil.which(arguments[0])
+    if path is None:
+        return _refuse(f"there is no program {arguments[0]!r}")
+    if os.path.isfile(path) and Path(path).read_bytes()[:4] in _MACHINE_CODE:
+        return _refuse(f"{path} is not a Python program")
+    _record(Path(path).stem)
+    sys.argv = [path, *arguments[1:]]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    runpy.run_path(path, run_name="__main__")
     return 0
+
+
+def _record(name: str) -> None:
+    if PROCESS.runtime is None:
+        configure(service_name=os.environ.get("OTEL_SERVICE_NAME") or name)
+    instrument()
+
+
+def _refuse(reason: str) -> int:
+    print(f"ragpulse: run: {reason}", file=sys.stderr)
+    return 2

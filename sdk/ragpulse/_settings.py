@@ -38,6 +38,8 @@ class Settings:
     """Whether the service was named for ragpulse, so that it wins over a foreign provider's resource."""
     sampler: str = "parentbased_always_on"
     sampler_arg: float = 1.0
+    exporters: frozenset[str] = frozenset({"otlp"})
+    """Where spans go: `otlp`, `console` or both."""
     spool_dir: str | None = None
     isolated: bool = False
     set_global: bool = False
@@ -49,10 +51,17 @@ class Settings:
 
 
 def is_disabled(enabled: bool | None, env: Mapping[str, str] = os.environ) -> bool:
-    """`enabled=` decides; without it OTEL_SDK_DISABLED and RAGPULSE_ENABLED do."""
+    """`enabled=` decides; without it OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and RAGPULSE_ENABLED do."""
     if enabled is not None:
         return not enabled
+    if _words(env, "OTEL_TRACES_EXPORTER") == {"none"}:
+        return True
     return env.get("OTEL_SDK_DISABLED", "").lower() in _TRUE or env.get("RAGPULSE_ENABLED", "").lower() in _FALSE
+
+
+def disabled_instrumentations(env: Mapping[str, str] = os.environ) -> set[str]:
+    """The libraries that `instrument()` leaves out unless it is given their names."""
+    return _words(env, "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS")
 
 
 def names_destination(env: Mapping[str, str] = os.environ) -> bool:
@@ -93,8 +102,9 @@ def read_settings(
         content_reason=reason,
         resource=_resource(service_name, service_version, environment, env),
         service_given=service_name is not None,
-        sampler=env.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower(),
+        sampler=_sampler(env),
         sampler_arg=_number(env.get("OTEL_TRACES_SAMPLER_ARG"), 1.0),
+        exporters=_exporters(env),
         spool_dir=spool_dir or env.get("RAGPULSE_SPOOL_DIR") or None,
         isolated=isolated,
         set_global=set_global,
@@ -125,6 +135,7 @@ def _destination(
         )
         all_headers = {**_pairs(env.get(f"{otel}HEADERS")), **_pairs(env.get(f"{otel}TRACES_HEADERS")), **all_headers}
         chosen_by = "OTEL_*"
+        _check_protocol(env)
     for url in urls:
         if not url.lower().startswith(("http://", "https://")):
             raise ValueError(f"{url!r} is not an address that begins with http:// or https://")
@@ -140,6 +151,36 @@ def _destination(
         certificate=_otlp(env, "CERTIFICATE"),
         client_certificate=_client_certificate(env),
     )
+
+
+def _words(env: Mapping[str, str], name: str) -> set[str]:
+    return {word.strip().lower() for word in env.get(name, "").split(",")} - {""}
+
+
+def _exporters(env: Mapping[str, str]) -> frozenset[str]:
+    """`none` alone is in `is_disabled`; an exporter that we do not have is replaced by ours."""
+    named = _words(env, "OTEL_TRACES_EXPORTER") - {"none"}
+    if others := named - {"console", "otlp", "otlp_proto_http"}:
+        _warn(f"OTEL_TRACES_EXPORTER={','.join(sorted(others))}: spans are sent over OTLP/HTTP")
+    return frozenset({"console"} & named | ({"otlp"} if named != {"console"} else set()))
+
+
+def _sampler(env: Mapping[str, str]) -> str:
+    name = env.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
+    if name.removeprefix("parentbased_") in ("always_on", "always_off", "traceidratio"):
+        return name
+    _warn(f"OTEL_TRACES_SAMPLER={name} is not known; parentbased_always_on is used")
+    return "parentbased_always_on"
+
+
+def _check_protocol(env: Mapping[str, str]) -> None:
+    if (_otlp(env, "PROTOCOL") or "").strip().lower() == "grpc":
+        fix = "name a port for OTLP/HTTP (4318) in RAGPULSE_URL or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+        _warn(f"OTEL_EXPORTER_OTLP_PROTOCOL=grpc: ragpulse sends http/protobuf; {fix}")
+
+
+def _warn(message: str) -> None:
+    GUARD.limiter.warn("settings", message)
 
 
 def _hosts(hosts: Sequence[str]) -> frozenset[str]:
@@ -166,8 +207,8 @@ def _base(url: str) -> str:
 def _captures(capture_content: bool | None, destination: Destination, env: Mapping[str, str]) -> tuple[bool, str]:
     if capture_content is not None:
         return capture_content, "capture_content="
-    if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().upper() == "NO_CONTENT":
-        return False, "NO_CONTENT in the environment"
+    if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {"no_content", *_FALSE}:
+        return False, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
     if destination.chosen_by == "OTEL_*" and not destination.is_loopback:
         return False, "the OTEL_* endpoint is not on this computer; capture_content=True sends it"
     return True, "default"
@@ -204,5 +245,5 @@ def _number(text: str | None, default: float) -> float:
     try:
         return float(text) if text else default
     except ValueError:
-        GUARD.limiter.warn("settings", f"{text!r} in the environment is not a number; {default} is used")
+        _warn(f"{text!r} in the environment is not a number; {default} is used")
         return default

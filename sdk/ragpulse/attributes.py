@@ -24,6 +24,10 @@ VARIANT: Final = "ragpulse.variant"
 """The option of the experiment that this request was assigned to."""
 VARIANT_PREFIX: Final = "ragpulse.variant."
 """Followed by an experiment's name; the value is the option chosen in that experiment."""
+RESPONSE_MISSING_REASON: Final = "ragpulse.response.missing_reason"
+"""Why there is no response: tool_calls, filtered, refused_by_provider, withheld, no_choice, cut, unread, ..."""
+CONTROL_FLOW: Final = "ragpulse.control_flow"
+"""What ended the function when that was no error: interrupt, handoff, retry, ignored, redirect, exit, cancelled, ..."""
 USAGE_ESTIMATED: Final = "ragpulse.usage.estimated"
 """True when the token counts are not the provider's own."""
 SCORE_SOURCE: Final = "ragpulse.score.source"
@@ -128,12 +132,28 @@ OPERATIONS: Final[dict[str, str]] = {
 }
 """Our kinds -> `gen_ai.operation.name`; other kinds send none."""
 
-# --- documents: where the text, id, score and metadata of a retrieved document are, in any library's object or JSON ---
-DOCUMENT_TEXT_KEYS: Final = ("text", "content", "page_content", "document", "chunk", "body")
-DOCUMENT_ID_KEYS: Final = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-"""The id of the passage before the id of the document that it was cut from."""
-DOCUMENT_SCORE_KEYS: Final = ("score", "relevance_score", "similarity", "similarity_score", "_score")
-DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload")
+# --- documents: where the parts of a retrieved document are, in any library's object or JSON --------------------------
+# `ragpulse_evaluators.case` has the same keys for texts, ids and sources.
+DOCUMENT_TEXT_KEYS: Final = ("text", "content", "page_content", "document", "chunk", "body", "passage", "snippet")
+DOCUMENT_ID_KEYS: Final = (
+    "id", "id_", "chunk_id", "node_id", "_id", "uuid", "objectID", "object_id", "x-amz-bedrock-kb-chunk-id", "doc_id",
+    "document_id",
+)  # fmt: skip
+"""The id of the passage before the id of the document that it was cut from. The same keys are read in the metadata."""
+DOCUMENT_PARENT_KEYS: Final = frozenset({"doc_id", "document_id"})
+DOCUMENT_SOURCE_KEYS: Final = (
+    "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",
+)  # fmt: skip
+"""Names of the document that a passage was cut from, in the passage or its metadata: several passages share one."""
+DOCUMENT_SCORE_KEYS: Final = (
+    "score", "relevance_score", "similarity", "similarity_score", "rerank_score", "_score", "relevance", "certainty",
+    "@search.reranker_score", "@search.score", "_rankingScore", "_relevance_score", "text_match",
+)  # fmt: skip
+DOCUMENT_DISTANCE_KEYS: Final = ("distance", "_distance", "vector_distance", "$dist")
+"""A smaller distance is better, so it is no score: it is stored in the metadata, as `distance`."""
+DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload", "attributes")
+DOCUMENT_FIELD_KEYS: Final = ("node", "document", "_source", "fields", "properties", "entity")
+"""Where a hit has the document itself, or its fields: LlamaIndex, Typesense, Elasticsearch, Vespa, Weaviate, Milvus."""
 DOCUMENT_LIST_KEYS: Final = (
     "documents",
     "contexts",
@@ -147,5 +167,14 @@ DOCUMENT_LIST_KEYS: Final = (
     "hits",
     "nodes",
     "docs",
+    "passages",
+    "retrievalResults",
+    "retrievedReferences",
 )
-"""Where a larger result has its list of documents. `ragpulse_evaluators.case` has the same keys for texts and ids."""
+"""Where a larger result has its list of documents."""
+DOCUMENT_GROUP_KEYS: Final = ("citations", "output", "groups", "responses")
+"""Where a larger result has several results with a list of documents each."""
+DOCUMENT_SEARCH_KEYS: Final = ("data", "value", "children", "objects", "items", "texts", "contents", "ids")
+"""Where only the result of a search has its list of documents, or the column of their texts or ids."""
+DOCUMENT_WRAPPER_KEYS: Final = ("root", "response", "result", "structuredContent", "structured_content")
+"""What the list may be in: `root.children` of Vespa, `response.docs` of Solr, `structuredContent` of MCP."""

@@ -144,6 +144,17 @@ def test_a_closed_file_is_vacuumed(collector: Start, tmp_path: Path, capsys: pyt
         (["tail", "--interval", "-1"], 2, "--interval"),
         (["key", "--scope", "admin", "--service", "a"], 1, "ragpulse: the key 'key' has the scope admin"),
         (["import", "phoenix", "http://127.0.0.1:9"], 1, "nothing answers at http://127.0.0.1:9"),
+        (["import", "mlflow", "http://127.0.0.1:9"], 1, "start mlflow, or name its address"),
+        (["traces", "--url", "banana"], 1, "'banana' is no address: it begins with http:// or https://"),
+        (["traces", "--url", "127.0.0.1:4318"], 1, "it begins with http://"),
+        (["tail", "--url", "ftp://127.0.0.1"], 1, "it begins with http://"),
+        (["status", "--url", "http://"], 1, "it begins with http://"),
+        (["sql", "select 1", "--url", "http://127.0.0.1:banana"], 1, "such as http://127.0.0.1:4318"),
+        (["export", "out", "--url", "http://127.0.0.1:99999"], 1, "such as http://127.0.0.1:4318"),
+        (["import", "phoenix", "banana"], 1, "it begins with http://"),
+        (["import", "jsonl", "x.jsonl", "--url", "banana"], 1, "it begins with http://"),
+        (["traces", "--url", "http://127.0.0.1:9", "--api-key", "two\nlines"], 1, "characters that no HTTP header"),
+        (["traces", "--url", "http://127.0.0.1:9", "--api-key", "schlüssel☂"], 1, "characters that no HTTP header"),
     ],
 )
 def test_errors_are_one_line_with_the_mend(

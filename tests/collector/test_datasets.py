@@ -12,6 +12,7 @@ from ragpulse_collector.api.drafts import DatasetDraft
 from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import ById, TraceList
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import EmbeddedStore
 
 
@@ -42,7 +43,7 @@ def test_a_dataset_is_filled_read_and_deleted(store: EmbeddedStore) -> None:
     items = data.dataset(store, ById(id="bad ones"))["items"]
     assert {one["query"] for one in items} == {f"question {number}" for number in range(10)}
     data.delete_dataset(store, ById(id="bad ones"))
-    with pytest.raises(LookupError, match="there is no dataset 'bad ones'"):
+    with pytest.raises(NotFound, match="there is no dataset 'bad ones'"):
         data.dataset(store, ById(id="bad ones"))
     data.fill_dataset(store, named)
     found = {one["query"]: one["response"] for one in data.dataset(store, ById(id="bad ones"))["items"]}

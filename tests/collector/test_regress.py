@@ -18,6 +18,7 @@ from waiting import until
 from ragpulse_collector.analysis.regression import Answered, Pair, Score, gates, regression
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
+from ragpulse_collector.refusals import NotFound
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -88,7 +89,7 @@ def test_scores_of_two_versions_are_never_paired() -> None:
     a, b = Score("faithfulness", "1", "m", 1.0), Score("faithfulness", "2", "m", 0.0)
     report = regression([Pair(side("1", "x", "a", a), side("1", "x", "a", b), 1.0)])
     assert report["scores"] == []
-    with pytest.raises(LookupError, match="one version"):
+    with pytest.raises(NotFound, match="one version"):
         gates(report, {}, max_drop=0.1)
 
 
@@ -111,7 +112,7 @@ def test_a_lost_retriever_is_no_overlap_and_none_at_all_is_not_measured() -> Non
     assert regression([Pair(side("1", "x", "a"), bare, 1.0)])["jaccard"]["value"] == 0.0
     report = regression([Pair(bare, bare, 1.0)])
     assert report["jaccard"] is None
-    with pytest.raises(LookupError, match="jaccard"):
+    with pytest.raises(NotFound, match="jaccard"):
         gates(report, {"jaccard": 0.5})
 
 

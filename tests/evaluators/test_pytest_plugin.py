@@ -1,6 +1,10 @@
 """The pytest plugin, used as its users use it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,3 +28,27 @@ def test_cases_that_cannot_be_scored_fail_too(assert_quality: Callable[..., Any]
     """Skipped cases are no quality."""
     with pytest.raises(pytest.fail.Exception, match="skipped 1"):
         assert_quality([*CASES[1:], {"response": "x"}], "exact_match", at_least=0.5)
+
+
+@pytest.mark.parametrize(
+    ("test", "missing", "outcome"),
+    [
+        ("def test_plain(): pass", "pydantic", "1 passed"),
+        ("def test_plain(): pass", "ragpulse_evaluators", "1 passed"),
+        (
+            "def test_quality(assert_quality): pass",
+            "pydantic",
+            "pip install 'ragpulse[evaluators]'  (missing: pydantic)",
+        ),
+        ("def test_quality(assert_quality): pass", "jinja2", "pip install 'ragpulse[evaluators]'  (missing: jinja2)"),
+    ],
+)
+def test_pytest_runs_where_the_extra_is_missing(test: str, missing: str, outcome: str, tmp_path: Path) -> None:
+    """The plugin is in every environment that has ragpulse; only its fixture needs the evaluators."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_own.py").write_text(test)
+    program = f"import sys; sys.modules[{missing!r}] = None; import pytest; pytest.main(['-p', 'ragpulse_pytest'])"
+    command = [sys.executable, "-c", program]
+    variables = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert outcome in done.stdout, done.stdout + done.stderr

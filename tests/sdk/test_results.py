@@ -397,8 +397,8 @@ TABLES: dict[str, tuple[Any, list[dict[str, Any]]]] = {
         DataFrame({"id": [7, 8], "text": ["Paris.", "Rome."], "score": [0.5, 0.25]}),
         [{"id": "7", "score": 0.5, "content": "Paris."}, {"id": "8", "score": 0.25, "content": "Rome."}]),
     "a data frame with names of its own": (
-        DataFrame({"key": ["k"], "passage": ["Paris is a city."], "distance": [0.5]}),
-        [{"id": "k", "score": 0.5, "content": "Paris is a city."}]),
+        DataFrame({"key": ["k"], "words": ["Paris is a city."], "distance": [0.5]}),
+        [{"id": "k", "score": None, "content": "Paris is a city.", "metadata": {"distance": 0.5}}]),
     "Elasticsearch": (
         HITS, [{"id": "e1", "score": 1.5, "content": "Paris is a city.", "metadata": {"title": "Cities"}}]),
     "hits of Elasticsearch": (

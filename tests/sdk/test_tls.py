@@ -10,6 +10,7 @@ import pytest
 from waiting import eventually
 
 import ragpulse
+from ragpulse_collector.cli import run
 
 from .conftest import Collector, serve
 
@@ -76,6 +77,38 @@ def test_a_private_authority_is_trusted_when_named(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates / "authority.pem"))
     assert _delivered(collector).exported == 1
     assert collector.one("turn").attributes["output.value"] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "trusted", "line", "fix"),
+    [
+        ("https", False, "that is not trusted", "OTEL_EXPORTER_OTLP_CERTIFICATE=FILE"),
+        ("http", False, "without an HTTP answer: is it https://", "start the collector"),
+        ("https", True, "501 Unsupported method", None),
+    ],
+)
+def test_the_command_line_and_doctor_name_the_fix(
+    encrypted: Callable[..., Collector], certificates: Path, scheme: str, trusted: bool, line: str, fix: str | None,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One line with the cause; SSL_CERT_FILE names the authority to the command line and to the SDK."""
+    url = encrypted().url.replace("https", scheme)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "authority.pem"))
+    assert run(["traces", "--url", url]) == 1
+    *_, printed = capsys.readouterr().err.splitlines()  # the server prints a line, too
+    assert line in printed
+    ragpulse.configure(endpoint=url)
+    assert (fix or "collector: answers") in ragpulse.doctor()
+
+
+def test_tls_to_a_server_without_it_is_told(collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
+    """`https://` and a port that speaks http."""
+    url = collector.url.replace("http", "https")
+    assert run(["traces", "--url", url]) == 1
+    assert "does not speak TLS" in capsys.readouterr().err
+    ragpulse.configure(endpoint=url)
+    assert "fix: the address does not speak TLS: begin endpoint= with http://" in ragpulse.doctor()
 
 
 def test_an_unknown_authority_is_not_trusted(encrypted: Callable[..., Collector]) -> None:

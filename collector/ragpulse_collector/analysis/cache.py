@@ -163,7 +163,7 @@ class Snapshot:
 
 
 def snapshot_of(store: Store, params: Mapping[str, Any], *, now: datetime, skip: tuple[str, ...] = ()) -> Snapshot:
-    """Make the snapshot of a request's range, filter and grouping; raises ValueError naming the mistake."""
+    """Make the snapshot of a request's range, filter and grouping; raises Invalid naming the mistake."""
     snapshot = Snapshot(store, window_of(params, now=now), filter_of(params, skip=skip), dimensions(params), now=now)
     if binding := params.get("binding"):
         snapshot.bound = bound_to(binding)
@@ -191,7 +191,7 @@ class Snapshots:
         self._entries: dict[str, _Entry] = {}
 
     def of(self, params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Snapshot:
-        """Return a snapshot for a request, new or recent; raises ValueError naming the mistake."""
+        """Return a snapshot for a request, new or recent; raises Invalid naming the mistake."""
         store = self._store.limited() if params.get("where") else self._store
         snapshot = snapshot_of(store, params, now=self._clock(), skip=skip)
         key = repr((params.get("from"), params.get("to"), snapshot.window.step_s, snapshot.filters, snapshot.groups))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality import move_point, point
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.protocol import utc_now
@@ -284,7 +285,7 @@ def assist(
     """Move and narrow each point of quality series by the scores of `check` for every answer of the judge's rule.
 
     A point gets `unassisted` (value, lo, hi as they were) and `assisted` (`n_all`, `unchecked`, `lam`, `narrowing`,
-    `note`). Answers without a score of the check stay in. Raises ValueError where either evaluator has no scores from
+    `note`). Answers without a score of the check stay in. Raises Invalid where either evaluator has no scores from
     0 to 1, and where the check did not have to score every answer of the judge's rule.
     """
     answers = _answers(store, evaluator, check, window, filters, groups)
@@ -354,12 +355,12 @@ def _narrow(
 def _require_full_check(evaluator: str, check: str, answers: Sequence[_Answer]) -> None:
     covered = sum(answer.covered for answer in answers)
     if covered < len(answers):
-        raise ValueError(
+        raise Invalid(
             f"{check} was to score only {covered:,} of the {len(answers):,} answers that {evaluator} could have been"
             " asked about: give it a rule at rate 1.0 for all of them, or choose a range or filter in which it has one"
         )
     if answers and all(answer.check is None for answer in answers):
-        raise ValueError(f"{check} has no scores from 0 to 1 in this range, so it shares no scale with {evaluator}")
+        raise Invalid(f"{check} has no scores from 0 to 1 in this range, so it shares no scale with {evaluator}")
 
 
 def _answers(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.protocol import utc_now
@@ -68,7 +69,7 @@ def source_of(store: Store, name: str, window: Window, params: Mapping[str, Any]
         )
         return sql, {**window.parameters, **filters.parameters}, True
     if family not in MEASURES:
-        raise ValueError(f"no metric {name!r}")
+        raise Invalid(f"no metric {name!r}")
     sample = sample_of(store, evaluator, window.parameters, filters)
     sql = (
         "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.exemplars import MOST_ROWS, Key, Row, read
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, window_of
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
@@ -258,7 +259,7 @@ def _number(params: Mapping[str, Any], name: str) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, not {value!r}") from None
+        raise Invalid(f"{name} must be a number, not {value!r}") from None
 
 
 def _heatmap(rows: Sequence[Row], window: Window) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import filter_of, range_of
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
@@ -60,9 +61,9 @@ def _half_width(params: Mapping[str, Any]) -> float:
     try:
         half = float(params.get("half_width") or "nothing")
     except ValueError:
-        raise ValueError("half_width is a number like 0.02") from None
+        raise Invalid("half_width is a number like 0.02") from None
     if not MIN_HALF_WIDTH <= half < 0.5:
-        raise ValueError(
+        raise Invalid(
             f"half_width is at least {MIN_HALF_WIDTH} and below 0.5: a narrower interval needs a hundred million scores"
         )
     return half
@@ -87,7 +88,7 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
 
     `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
-    `undecided`. Raises LookupError where nothing was scored.
+    `undecided`. Raises NotFound where nothing was scored.
     """
     name = str(params.get("evaluator") or "")
     limit = _limit(params)
@@ -95,7 +96,7 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     bucket = current(estimates(store, name, window, filter_of(params)))
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
-        raise LookupError(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
+        raise NotFound(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
     lo, hi = bucket.limits(bucket.estimate)
     verdict = "above" if lo is not None and lo >= limit else "below" if hi is not None and hi < limit else "undecided"
     report = {
@@ -125,9 +126,9 @@ def _limit(params: Mapping[str, Any]) -> float:
     try:
         limit = float(params["min"])
     except (KeyError, TypeError, ValueError):
-        raise ValueError("min is a number between 0 and 1") from None
+        raise Invalid("min is a number between 0 and 1") from None
     if not 0 <= limit <= 1:
-        raise ValueError("min lies between 0 and 1: it is compared with the normalized score")
+        raise Invalid("min lies between 0 and 1: it is compared with the normalized score")
     return limit
 
 

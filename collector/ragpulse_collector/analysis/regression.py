@@ -12,6 +12,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.compare import more_needed
 from ragpulse_collector.analysis.quality import point
+from ragpulse_collector.refusals import NotFound
 from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
 from ragpulse_evaluators.statistics import hajek, weighted_mean
 
@@ -112,16 +113,16 @@ def gates(report: Mapping[str, Any], limits: Mapping[str, float], *, max_drop: f
 
     A failed answer, or one without a trace, is `below` in any case. An undecided limit has `need`: about how many
     questions would decide it. `limits` are minima of `jaccard`, `rbo`, `identical`, `similarity`;
-    `max_drop` is what every score may fall by. Raises LookupError for a limit on something unmeasured.
+    `max_drop` is what every score may fall by. Raises NotFound for a limit on something unmeasured.
     """
     requests = [(name, report[name], limit) for name, limit in limits.items()]
     if max_drop is not None:
         requests += [(f"{score['evaluator']}, b - a", score["difference"], -max_drop) for score in report["scores"]]
         if not report["scores"]:
-            raise LookupError("no evaluator scored both sides in one version: --max-drop has nothing to look at")
+            raise NotFound("no evaluator scored both sides in one version: --max-drop has nothing to look at")
     unmeasured = [name for name, measured, _ in requests if measured is None]
     if unmeasured:
-        raise LookupError(f"{', '.join(unmeasured)}: not measured on these questions")
+        raise NotFound(f"{', '.join(unmeasured)}: not measured on these questions")
     outcome = [_gate(name, measured, limit) for name, measured, limit in requests]
     verdict = min((gate["verdict"] for gate in outcome), key=_VERDICTS.index, default=None)
     return {"gates": outcome, "verdict": "below" if report["failed"] or report["silent"] else verdict}

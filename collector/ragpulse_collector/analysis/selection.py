@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
 from ragpulse_collector.store.sql.where import condition, holds
@@ -72,11 +73,11 @@ class Window:
 
 
 def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises ValueError."""
+    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises Invalid."""
     last = instant(params.get("to"), now=now) or now
     first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
     if not first < last:
-        raise ValueError(f"from ({iso(first)}) must lie before to ({iso(last)})")
+        raise Invalid(f"from ({iso(first)}) must lie before to ({iso(last)})")
     width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
     step = params.get("step") or "auto"
     if step == "all":
@@ -86,39 +87,39 @@ def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") ->
         return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))
     step_s = max(1, round(duration_s(step)))
     if long / step_s > MAX_POINTS:
-        raise ValueError(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
+        raise Invalid(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
     return Window(first, last, step_s)
 
 
 def range_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from` and `to` as one bucket; raises ValueError."""
+    """Read `from` and `to` as one bucket; raises Invalid."""
     return window_of({"width": 1, **params}, now=now, back=back).whole
 
 
 def duration_s(value: Any) -> float:
-    """Return the seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
+    """Return the seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises Invalid."""
     text = str(value).strip()
     match = _SPAN.match(text)
     try:
         seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
     except ValueError:
-        raise ValueError(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
+        raise Invalid(f"{text[:80]!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
     if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError(f"{text[:80]!r} is no duration: it must be positive, and at most 317 years")
+        raise Invalid(f"{text[:80]!r} is no duration: it must be positive, and at most 317 years")
     return seconds
 
 
 def instant(value: Any, *, now: datetime) -> datetime | None:
     """UTC (naive) of an ISO text, `-24h`, `now`, a datetime or a timedelta from now; None for nothing.
 
-    Raises ValueError.
+    Raises Invalid.
     """
     if value is None or value == "":
         return None
     if isinstance(value, timedelta):
         return now + value
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return _in_calendar(value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None))
     text = str(value).strip()
     if text == "now":
         return now
@@ -127,7 +128,14 @@ def instant(value: Any, *, now: datetime) -> datetime | None:
             return now - timedelta(seconds=duration_s(text[1:]))
         return instant(datetime.fromisoformat(text), now=now)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+        raise Invalid(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+
+
+def _in_calendar(time: datetime) -> datetime:
+    """Return the time; raises Invalid near the ends of the calendar, where the start of a bucket has no date."""
+    if not 1900 <= time.year <= 9000:
+        raise Invalid(f"{iso(time)} is not between the years 1900 and 9000")
+    return time
 
 
 def iso(time: datetime | None) -> str | None:
@@ -154,12 +162,12 @@ _METADATA = "metadata."
 
 
 def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:
-    """Read the common filters (service, ..., tag, metadata, error, q, where); raises ValueError naming the mistake."""
+    """Read the common filters (service, ..., tag, metadata, error, q, where); raises Invalid naming the mistake."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     if binding := params.get("binding"):
         if params.get("where"):
-            raise ValueError("where is not for keys that are bound to services or environments: use the other filters")
+            raise Invalid("where is not for keys that are bound to services or environments: use the other filters")
         bound = bound_to(binding)
         parts.append(bound.sql)
         values |= bound.parameters
@@ -212,12 +220,12 @@ def _texts(value: Any) -> list[str]:
 def _truth(value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false", "1", "0"):
-        raise ValueError(f"error must be true or false, not {value!r}")
+        raise Invalid(f"error must be true or false, not {value!r}")
     return text in ("true", "1")
 
 
 def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Read `group_by` (one, several, or comma-separated) as SQL names; raises ValueError with the possible ones."""
+    """Read `group_by` (one, several, or comma-separated) as SQL names; raises Invalid with the possible ones."""
     group_by = params.get("group_by") or ()
     names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
@@ -229,5 +237,5 @@ def _dimension(name: str) -> str:
         return metadata_column(name.removeprefix(_METADATA))
     if name not in (*DIMENSIONS, "tag"):
         possible = (*DIMENSIONS, "tag", "metadata.<key>")
-        raise ValueError(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
+        raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

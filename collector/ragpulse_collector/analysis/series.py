@@ -12,6 +12,7 @@ from ragpulse_collector.analysis.calibration import assist, correct
 from ragpulse_collector.analysis.quality import NO_POINT, point
 from ragpulse_collector.analysis.selection import Window, iso
 from ragpulse_collector.analysis.traffic import NAMES, ClusteredMean, DecisionCounts, TrafficBucket, check_metric
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES
@@ -33,7 +34,7 @@ def series(
 ) -> dict[str, Any]:
     """Answer `GET metrics`: `name`, `from`, `to`, `step`, `group_by`, `width`, `corrected`, `assisted_by` and filters.
 
-    Raises ValueError for an unknown name or a malformed parameter. A bucket without a measurement has value null;
+    Raises Invalid for an unknown name or a malformed parameter. A bucket without a measurement has value null;
     counts of requests are 0 between the first and the last request. `corrected` moves the points of a quality metric by
     the judge's error against people's labels; `assisted_by` (an evaluator that scored everything) narrows them.
     `replayed_where` names the conditions of replays in a series: their scores represent those traces only. A series
@@ -75,14 +76,14 @@ def _corrected(params: Mapping[str, Any]) -> bool:
 
 
 def _assistant(params: Mapping[str, Any], family: str, evaluator: str) -> str:
-    """Return the evaluator of `assisted_by`, or an empty text; raises ValueError where it cannot assist."""
+    """Return the evaluator of `assisted_by`, or an empty text; raises Invalid where it cannot assist."""
     check = str(params.get("assisted_by") or "")
     if check and family != "quality":
-        raise ValueError("assisted_by goes with quality:<evaluator>: only there do both share the scale from 0 to 1")
+        raise Invalid("assisted_by goes with quality:<evaluator>: only there do both share the scale from 0 to 1")
     if check and check == evaluator:
-        raise ValueError(f"{check} cannot assist itself: name a check that scored every answer")
+        raise Invalid(f"{check} cannot assist itself: name a check that scored every answer")
     if check and _corrected(params):
-        raise ValueError("either corrected or assisted_by: no interval of both together is known to hold")
+        raise Invalid("either corrected or assisted_by: no interval of both together is known to hold")
     return check
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, estimates
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.protocol import utc_now
@@ -60,21 +61,21 @@ FEEDBACK = "feedback"
 def check_metric(
     metric: str, names: Collection[str], stored_names: Callable[[], Collection[str]] | None = None
 ) -> None:
-    """Raise ValueError with the nearest name unless it is a metric; see `check_evaluator`."""
+    """Raise Invalid with the nearest name unless it is a metric; see `check_evaluator`."""
     family, colon, evaluator = metric.partition(":")
     if not colon and metric in NAMES:
         return
     if not evaluator or family not in _FAMILIES:
         possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
-        raise ValueError(f"no metric {metric!r}{hint}")
+        raise Invalid(f"no metric {metric!r}{hint}")
     check_evaluator(evaluator, names, stored_names)
 
 
 def check_evaluator(
     name: str, names: Collection[str], stored_names: Callable[[], Collection[str]] | None = None
 ) -> None:
-    """Raise ValueError with the nearest name unless an evaluator is in `names` or in `stored_names()`.
+    """Raise Invalid with the nearest name unless an evaluator is in `names` or in `stored_names()`.
 
     Without `stored_names` only a slip of a known name is refused: other names may get scores later.
     """
@@ -84,7 +85,7 @@ def check_evaluator(
     stored = () if stored_names is None else stored_names()
     hint = nearest(bare, {*names, *stored}, cutoff=0.6 if stored_names else 0.8)
     if bare not in stored and (hint or stored_names):
-        raise ValueError(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
+        raise Invalid(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
 _TOTALS = {

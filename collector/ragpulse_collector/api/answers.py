@@ -189,6 +189,8 @@ class Context(Answer):
     score: float | None
     text: str | None
     hash: str | None
+    source: str | None = None
+    """The document that the passage was cut from, as its metadata name it."""
     superseded: bool = False
     """Whether the answer is not from it: a reranker replaced it, or it belongs to another part of the trace."""
 

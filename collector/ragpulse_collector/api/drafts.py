@@ -10,6 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from ragpulse_collector.analysis.traffic import FEEDBACK
 from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
 from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings
 
 MAX_TEXT = 10_000
@@ -84,7 +85,7 @@ class Label(Params):
     @model_validator(mode="after")
     def _has_verdict(self) -> Label:
         if self.score is None and self.passing is None:
-            raise ValueError("a label needs `score` (0..1) or `passing` (true or false)")
+            raise Invalid("a label needs `score` (0..1) or `passing` (true or false)")
         return self
 
 
@@ -102,7 +103,7 @@ class Score(Params):
     @model_validator(mode="after")
     def _has_value(self) -> Score:
         if self.score is None and self.label is None:
-            raise ValueError("a score needs `score` (a number) or `label` (a text)")
+            raise Invalid("a score needs `score` (a number) or `label` (a text)")
         return self
 
 
@@ -168,7 +169,7 @@ class Prune(Params):
     def _one_choice(self) -> Prune:
         choices = (self.older_than, self.service, self.user, self.session, self.trace)
         if sum(choice is not None for choice in choices) != 1:
-            raise ValueError("name one of older_than (30d, 12h), service, user, session and trace")
+            raise Invalid("name one of older_than (30d, 12h), service, user, session and trace")
         return self
 
 

@@ -18,6 +18,7 @@ from ragpulse_collector.api.params import (
     Time,
     TraceId,
 )
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
@@ -92,7 +93,7 @@ class TraceChoice(Filters):
     @model_validator(mode="after")
     def _outcome_needs_evaluator(self) -> TraceChoice:
         if self.outcome and not self.evaluator:
-            raise ValueError("outcome needs evaluator: the outcome with which evaluator?")
+            raise Invalid("outcome needs evaluator: the outcome with which evaluator?")
         return self
 
 

@@ -23,8 +23,8 @@ from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, requi
 from ragpulse_collector.api.handlers.data import Download
 from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
+from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import Scope
-from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
 
 Run = Callable[[Any], Any]
@@ -52,9 +52,9 @@ class Operation:
     bound: bool = False
     """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
     outside: Callable[[Any], None] | None = None
-    """A check of requests from outside this process; raises ValueError."""
+    """A check of requests from outside this process; raises Invalid."""
     check: Callable[[Any], None] | None = None
-    """A check of parameters that name metrics or evaluators, on the worker thread; raises ValueError."""
+    """A check of parameters that name metrics or evaluators, on the worker thread; raises Invalid."""
 
     @property
     def method(self) -> str:
@@ -116,23 +116,8 @@ async def perform(operation: Operation, values: Mapping[str, Any], caller: Calle
         if caller is not None and operation.outside is not None:
             operation.outside(params)
         return await anyio.to_thread.run_sync(operation.answer_to, params)
-    except _REFUSALS as error:
-        status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        retry_after_s = error.retry_after_s if isinstance(error, Busy) else None
-        message = str(error.args[0]) if error.args else str(error)
-        raise ApiError(status, message, retry_after_s=retry_after_s) from error
-
-
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (Busy, 503),
-    (StoreError, 400),
-    (ValueError, 400),
-    (OverflowError, 400),  # a time far out of the calendar
-    (LookupError, 404),
-    (TimeoutError, 504),
-    (PermissionError, 409),
-)
-_REFUSALS = tuple(kind for kind, _ in _STATUS)
+    except Refused as error:
+        raise ApiError(error.status, str(error), retry_after_s=error.retry_after_s) from error
 
 
 MAX_JSON_BYTES = 8 * 1024 * 1024

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_dashboards import ApiError
 from ragpulse_evaluators.errors import nearest
@@ -174,20 +175,20 @@ def _json(value: Any) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError(f"{value[:80]!r} is no JSON: {error}") from error
+        raise Invalid(f"{value[:80]!r} is no JSON: {error}") from error
 
 
 def _trace_id(value: Any) -> UUID:
     if isinstance(value, UUID):
         return value
     if not re.match(r"[0-9a-fA-F]{32}\Z", str(value)):
-        raise ValueError(f"{str(value)[:80]!r} is no trace id: 32 hex digits are expected")
+        raise Invalid(f"{str(value)[:80]!r} is no trace id: 32 hex digits are expected")
     return UUID(str(value))
 
 
 def _span_id(value: Any) -> int:
     if not re.match(r"[0-9a-fA-F]{16}\Z", str(value)):
-        raise ValueError(f"{str(value)[:80]!r} is no span id: 16 hex digits are expected")
+        raise Invalid(f"{str(value)[:80]!r} is no span id: 16 hex digits are expected")
     return int(str(value), 16)
 
 

@@ -227,6 +227,8 @@ class Document(Answer):
     """A retrieved document and the quality of its answers."""
 
     id: str
+    source: str | None = None
+    """The document that the passage was cut from, as its metadata name it."""
     retrieved: int
 
 

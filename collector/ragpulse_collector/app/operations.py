@@ -34,6 +34,7 @@ from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
@@ -329,12 +330,12 @@ def _demo(store: Store) -> tuple[Operation, ...]:
 
 
 def _load_demo(store: Store, params: Params) -> dict[str, Any]:
-    """Store the traffic; raises PermissionError (409) where it is stored already. Evaluation follows."""
+    """Store the traffic; raises Conflict (409) where it is stored already. Evaluation follows."""
     from ragpulse_collector.demo.traffic import traffic, visits
 
     del params
     if spans_of_service(store, DEMO_SERVICE):
-        raise PermissionError("demo data is stored already: DELETE demo removes it")
+        raise Conflict("demo data is stored already: DELETE demo removes it")
     planned = visits()
     first, last = (iso(utc_now() - ago) for ago in (max(visit.ago for visit in planned), timedelta(0)))
     for body in traffic(planned):

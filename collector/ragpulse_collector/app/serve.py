@@ -13,8 +13,8 @@ from functools import partial
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
 from ragpulse_collector.evaluation.budget import unknown_price
-from ragpulse_collector.settings import Settings, SettingsError
-from ragpulse_collector.store import StoreError
+from ragpulse_collector.refusals import Refusal
+from ragpulse_collector.settings import Settings
 
 GRPC_PORT = 4317
 Say = Callable[[str], object]
@@ -23,7 +23,7 @@ _RELOADING = threading.Lock()
 
 
 def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) -> None:
-    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the fix.
+    """Serve until SIGINT or SIGTERM; raises a Refusal or OSError with the fix.
 
     `load` reads the settings, again at each SIGHUP.
     """
@@ -61,7 +61,7 @@ def _reload(collector: Collector, load: Callable[[], Settings], ready: threading
     with _RELOADING:
         try:
             pending = collector.reload(load())
-        except (SettingsError, StoreError) as error:
+        except Refusal as error:
             _log.error("the settings stay as they are: %s", error)
             return
     _log.info("reloaded rules, monitors, prices and keys from %s", collector.settings.path() or "the environment")

@@ -113,6 +113,7 @@ class Components:
             quiet_s=options.quiet_s,
             session_quiet_s=options.session_quiet_s,
             pi_scale=self.pacer.pi_scale,
+            acceptance=self._settings.feedback.acceptance,
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragpulse_collector.cli.options import Ask, config_path, failing
 from ragpulse_collector.cli.tables import Show, progress
+from ragpulse_collector.refusals import Refusal
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.budget import Price
@@ -35,7 +36,7 @@ class LocalReplay:
         from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
-        with failing(OSError, ValueError, LookupError):
+        with failing(OSError, Refusal):
             settings = load_settings(config_path(None))
             settings = settings.with_options("judge", {"model": request["judge"]})
             gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)

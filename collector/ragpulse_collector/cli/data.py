@@ -25,6 +25,7 @@ from ragpulse_collector.cli.options import (
     asking,
     config_option,
     config_path,
+    connected,
     failing,
     json_option,
     key_option,
@@ -236,10 +237,10 @@ def import_(
     PLACE is the address of the server (default: port 6006 or 5000 of this computer), a file of JSON
     lines, or the folder of a Langfuse export.
     """
-    from ragpulse_collector.client import ClientError, connect
+    from ragpulse_collector.client import ClientError
     from ragpulse_collector.importing import Moved, move
 
-    client, counts, start = connect(url, api_key=api_key), Moved(), since_time(since)
+    client, counts, start = connected(url, api_key), Moved(), since_time(since)
     try:
         for counts in move(client, _pages(source, location, start, source_key)):
             click.echo(f"{len(counts.traces):,} traces, {counts.spans:,} spans", err=True)
@@ -249,6 +250,7 @@ def import_(
     click.echo(
         f"imported {len(counts.traces):,} traces, {counts.spans:,} spans, {len(counts.sessions):,} sessions,"
         f" {counts.scores:,} scores; {counts.rejected:,} spans rejected"
+        + (f", {counts.known:,} were there already" if counts.known else "")
     )
     days = client.call("GET status")["retention"]["days"]
     if datetime.now(UTC) - start > timedelta(days=days):
@@ -264,10 +266,10 @@ def _pages(source: str, location: str | None, since: datetime, key: str | None) 
             raise Failure(f"name the file or folder: ragpulse import {source} PATH")
         read_file = jsonl.pages if source == "jsonl" else langfuse.pages
         return read_file(Path(location), since)
-    from ragpulse_collector.client import connect
     from ragpulse_collector.importing import mlflow, phoenix
 
-    server = connect(location or _ADDRESSES[source], api_key=key)
+    server = connected(location or _ADDRESSES[source], key)
+    server.hint = f"start {source}, or name its address: ragpulse import {source} http://HOST:PORT"
     read_server = phoenix.pages if source == "phoenix" else mlflow.pages
     return read_server(server, since)
 
@@ -277,10 +279,8 @@ def _pages(source: str, location: str | None, since: datetime, key: str | None) 
 @key_option("Key with the scope read.")
 def mcp(url: str | None, api_key: str | None) -> None:
     """Serve read-only tools over standard input and output, for an assistant that speaks MCP."""
-    from ragpulse_collector.client import connect
-
     try:
         from ragpulse_collector.mcp_server import server
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install 'ragpulse[mcp]'") from error
-    server(connect(url, api_key=api_key)).run("stdio")
+    server(connected(url, api_key)).run("stdio")

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from ssl import SSLError
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ from ragpulse_collector.cli.options import (
     where_option,
 )
 from ragpulse_collector.cli.tables import cell, dotted, interval, print_json, safe, table
-from ragpulse_collector.client import DEFAULT_URL, ClientError
+from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
 from ragpulse_evaluators.judges.protocol import is_loopback
@@ -189,7 +190,11 @@ class Finding:
 
 def diagnose(source: Source) -> list[Finding]:
     """Check configuration, environment, port, collector and data; a fault is a finding, never an exception."""
-    address = source.url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
+    address = source.url or DEFAULT_URL
+    try:
+        Client(address)
+    except ClientError as error:
+        return [_configuration(), Finding(False, str(error), f"--url {DEFAULT_URL}, or RAGPULSE_URL")]
     findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
     try:
         ask = source.asker()
@@ -257,9 +262,12 @@ def _port(address: str, failure: Failure) -> Finding:
     if isinstance(failure.__cause__, ClientError) and failure.__cause__.status in (401, 403):
         fix = "name a key with the scope read: --api-key or RAGPULSE_API_KEY"
         return Finding(False, f"the collector at {address} refuses to answer: {failure.__cause__}", fix)
+    if isinstance(getattr(getattr(failure.__cause__, "__cause__", None), "reason", None), SSLError):
+        return Finding(False, str(failure), "see TLS in docs/troubleshooting.md")
     parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=2):
+        with socket.create_connection((parts.hostname or "127.0.0.1", port), timeout=2):
             fix = "stop the other program (often an OpenTelemetry Collector) or use --port"
             return Finding(False, f"something answers at {address}, but not a ragpulse collector: {failure}", fix)
     except OSError:

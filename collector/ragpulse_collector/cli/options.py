@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
+    from ragpulse_collector.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -34,19 +35,14 @@ class Failure(Exception):
     """A command could not do its work: one line, the fix included."""
 
 
-class _Since(click.ParamType[str]):
-    """An age such as `7d`, or a time; its value is the `from` of the API: `-7d`, or ISO 8601 in UTC."""
-
-    name = "age"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            time = since_time(value)
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r}: write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z", param, ctx
-            )
-        return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
+def age(value: str) -> str:
+    """Return the `from` of the API that an age such as `7d` or a time means: `-7d`, or ISO 8601 in UTC."""
+    try:
+        time = since_time(value)
+    except (ValueError, OverflowError) as error:
+        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
+        raise click.BadParameter(f"{value!r}: {fix}") from error
+    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
 
 
 def since_time(since: str) -> datetime:
@@ -91,15 +87,16 @@ class Source(NamedTuple):
         """Return the function that answers operations."""
         if self.file:
             return _offline(self.file)
-        from ragpulse_collector.client import ClientError, connect
+        from ragpulse_collector.client import ClientError
 
-        client = connect(self.url, api_key=self.api_key)
+        client = connected(self.url, self.api_key)
+        client.hint += " (or read a closed file with --db)"
 
         def ask(operation: str, params: Mapping[str, Any]) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
-                raise Failure(f"{error}{_HINTS.get(error.status, '')}") from error
+                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}") from error
 
         return ask
 
@@ -114,13 +111,21 @@ class Source(NamedTuple):
             shutil.move(copy.path, target)
             copy.discard()
             return
-        from ragpulse_collector.client import ClientError, connect
+        from ragpulse_collector.client import ClientError
 
         with failing(ClientError):
-            connect(self.url, api_key=self.api_key).download(operation, params, target)
+            connected(self.url, self.api_key).download(operation, params, target)
 
 
-_HINTS = {None: " (or read a closed file with --db)", 401: " (here: --api-key, or RAGPULSE_API_KEY)"}
+def connected(url: str | None, api_key: str | None) -> Client:
+    """Return a client of a running collector; nothing is sent. Raises Failure where `url` is no address."""
+    from ragpulse_collector.client import ClientError, connect
+
+    with failing(ClientError):
+        return connect(url, api_key=api_key)
+
+
+_HINTS = {401: " (here: --api-key, or RAGPULSE_API_KEY)"}
 
 
 def source(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,7 +186,7 @@ def key_option(text: str) -> Callable[[F], F]:
 
 def since_option(default: str) -> Callable[[F], F]:
     """Declare --since."""
-    return option("--since", type=_Since(), default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
+    return option("--since", type=age, default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
 
 
 def _offline(db: str) -> Ask:
@@ -189,9 +194,10 @@ def _offline(db: str) -> Ask:
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.otlp.intake import Counters
-    from ragpulse_collector.store import FileReader, Prices, StoreError
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import FileReader, Prices
 
-    with failing(OSError, ValueError, StoreError):
+    with failing(OSError, Refusal):
         settings = load_settings(config_path(None)).with_options("collector", {"db": db})
         if not Path(db).is_file():
             raise Failure(f"there is no file {db}")

@@ -63,9 +63,9 @@ def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
     """Replay over a closed file, with a collector without a port that runs as long as the replay."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.refusals import Refusal
 
-    with failing(OSError, ValueError, StoreError):
+    with failing(OSError, Refusal):
         # Files to load may not come over HTTP, therefore there is no port.
         settings = load_settings(config_path(None))
         settings = settings.with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})

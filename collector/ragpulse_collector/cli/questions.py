@@ -94,9 +94,10 @@ def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
     from ragpulse_collector.catalog import Catalog
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
+    from ragpulse_collector.refusals import Refusal
     from ragpulse_collector.store import Prices
 
-    with failing(ValueError):
+    with failing(Refusal):
         settings = load_settings(config_path(None)).with_options("judge", {"model": model})
     price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
     judge = Catalog(settings, priced=partial(PricedJudge, prices=price)).judge

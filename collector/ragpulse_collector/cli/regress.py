@@ -32,6 +32,7 @@ from ragpulse_collector.cli.options import (
     where_option,
 )
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
+from ragpulse_collector.refusals import Refusal
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.regression import Answered
@@ -92,7 +93,7 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     try:
         report = _report(Path(file), source, options)
         report |= gates(report, limits, max_drop=max_drop)
-    except (Failure, LookupError, ValueError) as error:
+    except (Failure, Refusal) as error:
         click.echo(f"ragpulse: {error}", err=True)
         return 2
     {"table": _print, "markdown": _markdown, "json": print_json}[kind](report)
@@ -123,7 +124,7 @@ def _dataset(path: Path, ask: Ask) -> list[Answered]:
 
     try:
         return read_dataset(ask, str(path))
-    except (Failure, LookupError, ValueError) as error:
+    except (Failure, Refusal) as error:
         raise Failure(f"{path} is neither a file nor a dataset: {error}") from error
 
 

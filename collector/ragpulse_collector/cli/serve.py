@@ -51,7 +51,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     """
     from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.refusals import Refusal
 
     path = config_path(config)
 
@@ -63,7 +63,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings.check()
         return settings
 
-    with failing(StoreError, OSError, ValueError):
+    with failing(Refusal, OSError):
         run(load, loads=loads, say=click.echo)
     return 0
 
@@ -108,11 +108,16 @@ def _with_key(settings: Settings) -> Settings:
 
 
 @click.command()
-@option("--serve", "serving", is_flag=True, help="Keep serving after the table, until Ctrl-C.")
+@option(
+    "--serve/--exit",
+    "serving",
+    default=None,
+    help="Serve the pages after the table until Ctrl-C, or end (default: serve on a terminal).",
+)
 @option("--model", help="Answer with this litellm model instead of the extractive answerer.")
 @option("--judge", help="Also judge with this litellm model (default: the offline checks only).")
 @option("--port", type=int, default=0, help="Port of the demo's collector; 0: any free one.")
-def demo(serving: bool, model: str | None, judge: str | None, port: int) -> int:
+def demo(serving: bool | None, model: str | None, judge: str | None, port: int) -> int:
     """Run a small RAG application over ragpulse's guides, offline, and print its efficiency and quality."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
@@ -129,11 +134,12 @@ def demo(serving: bool, model: str | None, judge: str | None, port: int) -> int:
             done = _wait_for_evaluations(client, questions)
             click.echo(f"answered {questions} questions, {done} results, {time.monotonic() - started:.1f} s\n")
             print_report(client, click.echo)
-            hint = "(Ctrl-C ends)" if serving else "(ragpulse demo --serve keeps serving)"
-            click.echo(f"\npage: {collector.url}/   {hint}")
-            if serving:
+            if sys.stdout.isatty() if serving is None else serving:
+                click.echo(f"\npages: {collector.url}/   (Ctrl-C ends)")
                 with suppress(KeyboardInterrupt):
                     threading.Event().wait()
+            else:
+                click.echo("\npages: ragpulse demo --serve")
         finally:
             collector.stop()
     return 0

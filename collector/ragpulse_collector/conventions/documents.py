@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ragpulse._reading.hits import hits_in, own_id, parts_of, table
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
@@ -13,13 +15,6 @@ from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_DOCUMENT_KEYS = ("document", "node", "kwargs", "payload")
-"""The keys of a document inside another object: a search hit, a serialized constructor."""
-_MEMBERS = (
-    ("id", names.DOCUMENT_ID_KEYS),
-    ("score", names.DOCUMENT_SCORE_KEYS),
-    ("metadata", tuple(key for key in names.DOCUMENT_METADATA_KEYS if key not in _DOCUMENT_KEYS)),
-)
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
 _MAX_FLAT_LENGTH = len("999999.document.metadata")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
@@ -39,7 +34,8 @@ def documents_of_retrieval(value: Any, span: Span) -> Result | None:
     """Read documents from the output of a retriever or reranker; other spans' lists of texts are no contexts."""
     if span.kind not in ("retriever", "reranker"):
         return None
-    items = _document_list(parsed(value))
+    content = parsed(value)
+    items = None if isinstance(content, str) else hits_in(content)
     return None if items is None else _documents_result(value, items)
 
 
@@ -70,8 +66,8 @@ def _document_list(content: Any) -> list[Any] | None:
 def _is_document(item: Any) -> bool:
     if not isinstance(item, dict) or is_message(item):
         return False
-    row = _row(item)
-    return row is not None and bool(row.get("content")) and ("id" in row or "score" in row or "page_content" in item)
+    record = _record(1, item)
+    return bool(record.text) and (record.id is not None or record.score is not None or "page_content" in item)
 
 
 def flattened(members: Any, span: Span) -> Result | None:
@@ -112,16 +108,17 @@ def result_events(prefix: str) -> Read:
 _EVENT_KEYS = ("id", "score", "document", "metadata")
 
 
-def _documents_result(value: Any, items: list[Any]) -> Result | None:
+def _documents_result(value: Any, items: Sequence[Any]) -> Result | None:
     """Build the records, and lift their texts out of `value`, which contains the list of documents."""
     if type(value) is str:
         exact = _exact_documents(value, items)
         if exact is not None:
             return exact
-    rows = list(map(_row, items))
-    if None in rows:
+    records = [_record(rank, item) for rank, item in enumerate(items, start=1)]
+    if any(
+        is_message(item) or record == ContextRecord(record.rank) for item, record in zip(items, records, strict=True)
+    ):
         return None
-    records = [_record(rank, row) for rank, row in enumerate(filter(None, rows), start=1)]
     texts = [
         (record.text, {"$lifted": "contexts", "rank": record.rank}) for record in records if record.text is not None
     ]
@@ -129,7 +126,7 @@ def _documents_result(value: Any, items: list[Any]) -> Result | None:
     return Result(records, {} if template is None else {"": template})
 
 
-def _exact_documents(value: str, items: list[Any]) -> Result | None:
+def _exact_documents(value: str, items: Sequence[Any]) -> Result | None:
     """Read documents that contexts store completely: the whole list becomes a reference. None if one does not fit."""
     keys = list(items[0]) if items and type(items[0]) is dict else []
     if not keys or not _PLAIN.issuperset(keys):
@@ -155,54 +152,20 @@ def _is_exact(item: dict[str, Any]) -> bool:
         and text != ""
         and type(text) in _TEXT_OR_NONE
         and (metadata is None or (type(metadata) is dict and metadata != {}))
+        and own_id((item, metadata), metadata) == get("id")
     )
 
 
-def _row(item: Any) -> dict[str, Any] | None:
-    """Return the members of one document, None if the item is none."""
-    if type(item) is str:
-        return None if is_message(item) else {"content": item}
-    if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
-        row = _row(item[0])
-        return None if row is None else {**row, "score": item[1]}
-    if not isinstance(item, dict):
-        return None
-    if type(item.get("content")) is str:
-        return item if _PLAIN.issuperset(item) else {**_members(item), "content": item["content"]}
-    return _unusual_row(item)
-
-
-def _unusual_row(item: dict[str, Any]) -> dict[str, Any] | None:
-    text_key = next((key for key in names.DOCUMENT_TEXT_KEYS if isinstance(item.get(key), str)), None)
-    if text_key is not None:
-        return {**_members(item), "content": item[text_key]}
-    inner_key = next((key for key in _DOCUMENT_KEYS if isinstance(item.get(key), dict)), None)
-    inner = None if inner_key is None else _row(item[inner_key])
-    return {**(inner or {}), **_members(item)} or None
-
-
-def _members(item: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, keys in _MEMBERS:
-        for key in keys:
-            if item.get(key) is not None:
-                row[name] = item[key]
-                break
-    return row
-
-
-def _record(rank: int, row: dict[str, Any]) -> ContextRecord:
-    text = row.get("content", row.get("document"))
-    id_ = row.get("id")
-    score = row.get("score")
-    metadata = row.get("metadata")
-    return ContextRecord(
-        rank,
-        id_ if type(id_) is str or id_ is None else str(id_),
-        None if score is None else number(score, _NO_SPAN),
-        text if type(text) is str and text else None,
-        _object(metadata) if metadata else None,
-    )
+def _record(rank: int, item: Any) -> ContextRecord:
+    """Read one hit by the rule of the SDK; metadata may be JSON in a text."""
+    if isinstance(item, list):
+        item = next(iter(table([item])), None)
+    elif isinstance(item, dict) and type(item.get("metadata")) is str:
+        item = {**item, "metadata": parsed(item["metadata"])}
+    if isinstance(item, str):
+        return ContextRecord(rank, text=item or None)
+    id_, score, text, metadata = parts_of(item)
+    return ContextRecord(rank, id_, None if score is None else number(score, _NO_SPAN), text or None, _object(metadata))
 
 
 def _object(value: Any) -> str | None:

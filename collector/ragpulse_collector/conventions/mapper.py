@@ -119,7 +119,12 @@ def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
 def _scope_fields(scope: Scope) -> dict[str, Any]:
     resource = scope.resource
     service, environment = service_of(resource)
-    values = {"service": service, "service_version": resource.get(names.SERVICE_VERSION), "environment": environment}
+    values = {
+        "service": service,
+        "service_version": resource.get(names.SERVICE_VERSION),
+        "environment": environment,
+        "agent": resource.get("gen_ai.main_agent.name"),
+    }
     otel_scope = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
     text = lifting.attributes_text({**resource, **{key: value for key, value in otel_scope.items() if value}})
     return {"resource": text, **{key: str(value) for key, value in values.items() if value is not None}}

@@ -94,6 +94,22 @@ def number(value: Any, _: Span) -> float | None:
     return None
 
 
+def small_count(value: Any, span: Span) -> int | None:
+    """Return a whole number that fits an INTEGER column."""
+    result = count(value, span)
+    return result if result is not None and result < 2**31 else None
+
+
+_ENUM_MEMBER = re.compile(r"<?\w+\.(\w+)(?:: .*>)?")
+
+
+def first_reason(value: Any, span: Span) -> str | None:
+    """Return why the first choice ended, from a list, its JSON text or a text; a member of an enum is its name."""
+    reason = next(iter(strings(value, span) or ()), None)
+    match = _ENUM_MEMBER.fullmatch(reason or "")
+    return match[1] if match else reason
+
+
 def amount(value: Any, span: Span) -> float | None:
     """Return a number from 0 to MAX_AMOUNT (money, a duration)."""
     result = number(value, span)

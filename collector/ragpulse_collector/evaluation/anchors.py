@@ -25,6 +25,7 @@ from ragpulse_collector.evaluation.drift import (
 )
 from ragpulse_collector.evaluation.jobs import Resolve
 from ragpulse_collector.evaluation.scores import cost_of
+from ragpulse_collector.refusals import Conflict, Refusal
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
@@ -52,7 +53,7 @@ class DriftWatch:
     def report(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer `GET drift`: the report of `evaluator`, or of all evaluators with a frozen set.
 
-        Raises LookupError where the evaluator has none.
+        Raises NotFound where the evaluator has none.
         """
         if params.get("evaluator"):
             report = drift(self.store, params, clock=self.clock)
@@ -77,7 +78,7 @@ class DriftWatch:
             try:
                 self.run({"evaluator": report["evaluator"]})
                 done += 1
-            except (PermissionError, LookupError, ValueError) as error:
+            except Refusal as error:
                 _log.warning("the judge of %s was not checked: %s", report["evaluator"], error)
         return done
 
@@ -90,7 +91,7 @@ class DriftWatch:
     def run(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Judge the anchors of `evaluator` again, store the result, and return the report.
 
-        Uses the day's judge budget; raises PermissionError, with nothing stored, where that is spent.
+        Uses the day's judge budget; raises Conflict, with nothing stored, where that is spent.
         """
         anchors = load_anchors(self.store, str(params.get("evaluator") or ""))
         evaluator = self.resolve(anchors.evaluator)
@@ -99,7 +100,7 @@ class DriftWatch:
         except ExceptionGroup as failed:
             refusal = failed.exceptions[0]
             if isinstance(refusal, OverBudget):
-                raise PermissionError(str(refusal)) from failed
+                raise Conflict(str(refusal)) from failed
             raise
         costs = [cost_of(result) for result in results]
         check = Check(

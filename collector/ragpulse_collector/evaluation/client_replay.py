@@ -19,6 +19,7 @@ from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
@@ -56,17 +57,17 @@ class Declared(Evaluator):
         return {**own, "label": self.label, "needs": sorted(self.needs)}
 
     def run(self, case: Case) -> Any:
-        """Raise LookupError: its code is elsewhere."""
-        raise LookupError(f"{self.name} is known to the caller only")
+        """Raise NotFound: its code is elsewhere."""
+        raise NotFound(f"{self.name} is known to the caller only")
 
 
 def read_declaration(description: Any) -> Declared:
-    """Read `{"evaluator", "version", "judge", "label", "needs"}`; raises ValueError that names the mistake."""
+    """Read `{"evaluator", "version", "judge", "label", "needs"}`; raises Invalid that names the mistake."""
     if not isinstance(description, Mapping):
-        raise ValueError("external: an object with evaluator and version is expected")
+        raise Invalid("external: an object with evaluator and version is expected")
     needs = description.get("needs") or []
     if not isinstance(needs, list) or not all(isinstance(field, str) and field in _FIELDS for field in needs):
-        raise ValueError(f"external: needs is a list of case fields: {', '.join(sorted(_FIELDS))}")
+        raise Invalid(f"external: needs is a list of case fields: {', '.join(sorted(_FIELDS))}")
     judge = description.get("judge")
     return Declared(
         _text(description.get("evaluator"), "evaluator", _NAME),
@@ -78,15 +79,15 @@ def read_declaration(description: Any) -> Declared:
 
 
 def declaration_of(run: Run) -> Declared:
-    """Return the evaluator of a client-side replay; raises ValueError for any other replay."""
+    """Return the evaluator of a client-side replay; raises Invalid for any other replay."""
     if run.external is None:
-        raise ValueError(f"replay {run.run_id} is evaluated by the collector, not by its caller")
+        raise Invalid(f"replay {run.run_id} is evaluated by the collector, not by its caller")
     return read_declaration(run.external)
 
 
 def _text(value: Any, key: str, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or not pattern.match(value):
-        raise ValueError(f"external: {key} is a short plain text, not {str(value)[:80]!r}")
+        raise Invalid(f"external: {key} is a short plain text, not {str(value)[:80]!r}")
     return value
 
 
@@ -116,7 +117,7 @@ class ClientReplays:
         """Return up to `limit` unfinished jobs of replay `id` with their cases; none after its end.
 
         Jobs with an equal stored verdict, or without a stored span, are finished here and not returned. Raises
-        LookupError for an unknown replay, ValueError for one that the collector evaluates.
+        NotFound for an unknown replay, Invalid for one that the collector evaluates.
         """
         run, evaluator = self._run(params)
         limit = min(_MAX_ITEMS, max(1, int(params.get("limit") or 64)))
@@ -140,8 +141,8 @@ class ClientReplays:
         """Store the caller's `results` (`job_id`, `result`, `elapsed_ms`) for replay `id`; returns how many were new.
 
         A job that is finished already stays as it is, so that sending twice changes nothing. `capped` is the reason why
-        the caller stops at the cap. Raises ValueError that names the first mistake,
-        and then nothing is stored; LookupError for an unknown replay.
+        the caller stops at the cap. Raises Invalid that names the first mistake,
+        and then nothing is stored; NotFound for an unknown replay.
         """
         run, evaluator = self._run(params)
         results = _read_results(params.get("results"), evaluator)
@@ -156,13 +157,13 @@ class ClientReplays:
     def _run(self, params: Mapping[str, Any]) -> tuple[Run, Declared]:
         run = latest_runs(self._store, run_id=str(params["id"])).get(str(params["id"]))
         if run is None:
-            raise LookupError(f"no replay {params['id']!r}")
+            raise NotFound(f"no replay {params['id']!r}")
         return run, declaration_of(run)
 
     def _require_own(self, run: Run, results: Mapping[str, _CallerResult]) -> None:
         foreign = results.keys() - ids_of_run(self._store.read, run.run_id, list(results))
         if foreign:
-            raise ValueError(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
+            raise Invalid(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
 
     def _settled(self, job: Job, key: str, evaluator: Declared, stored: set[str]) -> Verdict:
         """Return the verdict of a job without the caller: an equal verdict exists, or the span is missing."""
@@ -246,50 +247,50 @@ def _beyond_cap(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> str |
 
 
 def _read_results(items: Any, evaluator: Declared) -> dict[str, _CallerResult]:
-    """Read the results by job id; raises ValueError that names the first mistake."""
+    """Read the results by job id; raises Invalid that names the first mistake."""
     if not isinstance(items, list) or len(items) > _MAX_ITEMS:
-        raise ValueError(f"results: a list of at most {_MAX_ITEMS} is expected")
+        raise Invalid(f"results: a list of at most {_MAX_ITEMS} is expected")
     results: dict[str, _CallerResult] = {}
     for index, item in enumerate(items):
         try:
             job_id, result = _read_result(item, evaluator)
         except ValueError as error:
-            raise ValueError(f"results[{index}]: {_message(error)}") from error
+            raise Invalid(f"results[{index}]: {_message(error)}") from error
         if job_id in results:
-            raise ValueError(f"results[{index}]: {job_id!r} is there twice")
+            raise Invalid(f"results[{index}]: {job_id!r} is there twice")
         results[job_id] = result
     return results
 
 
 def _read_result(item: Any, evaluator: Declared) -> tuple[str, _CallerResult]:
     if not isinstance(item, Mapping) or not isinstance(item.get("result"), Mapping):
-        raise ValueError("an object with job_id and result is expected")
+        raise Invalid("an object with job_id and result is expected")
     job_id = item.get("job_id")
     if not isinstance(job_id, str) or len(job_id) != 32 or set(job_id) - set("0123456789abcdef"):
-        raise ValueError(f"{str(job_id)[:80]!r} is no job id")
+        raise Invalid(f"{str(job_id)[:80]!r} is no job id")
     result = EvaluationResult.model_validate(item["result"])
     expected = (evaluator.name, evaluator.version, evaluator.judge_id)
     if (result.evaluator, result.version, result.judge) != expected:
-        raise ValueError("evaluator, version and judge are not those of the replay")
+        raise Invalid("evaluator, version and judge are not those of the replay")
     elapsed = item.get("elapsed_ms")
     if elapsed is not None and not isinstance(elapsed, int | float):
-        raise ValueError("elapsed_ms is a number")
+        raise Invalid("elapsed_ms is a number")
     _require_valid_figures([elapsed, *(call.cost_usd for call in result.calls)])
     if not all(math.isfinite(end) for end in result.ci95 or ()):
-        raise ValueError("ci95 must be finite")
+        raise Invalid("ci95 must be finite")
     _require_shallow(result.parts, _MAX_DEPTH)
     return job_id, _CallerResult(result, elapsed)
 
 
 def _require_valid_figures(figures: Sequence[float | None]) -> None:
     if any(figure is not None and not 0.0 <= figure < 1e12 for figure in figures):
-        raise ValueError("costs and times are finite and not negative")
+        raise Invalid("costs and times are finite and not negative")
 
 
 def _require_shallow(value: Any, levels: int) -> None:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if children and not levels:
-        raise ValueError("parts are too deeply nested")
+        raise Invalid("parts are too deeply nested")
     for child in children:
         _require_shallow(child, levels - 1)
 

@@ -15,6 +15,7 @@ from typing import Any
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.quality import Bucket, current, estimates, point
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, range_of
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
@@ -66,7 +67,7 @@ class Check:
 def draw_anchors(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> Anchors:
     """Draw up to `n` (default 50) judged units of `evaluator` at random from `from` .. `to` (7 days).
 
-    Of several versions and judges the latest is used. Raises LookupError where fewer than 10 units exist.
+    Of several versions and judges the latest is used. Raises NotFound where fewer than 10 units exist.
     """
     evaluator, limit = _evaluator(params), min(_MAX_ANCHORS, max(10, int(params.get("n") or 50)))
     window = range_of(params, now=clock(), back="7d")
@@ -74,7 +75,7 @@ def draw_anchors(store: Store, params: Mapping[str, Any], *, clock: Callable[[],
     bucket = current(estimates(store, evaluator, window, filters))
     anchors = [] if bucket is None else _draw(store, evaluator, window, filters, bucket.series, limit)
     if bucket is None or len(anchors) < 10:
-        raise LookupError(f"{evaluator} has {len(anchors)} verdicts in this window; a frozen set needs at least 10")
+        raise NotFound(f"{evaluator} has {len(anchors)} verdicts in this window; a frozen set needs at least 10")
     return Anchors(evaluator, bucket.version or "", bucket.judge, iso(clock()) or "", tuple(anchors))
 
 
@@ -142,10 +143,10 @@ def _only(name: str, kept_indexes: Mapping[str, Sequence[int]], content: dict[st
 
 
 def load_anchors(store: Store, evaluator: str) -> Anchors:
-    """Return the frozen set of an evaluator; raises LookupError where there is none."""
+    """Return the frozen set of an evaluator; raises NotFound where there is none."""
     sets = _latest(store, ANCHORS + evaluator, "frozen_at")
     if not sets:
-        raise LookupError(f"{evaluator} has no frozen set: POST drift/anchors draws it")
+        raise NotFound(f"{evaluator} has no frozen set: POST drift/anchors draws it")
     return Anchors(**{**sets[0], "anchors": tuple(Anchor(**anchor) for anchor in sets[0]["anchors"])})
 
 
@@ -157,7 +158,7 @@ def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     """Answer `GET drift`: the frozen set of `evaluator`, its checks, and the parts of the last move.
 
     The live score of the last `back` (default 7d, never before the freezing) is compared with an equal range before the
-    freezing. Moves have 95 % intervals; `verdict` names the sure moves. Raises LookupError without a set.
+    freezing. Moves have 95 % intervals; `verdict` names the sure moves. Raises NotFound without a set.
     """
     now, anchors = clock(), load_anchors(store, _evaluator(params))
     checks = [check for check in _checks(store, anchors.evaluator) if check.frozen_at == anchors.frozen_at]
@@ -278,5 +279,5 @@ def _verdict(judge: Interval | None, application: Interval | None) -> str:
 def _evaluator(params: Mapping[str, Any]) -> str:
     name = str(params.get("evaluator") or "").partition("@")[0]
     if not name:
-        raise ValueError("evaluator: a name is required")
+        raise Invalid("evaluator: a name is required")
     return name

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.cases import ScoreKeys, Unit, cases_of
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
 from ragpulse_collector.store.queries.runs import Run
@@ -28,7 +29,7 @@ _FIRST_STEP = timedelta(seconds=2)
 _TICK = timedelta(microseconds=1)
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
-ValueError or LookupError where it cannot be made."""
+a Refusal where it cannot be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class Evaluators:
             options = {} if run is None else run.asked
             try:
                 self._made[key] = self._resolve(name, **{key: options[key] for key in _OPTIONS if options.get(key)})
-            except (ValueError, LookupError) as error:
+            except Refusal as error:
                 return _Unavailable(name, error)
             self._warn_of_changed_code(self._made[key])
         return self._made[key]

@@ -16,6 +16,7 @@ from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
+from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
@@ -72,7 +73,7 @@ class Replays:
 
         `evaluators`, `since` (or `from`, `to`), `where` and the other filters, `limit`, `max_usd`, `judge`, `prompts`,
         `loads`; or `external`: evaluators of the caller, which fetches the cases and sends the results.
-        Raises ValueError for a wrong parameter, LookupError for an unknown evaluator.
+        Raises Invalid for a wrong parameter, NotFound for an unknown evaluator.
         """
         options = {key: params[key] for key in _OPTIONS if params.get(key)}
         evaluators = self._evaluators(params, options)
@@ -96,7 +97,7 @@ class Replays:
         if not external:
             return {name: self._resolve(name, **options) for name in _names(params.get("evaluators"))}
         if options or params.get("evaluators") or not isinstance(external, Sequence) or isinstance(external, str):
-            raise ValueError("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
+            raise Invalid("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
         declarations = [read_declaration(item) for item in external]
         return {item.name: item for item in declarations}
 
@@ -106,7 +107,7 @@ class Replays:
         return {"replays": [self._as_json(run) for run in latest_runs(self._store).values()]}
 
     def get(self, run_id: str) -> dict[str, Any]:
-        """Return one replay with its progress; raises LookupError."""
+        """Return one replay with its progress; raises NotFound."""
         return self._as_json(self._run(run_id))
 
     def cancel(self, run_id: str) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Replays:
     def _run(self, run_id: str) -> Run:
         run = latest_runs(self._store, run_id=run_id).get(run_id)
         if run is None:
-            raise LookupError(f"no replay {run_id!r}")
+            raise NotFound(f"no replay {run_id!r}")
         return run
 
     def _scope(self, params: Mapping[str, Any]) -> tuple[Window, Filter]:
@@ -254,7 +255,7 @@ class Replays:
         """Whether a rule would evaluate with the same version and judge."""
         try:
             evaluator = self._resolve(run.evaluator)
-        except (LookupError, ValueError):
+        except Refusal:
             return False
         return (evaluator.version, evaluator.judge_id) == (run.version, run.judge)
 
@@ -275,7 +276,7 @@ def _rate(done: int, first: datetime | None, last: datetime | None) -> float | N
 def _names(value: Any) -> list[str]:
     names = [value] if isinstance(value, str) else list(value or ())
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError("evaluators: name at least one")
+        raise Invalid("evaluators: name at least one")
     return list(dict.fromkeys(names))
 
 

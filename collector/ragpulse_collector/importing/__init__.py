@@ -8,8 +8,9 @@ once, so an import that was killed can start again and stores nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -50,6 +51,8 @@ class Moved:
     spans: int = 0
     scores: int = 0
     rejected: int = 0
+    known: int = 0
+    """Spans that the collector had already."""
     sessions: set[str] = field(default_factory=set)
     traces: set[bytes] = field(default_factory=set)
 
@@ -62,9 +65,11 @@ def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
         resource = request.resource_spans.add()
         resource.resource.attributes.append(attribute("service.name", page.service))
         resource.scope_spans.add().spans.extend(page.spans)
+        known = _known(client, page.spans)
         answer = client.request(
             "POST", "/v1/traces", body=request.SerializeToString(), content_type=PROTOBUF, accept=PROTOBUF
         )
+        totals.known += known
         totals.rejected += ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans
         totals.spans += len(page.spans)
         for span in page.spans:
@@ -74,6 +79,15 @@ def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
                 if pair.key == "session.id":
                     totals.sessions.add(pair.value.string_value)
         yield totals
+
+
+def _known(client: Client, spans: Sequence[Span]) -> int:
+    """Return how many of these spans are stored."""
+    times = [datetime.fromtimestamp(span.start_time_unix_nano // 10**9, UTC).isoformat() for span in spans]
+    ids = [f"{span.trace_id.hex()}{span.span_id.hex()}" for span in spans]
+    near = "start_time BETWEEN ?::TIMESTAMPTZ - INTERVAL 1 DAY AND ?::TIMESTAMPTZ + INTERVAL 1 DAY"
+    query = f"SELECT count(*) AS n FROM spans WHERE list_contains(?::VARCHAR[], trace_id || span_id) AND {near}"
+    return int(client.sql(query, [ids, min(times), max(times)]).rows()[0]["n"]) if spans else 0
 
 
 def attribute(key: str, value: float | str | bool) -> KeyValue:

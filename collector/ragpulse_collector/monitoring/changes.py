@@ -26,6 +26,7 @@ from ragpulse_collector.monitoring.measure import (
     group_key,
     quality_reading,
 )
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter
@@ -38,16 +39,16 @@ Confidence = Callable[[int], float]
 
 
 def check_change(metric: str, baseline_s: float, window_s: float) -> None:
-    """Raise ValueError for what has no test with a known rate of false alarms."""
+    """Raise Invalid for what has no test with a known rate of false alarms."""
     if metric.partition(":")[0] not in MEASURES and metric not in COUNTED:
-        raise ValueError(
+        raise Invalid(
             f"'change' is not offered for {metric}: its spread depends on the day's rhythm, so that false alarms could"
             f" not be promised; write a limit ('> 3000'), or watch {', '.join(sorted(COUNTED))} or a quality metric"
         )
     if metric in COUNTED and baseline_s < LEAST_DAYS * DAY_S:
-        raise ValueError(f"'change' of {metric} compares days: write a baseline of {LEAST_DAYS}d or more")
+        raise Invalid(f"'change' of {metric} compares days: write a baseline of {LEAST_DAYS}d or more")
     if baseline_s < 2 * window_s:
-        raise ValueError("'change' compares the window with a baseline: write one of at least two windows")
+        raise Invalid("'change' compares the window with a baseline: write one of at least two windows")
 
 
 def changes_by_group(

@@ -15,6 +15,7 @@ from ragpulse_collector.analysis.traffic import check_metric
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.settings import (
     DestinationSettings,
@@ -124,7 +125,7 @@ class Definitions:
         for number, monitor in enumerate(settings.monitor):
             try:
                 self.check(monitor)
-            except ValueError as error:
+            except Refusal as error:
                 line = source_line(settings, "monitor", number) or self._file
                 raise SettingsError(f"{line}: monitor {monitor.name!r}: {error}") from error
 
@@ -144,12 +145,12 @@ class Definitions:
                 yield Monitor(settings, "api", monitor.mute_until, self._broken(settings))
 
     def named(self, name: str) -> Monitor:
-        """Return a monitor by name; raises LookupError."""
+        """Return a monitor by name; raises NotFound."""
         monitor = (
             self.drift(name) if name.startswith(DRIFT) else next((m for m in self if m.settings.name == name), None)
         )
         if monitor is None:
-            raise LookupError(f"there is no monitor {name!r}")
+            raise NotFound(f"there is no monitor {name!r}")
         return monitor
 
     def drift(self, name: str) -> Monitor:
@@ -157,42 +158,42 @@ class Definitions:
         return Monitor(_drift_settings(self._settings.drift, name), "drift")
 
     def save(self, monitor: MonitorSettings, *, actor: str, replace: bool) -> Monitor:
-        """Store a monitor; raises ValueError naming the mistake, PermissionError where the name is taken."""
+        """Store a monitor; raises Invalid naming the mistake, Conflict where the name is taken."""
         self.check(monitor)
         self._refuse_fixed(monitor.name)
         exists = any(other.settings.name == monitor.name for other in self)
         if exists and not replace:
-            raise PermissionError(f"monitor {monitor.name!r} exists; change it with PUT monitors/{monitor.name}")
+            raise Conflict(f"monitor {monitor.name!r} exists; change it with PUT monitors/{monitor.name}")
         text = json.dumps(monitor.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
         self._append(Stored(monitor.name, text, None, False), actor, "change" if exists else "create")
         return Monitor(monitor, "api")
 
     def mute(self, name: str, until: datetime | None, *, actor: str) -> Monitor:
-        """Send no messages until a time, None: send them again; also for monitors of the file. Raises LookupError."""
+        """Send no messages until a time, None: send them again; also for monitors of the file. Raises NotFound."""
         monitor = self.named(name)
         text = monitor.settings.model_dump_json(exclude_defaults=True) if monitor.source == "api" else None
         self._append(Stored(name, text, until, False), actor, "mute")
         return self.named(name)
 
     def delete(self, name: str, *, actor: str) -> None:
-        """Delete a stored monitor; raises LookupError, PermissionError for one of the file."""
+        """Delete a stored monitor; raises NotFound, Conflict for one of the file."""
         self._refuse_fixed(name)
         self.named(name)
         self._append(Stored(name, None, None, True), actor, "delete")
 
     def check(self, monitor: MonitorSettings) -> None:
-        """Raise ValueError with the mistake and the nearest name."""
+        """Raise Invalid with the mistake and the nearest name."""
         check_metric(monitor.metric, self._evaluators())
         condition = parse(monitor.condition)
         dimensions({"group_by": monitor.group_by})
         filter_of({"where": monitor.where})
         if not duration_s(monitor.window) or not duration_s(monitor.baseline):
-            raise ValueError("window and baseline must be longer than 0s")
+            raise Invalid("window and baseline must be longer than 0s")
         if condition.sign == "change":
             check_change(monitor.metric, duration_s(monitor.baseline), duration_s(monitor.window))
         for name in monitor.notify:
             if name not in self.destinations:
-                raise ValueError(f"no destination {name!r}{nearest(name, self.destinations) or self._possible()}")
+                raise Invalid(f"no destination {name!r}{nearest(name, self.destinations) or self._possible()}")
 
     def _possible(self) -> str:
         names = ", ".join(self.destinations)
@@ -201,15 +202,13 @@ class Definitions:
     def _broken(self, monitor: MonitorSettings) -> str | None:
         try:
             self.check(monitor)
-        except ValueError as error:
+        except Refusal as error:
             return str(error)
         return None
 
     def _refuse_fixed(self, name: str) -> None:
         if name in self._fixed or name.startswith(DRIFT):
-            raise PermissionError(
-                f"monitor {name!r} is written in {self._file}: change it there, then restart or send SIGHUP"
-            )
+            raise Conflict(f"monitor {name!r} is written in {self._file}: change it there, then restart or send SIGHUP")
 
     def _append(self, monitor: Stored, actor: str, action: str) -> None:
         self._store.write(lambda tx: add_monitor(tx, monitor, actor=actor, action=action)).result()

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, range_of
 from ragpulse_collector.analysis.traffic import NAMES, by_user, check_metric, coverage_rows
+from ragpulse_collector.refusals import Invalid, Refusal
 from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
@@ -40,13 +41,13 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Read a condition; raises ValueError that shows how to write one."""
+    """Read a condition; raises Invalid that shows how to write one."""
     match word := text.strip():
         case "change" | "no data":
             return Condition(word)
     match = _CONDITION.match(word)
     if match is None:
-        raise ValueError(f"condition {text!r}: write '< 0.85', '> 3000', 'change' or 'no data'")
+        raise Invalid(f"condition {text!r}: write '< 0.85', '> 3000', 'change' or 'no data'")
     return Condition("<" if match[1] == "<" else ">", float(match[2]))
 
 
@@ -273,7 +274,7 @@ class Targets:
             try:
                 check_metric(target.metric, evaluators())
                 filter_of({"where": target.where})
-            except ValueError as error:
+            except Refusal as error:
                 place = f"{where}: " if (where := line(number)) else ""
                 raise SettingsError(f"{place}target {target.metric!r}: {error}") from error
 

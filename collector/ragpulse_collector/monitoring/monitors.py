@@ -41,6 +41,7 @@ from ragpulse_collector.monitoring.measure import (
     readings,
     readings_by_bucket,
 )
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
@@ -124,7 +125,7 @@ class Monitors:
     def preview(self, draft: MonitorSettings) -> dict[str, Any]:
         """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.
 
-        Raises ValueError naming the mistake.
+        Raises Invalid naming the mistake.
         """
         self.definitions.check(draft)
         now = self._clock()
@@ -160,12 +161,12 @@ class Monitors:
             yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), state)
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
-        """Send no messages of a monitor for `seconds`, None: send them again. Raises LookupError."""
+        """Send no messages of a monitor for `seconds`, None: send them again. Raises NotFound."""
         until = None if seconds is None else self._clock() + timedelta(seconds=seconds)
         return self.definitions.mute(name, until, actor=actor)
 
     def test(self, name: str) -> dict[str, Any]:
-        """Send a test message to each destination of a monitor, now; raises LookupError."""
+        """Send a test message to each destination of a monitor, now; raises NotFound."""
         monitor = self.definitions.named(name)
         text = f"{name}: a test message of ragpulse"
         message = {"monitor": name, "metric": monitor.settings.metric, "state": "test", "text": text}
@@ -337,7 +338,7 @@ class Monitors:
         params = {"name": monitor.metric, "where": monitor.where, **span, **json.loads(group)}
         try:
             traces = exemplars(self._reader(monitor), params, clock=self._clock)
-        except (ValueError, LookupError):
+        except Refusal:
             return []
         return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in traces["worst"][:_WORST]]
 

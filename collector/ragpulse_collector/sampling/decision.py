@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
+from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
@@ -62,6 +63,7 @@ class Sampler:
         salt: str = "ragpulse",
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
+        acceptance: Sequence[str] = ACCEPTANCE,
         max_traces: int = 4_000,
         max_spans: int = 20_000,
     ) -> None:
@@ -72,6 +74,7 @@ class Sampler:
         self._session_quiet = timedelta(seconds=session_quiet_s)
         self._salt = salt
         self._pi_scale = pi_scale
+        self._acceptance = list(acceptance)
         self._every = timedelta(seconds=every_s)
         self._max_traces, self._max_spans = max_traces, max_spans
         self._low: datetime | None = None
@@ -103,7 +106,7 @@ class Sampler:
                 return decided
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
-        """Queue evaluations that a person requested; returns the number of new jobs. Raises LookupError.
+        """Queue evaluations that a person requested; returns the number of new jobs. Raises NotFound.
 
         A result enters estimates only if the sampler would have selected the unit.
         """
@@ -199,7 +202,7 @@ class Sampler:
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted)
-        run(sql.FACT)
+        run(sql.FACT, {"accepted": self._acceptance})
         if due.late:
             run(sql.RETIRE_FACTS, lo)
         # Spans received after this are late: they make a revision.

@@ -17,6 +17,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from ragpulse_collector import settings
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score
@@ -52,7 +53,7 @@ class Rule(settings.RuleSettings):
     """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
 
     A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Raises
-    ValueError for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
+    Invalid for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
     `traces` (and, in strata, over the scores of other evaluators).
     """
 
@@ -64,19 +65,19 @@ class Rule(settings.RuleSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ValueError(_first_message(error)) from error
+            raise Invalid(_first_message(error)) from error
 
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
         if self.where is not None:
             if scores_in(self.where):
-                raise ValueError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+                raise Invalid(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
             condition(self.where)
         for stratum in self.strata:
             condition(stratum.where, stratum.scores)
         circular = set(self.scores).intersection(self.evaluators)
         if circular:
-            raise ValueError(f"rule {self.name!r}: score.{min(circular)} is not there before {min(circular)} is drawn")
+            raise Invalid(f"rule {self.name!r}: score.{min(circular)} is not there before {min(circular)} is drawn")
         return self
 
     def changed(self, **values: Any) -> Rule:
@@ -101,7 +102,7 @@ class Rule(settings.RuleSettings):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
-        """Build a rule from its written form; raises ValueError for unknown keys and wrong types."""
+        """Build a rule from its written form; raises Invalid for unknown keys and wrong types."""
         return cls(**{**data, "strata": data.get("strata") or (), "source": source})
 
     def pi_sql(self) -> str:

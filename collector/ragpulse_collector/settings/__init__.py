@@ -121,6 +121,30 @@ class TargetSettings(Section):
         return self
 
 
+ACCEPTANCE = (
+    "thumbs", "thumb", "thumbs_up", "thumbs_up_down", "user_thumbs", "feedback", "user_feedback", "user-feedback",
+    "like", "liked", "vote", "upvote", "helpful", "accepted", "acceptance",
+)  # fmt: skip
+"""Names of scores by which people usually say whether an answer was good."""
+
+
+class FeedbackSettings(Section):
+    """The `[feedback]` table: what acceptance is, and the scales of other scores of people."""
+
+    acceptance: tuple[str, ...] = ACCEPTANCE
+    """Names of scores that are acceptance; only values from 0 to 1 count."""
+    scale: dict[str, tuple[float, float]] = {}
+    """Name to lowest and highest value; others are stored and left out of the series."""
+
+    @field_validator("scale")
+    @classmethod
+    def _ascending(cls, scale: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        for name, (low, high) in scale.items():
+            if not low < high:
+                raise ValueError(f"scale {name!r}: write the lowest value before the highest, as in [1, 5]")
+        return scale
+
+
 class DriftSettings(Section):
     """The `[drift]` table: how often frozen answers are judged again, and whom to tell that a judge moved."""
 
@@ -142,6 +166,7 @@ class DriftSettings(Section):
 
 
 __all__ = [
+    "ACCEPTANCE",
     "EVERYTHING",
     "ApiKey",
     "Binding",
@@ -150,6 +175,7 @@ __all__ = [
     "DriftSettings",
     "EvaluatorFiles",
     "EvaluatorSpec",
+    "FeedbackSettings",
     "JudgeSettings",
     "MonitorSettings",
     "Price",
@@ -180,6 +206,7 @@ class Settings(Section):
     smtp: SmtpSettings = SmtpSettings()
     target: tuple[TargetSettings, ...] = ()
     drift: DriftSettings = DriftSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     source: str | None = None
     """The file these came from, for messages."""
 

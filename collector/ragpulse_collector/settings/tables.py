@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from ragpulse_collector.refusals import Invalid
+
 Scope = Literal["ingest", "read", "admin"]
 
 
-class SettingsError(ValueError):
+class SettingsError(Invalid):
     """The configuration cannot be used; the message names the place and the fix."""
 
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
+from ragpulse_collector.refusals import Busy
+from ragpulse_collector.store.protocol import Refused, Rows, Store, StoreError, Transaction
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing

@@ -18,12 +18,13 @@ from weakref import WeakSet
 import duckdb
 
 from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError, Transaction
+from ragpulse_collector.store.protocol import Refused, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.limits import Question
@@ -184,7 +185,7 @@ class Writing(Reading):
 
     def _revive(self) -> None:
         """Make the writer use the store: it reopens a store that it cannot write to."""
-        with contextlib.suppress(Busy, TimeoutError):
+        with contextlib.suppress(Busy, TooSlow):
             self.write(_touch).result(_REVIVE_S)
 
 
@@ -199,6 +200,8 @@ DuckDB does not interrupt a checkpoint, so its time is estimated first: a log of
 a busy disk once took 4 MB a second. A log that stays is as durable, and the next start reads it.
 """
 _PROBE_BYTES = 2**20
+_OPENS_UNLOCKED = not duckdb.__version__.startswith("1.")
+"""duckdb 1.5 shortens `unlocked:///x` to `unlocked:/x`, which nothing opens: users' queries run in the collector."""
 
 
 class EmbeddedStore(Writing):
@@ -221,7 +224,7 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), WriteOptions(**options))
-        if POSSIBLE:
+        if POSSIBLE and _OPENS_UNLOCKED:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
     def _source(self, scratch: Path) -> object:

@@ -20,12 +20,13 @@ from urllib.parse import urlsplit
 
 import duckdb
 
+from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.commit_doubt import Doubt
 from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, first_line
 from ragpulse_collector.store.embedded import Writing
 from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.migrations import migrate
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 
@@ -153,7 +154,7 @@ class LakeStore(Writing):
                 raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError, or Busy when the lake is away."""
+        """Answer a query from a fresh cursor (any thread); raises TooSlow, or Busy when the lake is away."""
         try:
             return super().read(sql, parameters, timeout_s=timeout_s)
         except duckdb.IOException as error:

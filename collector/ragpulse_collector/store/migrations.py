@@ -15,12 +15,13 @@ from typing import Any
 
 import duckdb
 
+from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
-from ragpulse_collector.store.views import create_views, views_digest
+from ragpulse_collector.store.views import create_views, feedback_of, views_digest
 
 Execute = Callable[[str], Any]
 Fetch = Callable[[str], list[tuple[Any, ...]]]
@@ -28,6 +29,15 @@ Fetch = Callable[[str], list[tuple[Any, ...]]]
 _COLUMNS = """
     SELECT table_name, list(column_name) FROM information_schema.columns
     WHERE table_catalog = current_catalog() AND table_schema = 'raw' GROUP BY table_name"""
+
+_BY_NAME = """(
+    SELECT trace_id, evaluator AS name, arg_max(score, created_at) AS score, max(created_at) AS received_at
+    FROM raw.scores WHERE source = 'human' AND score IS NOT NULL GROUP BY ALL)"""
+_NAME_FEEDBACK = f"""
+    UPDATE raw.trace_facts SET feedbacks = n.feedbacks, feedback = n.feedback
+    FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)))}) n
+    WHERE latest AND trace_facts.trace_id = n.trace_id"""
+"""Before version 11 the newest score of any name was acceptance."""
 
 
 def file_version(fetch: Fetch) -> int:
@@ -64,7 +74,10 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False)
         return version
     execute("BEGIN TRANSACTION")
     try:
-        _add_missing(execute, dict(fetch(_COLUMNS)), in_file=in_file)
+        existing: dict[str, Sequence[str]] = dict(fetch(_COLUMNS))
+        _add_missing(execute, existing, in_file=in_file)
+        if "feedbacks" not in existing.get("trace_facts", ("feedbacks",)):
+            execute(_NAME_FEEDBACK)
         _write_version(execute, version)
         execute("COMMIT")
     except BaseException:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ragpulse_collector.refusals import Refusal
+
 if TYPE_CHECKING:
     from ragpulse_collector.records import RawBody, Receipt, Values
 
@@ -15,16 +17,8 @@ T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
-class StoreError(Exception):
+class StoreError(Refusal):
     """The store cannot do what it was called for; the message is one line with the fix."""
-
-
-class Busy(Exception):
-    """The queue or the memory is full, or the disk refuses: the caller should retry in `retry_after_s` seconds."""
-
-    def __init__(self, reason: str, retry_after_s: int = 1) -> None:
-        super().__init__(reason)
-        self.retry_after_s = retry_after_s
 
 
 class Refused(StoreError):
@@ -89,13 +83,13 @@ class Store(Protocol):
         ...
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
+        """Answer a query from a fresh cursor (any thread); raises TooSlow, Busy where memory is short."""
         ...
 
     def run_user_sql(
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
     ) -> Rows:
-        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TooSlow, Busy."""
         ...
 
     def check_files(self) -> None:

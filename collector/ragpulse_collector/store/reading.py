@@ -15,9 +15,10 @@ from uuid import uuid4
 
 import duckdb
 
+from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, is_invalidated, literal
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Store, StoreError
+from ragpulse_collector.store.protocol import Parameters, Rows, Store, StoreError
 from ragpulse_collector.store.sql.limits import Limited, Question, answer
 
 Format = Literal["parquet", "jsonl"]
@@ -97,7 +98,7 @@ class Reading:
         self.query_times = QueryTimes()
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
+        """Answer a query from a fresh cursor (any thread); raises TooSlow, Busy where memory is short."""
         with self.query_times.measured():
             return self._read(sql, parameters, timeout_s)
 
@@ -134,7 +135,7 @@ class Reading:
                 return fetch(cursor, sql, parameters)
         except duckdb.InterruptException as error:
             if deadline.passed:
-                raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
+                raise TooSlow(f"the query took longer than {timeout_s:g} s") from error
             raise _Reopened from error
         except duckdb.Error as error:
             if is_invalidated(error):
@@ -144,7 +145,7 @@ class Reading:
     def run_user_sql(
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
     ) -> Rows:
-        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TooSlow, Busy."""
         with self.query_times.measured():
             return self._answer_question(
                 Question(sql=sql, parameters=parameters, timeout_s=timeout_s, max_rows=max_rows)

@@ -76,7 +76,7 @@ SPAN_COLUMNS = (
     "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
     "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id", "user_id",
     "prompt_name", "prompt_version", "variant", "metadata", "upstream_pi", "attributes", "resource", "events",
-    "mapped_from", "links",
+    "mapped_from", "links", "finish_reason", "agent", "data_source", "top_k", "response_missing_reason", "control_flow",
 )  # fmt: skip
 """Columns of `raw.spans` that are stored as a batch has them."""
 
@@ -174,7 +174,7 @@ class TableRows:
 
 EVENT_FIELDS = ("query", "response", "contexts", "error_type", "status_message")
 """The fields of a log event that `raw.content_events` has."""
-_SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id")
+_SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id", "scope", "identifier")
 
 
 def _durations(batch: SpanBatch) -> list[int]:

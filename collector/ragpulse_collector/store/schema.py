@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 VIEW_NAMES = ("traces", "spans", "contexts", "scores", "decisions", "sessions", "quality_daily", "judge_spans")
 """The keys of `views.VIEWS`. A reader process checks queries against them without loading the views' SQL."""
@@ -25,7 +25,9 @@ TABLES: dict[str, str] = {
         cost_unknown_reason VARCHAR, ttft_ms DOUBLE, session_id VARCHAR, user_id VARCHAR, prompt_name VARCHAR,
         prompt_version VARCHAR, variant VARCHAR, tags VARCHAR, metadata VARCHAR, upstream_pi DOUBLE,
         contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
-        attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR""",
+        attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR,
+        finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR, top_k INTEGER, response_missing_reason VARCHAR,
+        control_flow VARCHAR""",
     # `query_from`, `response_from`: the span below that gave the text of a unit without one.
     "contents": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR, query_from UBIGINT,
@@ -37,10 +39,12 @@ TABLES: dict[str, str] = {
     "content_events": """
         trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
     # Scores that arrived over OTLP or the API; the decision's transaction copies them to `scores` under their unit.
-    # A score without a trace id waits for the span with its response id. `binding` is JSON.
+    # A score without a trace id waits for the span with its response id. `binding` is JSON. `scope`: `span`, `trace` or
+    # `session`, if the sender states it; `identifier`: which of several judges with one name.
     "feedback": """
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
-        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR""",
+        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR,
+        scope VARCHAR, identifier VARCHAR""",
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
@@ -49,7 +53,8 @@ TABLES: dict[str, str] = {
         cost_unknown_reason VARCHAR, error BOOLEAN, top_score DOUBLE, n_spans INTEGER, n_units INTEGER,
         late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE,
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
-        metadata MAP(VARCHAR, VARCHAR), release VARCHAR""",
+        metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
+        top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE)""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,
@@ -62,7 +67,7 @@ TABLES: dict[str, str] = {
         version VARCHAR, label_version VARCHAR, judge VARCHAR, source VARCHAR, status VARCHAR, score DOUBLE,
         normalized DOUBLE, passing BOOLEAN, label VARCHAR, explanation VARCHAR, parts VARCHAR, ci_lo DOUBLE,
         ci_hi DOUBLE, calls VARCHAR, cost_usd DOUBLE, elapsed_ms DOUBLE, attempt INTEGER, created_at TIMESTAMP,
-        run_id VARCHAR""",
+        run_id VARCHAR, scope VARCHAR, identifier VARCHAR""",
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
         total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP""",
@@ -84,6 +89,8 @@ TABLES: dict[str, str] = {
         due_at TIMESTAMP, created_at TIMESTAMP""",
     # The latest row of a question counts; a deleted row without a question ends everything before it.
     "datasets": "name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
+    # Digests of the traces, response ids and sessions of people who were forgotten: feedback about them is not stored.
+    "forgotten": "digest VARCHAR, created_at TIMESTAMP",
     "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 

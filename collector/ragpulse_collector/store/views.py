@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from ragpulse.attributes import DOCUMENT_SOURCE_KEYS
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, hajek
 
 
@@ -42,7 +43,8 @@ _SPANS = f"""
                 END AS mapped_from,
            s.environment, s.service_version, s.status_message, s.variant, s.ttft_ms, s.cost_source,
            s.cost_unknown_reason, s.contexts_state, s.cache_write_tokens, s.response_id, s.tags, s.metadata,
-           s.resource, s.events, s.links, s.upstream_pi, s.received_at
+           s.resource, s.events, s.links, s.upstream_pi, s.received_at, s.finish_reason, s.agent, s.data_source,
+           s.top_k, s.response_missing_reason, s.control_flow
     FROM raw.spans s LEFT JOIN raw.contents c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
 
@@ -55,11 +57,24 @@ def spans_of(trace: str) -> str:
     return f"s.trace_id = {trace} AND s.start_time IN (SELECT start_time FROM raw.spans WHERE trace_id = {trace})"
 
 
+def feedback_of(opinions: str, accepted: str = "$accepted") -> str:
+    """Return SQL for the feedback of each trace: by name, and the newest of the names that are acceptance.
+
+    `opinions` is a relation of trace_id, name, score and received_at: the newest score of each name.
+    """
+    return f"""
+        SELECT trace_id, map(list(name ORDER BY name), list(score ORDER BY name)) AS feedbacks,
+               arg_max(score, received_at) FILTER (list_contains({accepted}::VARCHAR[], name) AND score BETWEEN 0 AND 1)
+                   AS feedback
+        FROM {opinions} GROUP BY trace_id"""
+
+
 FACT_COLUMNS = (
     "start_time", "latency_ms", "ttft_ms", "service", "environment", "name", "query", "response", "session_id",
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
-    "feedback", "retriever", "misdated_spans", "tags", "metadata", "release",
+    "feedback", "retriever", "misdated_spans", "tags", "metadata", "release", "finish_reason", "agent", "data_source",
+    "top_k", "response_missing_reason", "control_flow", "feedbacks",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -71,12 +86,22 @@ _FIRST = f"""coalesce((SELECT min(least(start_time, received_at)) FROM raw.spans
 
 OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
-    "tags", "metadata", "service_version",
+    "tags", "metadata", "service_version", "agent", "data_source", "top_k",
 )  # fmt: skip
 """The columns that an undecided trace takes from the first span with a value."""
+OF_UNIT = ("finish_reason", "response_missing_reason")
+"""The columns that a trace takes from its unit, else from its last model call."""
+
+
+def of_unit(name: str) -> str:
+    """Return SQL for one of `OF_UNIT` in an undecided trace."""
+    return f"coalesce(arg_min_null(s.{name}, s.sort_key), arg_max_null(s.{name}, s.start_time) FILTER (s.kind = 'llm'))"
+
+
 _WAITING = f"""
             SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, top_score,
-                   response_id, input_tokens, output_tokens, cached_tokens, upstream_pi, {", ".join(OF_FIRST)},
+                   response_id, input_tokens, output_tokens, cached_tokens, upstream_pi, finish_reason,
+                   response_missing_reason, control_flow, {", ".join(OF_FIRST)},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
                        + epoch_us(start_time) AS sort_key
             FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
@@ -100,6 +125,8 @@ _UNDECIDED = f"""
                {", ".join(f"arg_min(s.{name}, s.sort_key) AS {name}" for name in OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                arg_min(s.name, s.start_time) FILTER (s.kind = 'retriever') AS retriever,
+               {", ".join(f"{of_unit(name)} AS {name}" for name in OF_UNIT)},
+               arg_min_null(s.control_flow, s.sort_key) AS control_flow,
                list({{{{'span': s.span_id, 'parent': s.parent_span_id, 'response': s.response_id,
                       'input': s.input_tokens, 'output': s.output_tokens, 'cached': s.cached_tokens}}}})
                    FILTER (s.kind = 'llm' AND coalesce(s.input_tokens, s.output_tokens) IS NOT NULL) AS calls,
@@ -114,14 +141,15 @@ _UNDECIDED = f"""
           ON f.trace_id = s.trace_id
         GROUP BY s.trace_id),
     priced AS (SELECT * EXCLUDE (calls), {_COUNTED} AS counted FROM shown)
-    SELECT x.* EXCLUDE (unit_time, counted, service_version, tags, metadata),
+    SELECT x.* EXCLUDE (unit_time, counted, service_version, tags, metadata, response_missing_reason),
            {tag_list("x.tags")} AS tags, {metadata_map("x.metadata")} AS metadata, x.service_version AS release,
            TRY_CAST(list_sum(list_transform(counted, lambda c: c.input)) AS BIGINT) AS input_tokens,
            TRY_CAST(list_sum(list_transform(counted, lambda c: c.output)) AS BIGINT) AS output_tokens,
            TRY_CAST(list_sum(list_transform(counted, lambda c: c.cached)) AS BIGINT) AS cached_tokens,
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
-           0::INTEGER AS misdated_spans,
+           0::INTEGER AS misdated_spans, NULL::MAP(VARCHAR, DOUBLE) AS feedbacks,
+           CASE WHEN c.response IS NULL THEN x.response_missing_reason END AS response_missing_reason,
            false AS decided
     FROM priced x
     LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {{first}}) c
@@ -140,15 +168,18 @@ UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
 _TRACES = f"""{DECIDED}
     UNION ALL BY NAME {_SHOWN} ({_UNDECIDED.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)})"""
 
+_PATHS = ", ".join(f"""'$."{key}"'""" for key in DOCUMENT_SOURCE_KEYS)
+SOURCE = f"list_filter(json_extract_string(metadata, [{_PATHS}]), lambda name: name IS NOT NULL AND name[1] <> '{{')[1]"
+"""The document that a context was cut from, as its metadata name it: several passages share it."""
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
-           hash, start_time FROM raw.contexts"""
+           hash, start_time, {SOURCE} AS source FROM raw.contexts"""
 
 _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
            s.version, s.judge, s.source, s.status, s.score, s.normalized, s.passing, s.label, s.explanation, d.pi,
            l.label_pi, d.reason, s.cost_usd, s.created_at, s.run_id, d.sampled, d.u, s.label_version, s.parts, s.ci_lo,
-           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key
+           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier
     FROM raw.scores s
     LEFT JOIN (SELECT * FROM raw.decisions WHERE latest) d
       ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator

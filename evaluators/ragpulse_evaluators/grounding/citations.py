@@ -58,7 +58,8 @@ class Citation:
 class CitationCheck(Evaluator):
     """Share of citations that point to an existing context which says the claim; skipped without citations.
 
-    Marks read: `[1]`, `[2,3]`, `[1-3]`, `[^1]`, `【1】`, `(doc 2)`, and a context's own id in brackets.
+    Marks read: `[1]`, `[2,3]`, `[1-3]`, `[^1]`, `【1】`, `(doc 2)`, and in brackets a context's own id or the name of
+    its document (`source`, `url`, `file_name`, ... of the metadata), for which the best of its passages counts.
     Numbers count the contexts from 1 in rank order (from 0 where the response uses 0); ids go first. The claim of a
     mark is the text since the mark before it in the same sentence. Source: this project, after citation
     precision in ALCE (Gao et al. 2023), with `groundedness` in place of an entailment model.
@@ -89,35 +90,39 @@ class CitationCheck(Evaluator):
 def check_citations(response: str, contexts: Sequence[Context]) -> list[Citation]:
     """Resolve and check the citation marks of a response (the first 100), in order."""
     response = response[:MAX_RESPONSE_CHARS]
-    marks = find_marks(response, [c.id for c in contexts])
+    marks = find_marks(response, [name for c in contexts for name in c.names])
     if not marks:
         return []
     checker = _Checker(contexts, _places(contexts, marks))
     return [citation for claim, mark in _claims(response, marks) for citation in checker.check(claim, mark)]
 
 
-def _places(contexts: Sequence[Context], marks: Sequence[Mark]) -> dict[str, int]:
-    """Map what a mark may say to the position of a context: its number, or its id, which goes first."""
-    ids = {c.id: n for n, c in enumerate(contexts) if c.id}
-    base = 0 if any("0" in m.targets for m in marks) and "0" not in ids else 1
-    return {str(n + base): n for n in range(len(contexts))} | ids
+def _places(contexts: Sequence[Context], marks: Sequence[Mark]) -> dict[str, tuple[int, ...]]:
+    """Map what a mark may say to positions of contexts: a number, an id or a document; the latter two go first."""
+    named: dict[str, list[int]] = {}
+    for n, context in enumerate(contexts):
+        for name in context.names:
+            named.setdefault(name, []).append(n)
+    base = 0 if any("0" in m.targets for m in marks) and "0" not in named else 1
+    return {str(n + base): (n,) for n in range(len(contexts))} | {name: tuple(ns) for name, ns in named.items()}
 
 
 class _Checker:
     """Judges claims on cited contexts; indexes and verdicts are cached."""
 
-    def __init__(self, contexts: Sequence[Context], places: Mapping[str, int]) -> None:
+    def __init__(self, contexts: Sequence[Context], places: Mapping[str, tuple[int, ...]]) -> None:
         self._contexts = contexts
         self._places = places
         self._indexes: dict[tuple[int, ...], EvidenceIndex] = {}
         self._verdicts: dict[tuple[str, tuple[int, ...]], SentenceEvidence] = {}
 
     def check(self, claim: str, mark: Mark) -> Iterator[Citation]:
-        """Yield one citation for each target of a mark."""
-        cited = tuple(self._places[t] for t in mark.targets if t in self._places)
+        """Yield one citation for each target of a mark; of a document's passages the one that says most counts."""
+        cited = tuple(dict.fromkeys(place for target in mark.targets for place in self._places.get(target, ())))
         for target in mark.targets:
-            place = self._places.get(target)
-            verdict = None if place is None else self._verdict(claim, place, cited)
+            verdicts = {place: self._verdict(claim, place, cited) for place in self._places.get(target, ())}
+            place = max(verdicts, key=lambda place: (verdicts[place].supported, verdicts[place].score), default=None)
+            verdict = None if place is None else verdicts[place]
             yield Citation(
                 mark=mark.text,
                 start=mark.start,

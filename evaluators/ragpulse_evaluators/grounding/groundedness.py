@@ -222,7 +222,7 @@ class Groundedness(Evaluator):
         response, contexts = readable_response(case), readable_contexts(case)
         if refusal := find_refusal(response):
             raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        assessment = assess(response, [c.text for c in contexts], [c.id for c in contexts])
+        assessment = assess(response, [c.text for c in contexts], [name for c in contexts for name in c.names])
         sentences = assessment.sentences
         if assessment.score is None or assessment.weakest is None:
             raise MissingField("a claim: the response has no sentence that claims something")

@@ -60,6 +60,8 @@ class Stats:
     """Queued in memory."""
     spooled: int = 0
     """Written to disk while the collector was away, in all."""
+    unsampled: int = 0
+    """Calls that were not recorded because their caller's `traceparent` ends in `-00`."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why: counts of what was dropped or rejected."""
     last_error: str = ""

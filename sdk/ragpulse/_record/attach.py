@@ -24,7 +24,7 @@ from ragpulse._export.exporter import Exporter
 from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
 from .recording import CLIENT, INTERNAL, Plan, Recording, error_name
 from .scope import SCOPE_KEY, Scope, current, scope_of
-from .tracer import RECORDING_KEY, Sampler, context_within
+from .tracer import RECORDING_KEY, Sampler, Unsampled, context_within
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _KINDS = {INTERNAL: SpanKind.INTERNAL, CLIENT: SpanKind.CLIENT}
@@ -173,9 +173,10 @@ class AttachedSpan(Recording, _Queued):
 class AttachTracer:
     """Starts our spans with a tracer of the application's provider."""
 
-    def __init__(self, tracer: trace.Tracer, forwarder: "Forwarder") -> None:
+    def __init__(self, tracer: trace.Tracer, forwarder: "Forwarder", unsampled: Unsampled) -> None:
         self._tracer = tracer
         self._forwarder = forwarder
+        self._unsampled = unsampled
 
     def start(self, plan: Plan, context: Context) -> tuple[AttachedSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
@@ -185,6 +186,8 @@ class AttachTracer:
             labels = {**labels, **scope.shown(self._forwarder.policy.redact).attributes}
         span = self._tracer.start_span(plan.name, context, _KINDS[plan.span_kind], labels)
         recording = AttachedSpan(plan, scope, span, self._forwarder)
+        if not recording.records and self._forwarder.follows_callers and RECORDING_KEY not in context:
+            self._unsampled.add()
         if scope.metadata:
             recording.put_text(names.METADATA, scope.metadata_json())
         return recording, context_within(context, span, recording, scope)
@@ -215,10 +218,14 @@ class Forwarder(SpanProcessor):
         self._open_roots: set[int] = set()
         """The traces that began in this process and are open, where its sampler chooses a share of them."""
         self._state = ""
+        self.follows_callers = False
+        """Whether a span is unsampled only because its caller's is."""
 
     def read_sampler(self, sampler: Any) -> None:
         """Reads the share of traces that the provider's sampler chooses, which it does not write into trace states."""
-        match = _SHARE.search(sampler.get_description()) if sampler is not None else None
+        description = "" if sampler is None else sampler.get_description()
+        self.follows_callers = description.startswith("ParentBased{root:AlwaysOnSampler")
+        match = _SHARE.search(description)
         self._state = "" if match is None else Sampler(float(match[1])).state
 
     def complete(self, recording: AttachedSpan) -> None:

@@ -145,7 +145,7 @@ class Call:
         self._text = _Text()
         self.write = self._text.write
         self._lost_characters = 0
-        self._documents: list[Document] = []
+        self._documents: list[Document | tuple[Any, ...]] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
         self._calls: dict[Any, dict[str, Any]] = {}
@@ -210,7 +210,7 @@ class Call:
     def _text_of(self, item: Any) -> str:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
-            self._documents.append(document(item))
+            self._documents.append(item if type(item) is tuple else document(item))
             self._unread_item = item
             return ""
         if isinstance(item, bytes):

@@ -8,7 +8,8 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
-from ragpulse._reading.contexts import Document, documents_in, nested_documents, with_candidate_texts
+from ragpulse._reading.contexts import Document, documents_in, with_candidate_texts
+from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in, tool_calls
 from ragpulse._reading.usage import facts_in, usage_facts
 from ragpulse._reading.values import JsonText, bounded, fields_of, plain, read, to_json, type_name
@@ -37,7 +38,7 @@ class CaptureOptions:
     """The options of a decorator about capture; None is the default."""
 
     query: str | Callable[[Mapping[str, Any]], Any] | None = None
-    contexts: Callable[[Any], Any] | None = None
+    contexts: str | Callable[[Any], Any] | None = None
     response: Callable[[Any], Any] | None = None
     usage: Callable[[Any], Any] | None = None
     capture_inputs: bool = True
@@ -89,6 +90,7 @@ class Capture:
         self.options = options
         self._name = getattr(function, "__qualname__", type(function).__qualname__)
         self._signature = _signature(function)
+        self._field = options.contexts if isinstance(options.contexts, str) else None
         self._query = self._query_getter() if options.capture_inputs else None
         self._top_k = self._getter_of(_TOP_K_NAMES) if kind in _DOCUMENT_KINDS else None
         self._candidates = self._getter_of(_CANDIDATE_NAMES) if kind == "reranker" else None
@@ -122,7 +124,7 @@ class Capture:
 
     def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Document, ...]:
         """The documents that a reranker receives, read before it sorts them: its result may name them by index only."""
-        return () if self._candidates is None else documents_in(self._candidates(args, kwargs)) or ()
+        return () if self._candidates is None else documents_in(self._candidates(args, kwargs), self._field) or ()
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._signature is None:
@@ -173,14 +175,14 @@ class Capture:
             self._facts(recording, reply, result)
         if options.usage is not None:
             recording.put_facts(declared_usage(options.usage(result)))
-        if options.contexts is not None:
+        if callable(options.contexts):
             self._contexts(recording, options.contexts(result))
         if not options.capture_outputs:
             return
         if options.response is not None:
             recording.response = snapshot_text(options.response(result))
-        elif options.contexts is None and self.takes_documents:
-            if recording.documents is None and result is not None:
+        elif self.takes_documents:
+            if recording.documents is None and result is not None and not callable(options.contexts):
                 self._contexts(recording, with_candidate_texts(result, candidates) if candidates else result)
         elif recording.response is None:
             self._response(recording, reply, result)
@@ -192,7 +194,7 @@ class Capture:
             recording.put_facts(facts)
 
     def _contexts(self, recording: Recording, contexts: Any) -> None:
-        if not recording.put_contexts(contexts):
+        if not recording.put_contexts(contexts, self._field):
             self.report_unread(recording, contexts, "contexts")
 
     def report_unread(self, recording: Recording, result: Any, option: str) -> None:
@@ -229,10 +231,10 @@ class Capture:
             recording.response = text if text is not None else json_or_none(read(reply, "response") or reply)
         if self.kind == "llm" and (calls or messages):
             put_output_messages(recording, text, calls)
-        if self.kind == "rag" and recording.documents is None and self.options.contexts is None:
-            documents = nested_documents(reply)
+        if self.kind == "rag" and recording.documents is None and not callable(self.options.contexts):
+            documents = nested_hits(reply)
             if documents is not None:
-                recording.put_contexts(documents)
+                recording.put_contexts(documents, self._field)
 
 
 def json_or_none(value: Any) -> JsonText | None:

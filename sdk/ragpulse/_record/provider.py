@@ -120,6 +120,14 @@ class Provider(trace.TracerProvider):
         """Adds a processor: it receives each sampled span at its start, and what is sent of it at its end."""
         self.processors.append(span_processor)
 
+    def print_spans(self) -> None:
+        """Adds a processor that prints every span, unless there is one: OTEL_TRACES_EXPORTER=console."""
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+        exporters = (getattr(processor, "span_exporter", None) for processor in self.processors)
+        if not any(isinstance(exporter, ConsoleSpanExporter) for exporter in exporters):
+            self.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stdout)))
+
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Delivers what is finished; True when that took no longer than the timeout."""
         deadline = time.monotonic() + timeout_millis / 1000

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
-from ragpulse._reading.contexts import Document, documents_in
+from ragpulse._reading.contexts import Document, documents_in, has_texts
 from ragpulse._reading.usage import instrumented_facts
 from ragpulse._reading.values import bounded, to_json, type_name
 
@@ -227,19 +227,22 @@ class Recording:
             for key, value in instrumented_facts(self.calls).items():
                 self.put(key, value)
 
-    def put_contexts(self, contexts: Any) -> bool:
-        """Records retrieved contexts; returns False when there are none in the value."""
-        documents = documents_in(contexts)
+    def put_contexts(self, contexts: Any, field: str | None = None) -> bool:
+        """Records retrieved contexts; returns whether there are some, and a text in one of them."""
+        documents = documents_in(contexts, field)
         if documents is not None:
             self.documents = documents
-        return documents is not None
+        return documents is not None and (not documents or has_texts(documents))
 
     def put_unread_reason(self, result: Any, option: str) -> str:
         """Records why there are no contexts (or no response): the type of the result, and the line to write."""
         decorator = self.plan.kind if self.plan.kind in names.OPERATIONS else "span"
+        found, fix = f"no {option}", "lambda result: ..."
+        if option == "contexts" and self.documents is not None:
+            found, fix = "contexts without text", '"the field that has the text"'
         reason = (
-            f"{self.plan.name} returned {type_name(result)[1:-1]}, in which ragpulse finds no {option}; "
-            f"write @ragpulse.{decorator}({option}=lambda result: ...)"
+            f"{self.plan.name} returned {type_name(result)[1:-1]}, in which ragpulse finds {found}; "
+            f"write @ragpulse.{decorator}({option}={fix})"
         )
         self.put(names.RESULT_UNREAD, reason)
         return reason

@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import set_span_in_context
 
 from ragpulse import attributes as names
-from ragpulse._guard import GUARD
+from ragpulse._guard import GUARD, logger
 
 from .content import ContentPolicy
 from .recording import Plan
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-SDK_VERSION = "0.1.0"
+SDK_VERSION = "0.2.0"
 SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the current span in an OpenTelemetry context."""
 RECORDING_KEY = "ragpulse-recording"
@@ -78,6 +78,25 @@ class Sampler:
         return (trace_number & 0xFFFFFFFFFFFFFF) >= self._threshold
 
 
+class Unsampled:
+    """Counts calls that are not recorded because the caller's `traceparent` ends in `-00`, and logs the first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> None:
+        """Counts one."""
+        self.count += 1
+        if self.count == 1:
+            logger.warning("ragpulse: a request is not recorded: %s", UNSAMPLED)
+
+
+UNSAMPLED = (
+    "its traceparent says 'not sampled' (it ends in -00), which some load balancers write into every request; "
+    "OTEL_TRACES_SAMPLER=always_on ignores that"
+)
+
+
 class Tracer:
     """Starts spans of our own, and hands finished ones to the exporter and to the provider's span processors."""
 
@@ -102,6 +121,7 @@ class Tracer:
         self._forked_ns = 0
         self._sampler = sampler
         self._isolated = isolated
+        self.unsampled = Unsampled()
 
     def forked(self) -> None:
         """In a forked child: new identities; the parent sends the spans that were open."""
@@ -157,6 +177,8 @@ class Tracer:
             span.add_link(foreign)
             return span
         sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        if foreign.is_remote and not (sampled or foreign.trace_flags.sampled):
+            self.unsampled.add()
         span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, sampled)
         span.parent_is_remote = foreign.is_remote
         if self._sampler.follow_parent:

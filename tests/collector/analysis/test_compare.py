@@ -10,6 +10,7 @@ from stored_units import T0, Units, uniform
 
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.plan import check, plan
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -55,7 +56,7 @@ def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
         assert (told["paired"], told["shared"], told["verdict"]) == (True, 200, "stricter")
         assert [one["verdict"] for one in told["strata"]] == ["stricter"]
         assert (told["a"]["value"], told["a"]["n"], told["b"]["value"]) == (1.0, 200, 0.9)  # of the shared answers
-    with pytest.raises(LookupError, match="no scores"):
+    with pytest.raises(NotFound, match="no scores"):
         compare(store, {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
 
 
@@ -196,9 +197,9 @@ def test_sides_that_cannot_be_read(store: EmbeddedStore) -> None:
     versions(store, 5, flips=0)
     with pytest.raises(ValueError, match="write NAME@VERSION"):
         compare(store, {"a": "judge", "b": "judge@v2"}, clock=now)
-    with pytest.raises(LookupError, match="no scores of judge"):
+    with pytest.raises(NotFound, match="no scores of judge"):
         compare(store, {"a": "judge@v1", "b": "judge@v9"}, clock=now)
-    with pytest.raises(LookupError, match="no replay"):
+    with pytest.raises(NotFound, match="no replay"):
         compare(store, {"a": "run:nope", "b": "judge@v2"}, clock=now)
 
 
@@ -225,7 +226,7 @@ def test_the_gate_counts_sessions_as_one(store: EmbeddedStore) -> None:
 
 def test_the_gate_cannot_run_without_scores(store: EmbeddedStore) -> None:
     """Nothing scored is an error of its own (exit 2), a missing limit too."""
-    with pytest.raises(LookupError, match="scored nothing"):
+    with pytest.raises(NotFound, match="scored nothing"):
         check(store, {"evaluator": "judge", "min": 0.8}, clock=now)
     with pytest.raises(ValueError, match="min is a number"):
         check(store, {"evaluator": "judge"}, clock=now)

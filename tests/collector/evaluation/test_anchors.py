@@ -23,6 +23,7 @@ from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.drift import drift
 from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.refusals import Conflict, NotFound
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
@@ -119,9 +120,9 @@ def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
 def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
     """Nothing scored, nothing frozen, no evaluator named: each says so."""
     one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
-    with pytest.raises(LookupError, match="at least 10"):
+    with pytest.raises(NotFound, match="at least 10"):
         one.freeze({"evaluator": "other"})
-    with pytest.raises(LookupError, match="no frozen set"):
+    with pytest.raises(NotFound, match="no frozen set"):
         one.run({"evaluator": "mine"})
     with pytest.raises(ValueError, match="a name is required"):
         one.freeze({})
@@ -163,7 +164,7 @@ def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
     ledger = Ledger(store, Caps(usd_per_day=0.5), price=lambda *_: 1.0)
     one = DriftWatch(store=store, resolve=lambda _: Paid(90), ledger=ledger, concurrency=1, clock=lambda: FROZEN)
     one.freeze({"evaluator": "mine", "n": 20})
-    with pytest.raises(PermissionError, match="the day's judge budget"):
+    with pytest.raises(Conflict, match="the day's judge budget"):
         one.run({"evaluator": "mine"})
     assert one.report({"evaluator": "mine"})["checks"] == []
 

@@ -18,6 +18,7 @@ from ragpulse_collector.analysis.series import series
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
@@ -230,7 +231,7 @@ def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStor
 def test_an_unknown_replay_is_a_lookup_error(store: EmbeddedStore) -> None:
     """The API answers 404."""
     replays = Replays(store, lambda _name, **_: long_enough)
-    with pytest.raises(LookupError, match="no replay 'nope'"):
+    with pytest.raises(NotFound, match="no replay 'nope'"):
         replays.get("nope")
     with pytest.raises(ValueError, match="name at least one"):
         replays.create({"evaluators": []})

@@ -15,6 +15,7 @@ from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.measure import Reading, State, confidence_for, decide, parse
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -180,7 +181,7 @@ def test_a_monitor_that_cannot_be_watched_is_refused(
     """At start, with what is possible."""
     with pytest.raises(SettingsError, match=mistake):
         watching(store, MonitorSettings(name="m", metric=metric, condition=condition))
-    with pytest.raises(LookupError):
+    with pytest.raises(NotFound):
         watching(store).test("m")
 
 

@@ -35,7 +35,9 @@ def step(what):
         connection = attach()
         for view, in connection.execute("SELECT view_name FROM duckdb_views() WHERE database_name = 'lake'").fetchall():
             connection.execute(f"DROP VIEW {view}")
-        for column in ("retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"):
+        for column in (
+            "finish_reason", "feedbacks", "retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"
+        ):
             connection.execute(f"ALTER TABLE raw.trace_facts DROP COLUMN {column}")
         connection.execute("ALTER TABLE raw.monitor_states DROP COLUMN event_id")
         connection.execute("ALTER TABLE raw.eval_jobs DROP COLUMN rule")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from waiting import eventually
 
+from ragpulse_collector.refusals import TooSlow
 from ragpulse_collector.store import Busy, Refused
 from ragpulse_collector.store.sql.process import Readers
 
@@ -39,7 +40,7 @@ def test_a_query_that_cannot_be_interrupted_ends_at_its_limit(kit: Any) -> None:
         kit.send(store, kit.span(1))
         assert store.run_user_sql("SELECT count(*) FROM spans").rows == [(1,)]
         assert not stubborn.done()
-        with pytest.raises(TimeoutError, match="longer than 1 s"):
+        with pytest.raises(TooSlow, match="longer than 1 s"):
             stubborn.result(60)
     assert store.run_user_sql("SELECT count(*) FROM spans").rows == [(1,)]
     assert store.size_bytes() < 20 * 2**20
@@ -106,7 +107,7 @@ def test_no_process_without_a_query_and_none_after_a_while(kit: Any, tmp_path: P
 def test_what_a_query_writes_aside_is_gone_after_a_kill(kit: Any) -> None:
     """Whatever did not fit into memory lies beside the file only while a process runs."""
     store = kit.store(memory_limit="40MB")
-    with pytest.raises((TimeoutError, Refused)):
+    with pytest.raises((TooSlow, Refused)):
         store.run_user_sql("SELECT hash(i) AS h FROM range(30000000) r(i) ORDER BY h", timeout_s=1.5)
     store.close()
     assert [path.name for path in kit.path.parent.iterdir() if ".sql" in path.name] == []
@@ -137,13 +138,13 @@ def test_too_many_queries_are_busy_at_once(kit: Any) -> None:
         asked = [pool.submit(_how, store, STUBBORN, 1.0) for _ in range(30)]
         ends = [one.result(60) for one in asked]
     assert ends.count("Busy") >= 12
-    assert ends.count("TimeoutError") >= 2
+    assert ends.count("TooSlow") >= 2
 
 
 def _how(store: Any, sql: str, timeout_s: float) -> str:
     try:
         store.run_user_sql(sql, timeout_s=timeout_s)
-    except (Busy, TimeoutError) as error:
+    except (Busy, TooSlow) as error:
         return type(error).__name__
     return "answered"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
 from ragpulse_collector.settings import RuleSettings
 from ragpulse_collector.settings import Stratum as StratumSettings
@@ -88,7 +89,7 @@ def test_forcing_what_no_rule_covers_enters_no_estimate(kit: Any, rows: Any) -> 
     kit.send(store, kit.span(1, kind="rag"))
     assert sampler.force(kit.trace, f"{1:016x}", ["e", "e"]) == 1
     assert rows(store, "SELECT evaluator, pi, sampled, reason FROM decisions") == [("e", 0.0, False, "forced")]
-    with pytest.raises(LookupError):
+    with pytest.raises(NotFound):
         sampler.force("1" * 32, None, ["e"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.refusals import TooSlow
 from ragpulse_collector.store import Busy, FileReader, Refused
 from ragpulse_collector.store.reading import outbox_folder
 
@@ -39,7 +40,7 @@ def test_selects_with_parameters_are_answered(kit: Any) -> None:
 def test_a_query_past_its_time_is_interrupted(kit: Any) -> None:
     """It ends soon after its time, and the next query runs."""
     store = kit.store()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TooSlow):
         store.run_user_sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", timeout_s=0.05)
     assert store.run_user_sql("SELECT 1").rows == [(1,)]
 
@@ -94,7 +95,7 @@ def test_two_queries_run_at_a_time(kit: Any) -> None:
     def run() -> None:
         try:
             store.run_user_sql(slow, timeout_s=0.3)
-        except (Busy, TimeoutError) as error:
+        except (Busy, TooSlow) as error:
             ends.append(type(error).__name__)
 
     started = [threading.Thread(target=run) for _ in range(3)]
@@ -103,7 +104,7 @@ def test_two_queries_run_at_a_time(kit: Any) -> None:
     kit.send(store, kit.span(1))
     for thread in started:
         thread.join(20)
-    assert ends.count("TimeoutError") >= 2
+    assert ends.count("TooSlow") >= 2
     assert len(ends) == 3
 
 

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from ragpulse_collector.records import ContextRecord, DecodeError, RawBody
+from ragpulse_collector.refusals import TooSlow
 from ragpulse_collector.store import Busy, Refused, Transaction
 
 BROKEN = RawBody(signal="traces", content_type="application/x-protobuf", body=b"not a batch")
@@ -158,7 +159,7 @@ def test_reading_while_writing_sees_whole_bodies_only(kit: Any) -> None:
 def test_a_slow_query_is_interrupted(kit: Any) -> None:
     """A read past its time raises TimeoutError and leaves the store usable."""
     store = kit.store()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TooSlow):
         store.read("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", timeout_s=0.05)
     assert store.read("SELECT 1").rows == [(1,)]
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
+from ragpulse_evaluators import Case, Context, EvaluationResult, get_evaluator
+from ragpulse_evaluators.case import ID_KEYS
+from ragpulse_evaluators.grounding.citations import check_citations
 
 CONTEXTS = (
     {"id": "tower", "text": "The Eiffel Tower is 330 metres tall and was completed in 1889."},
@@ -77,3 +79,45 @@ async def test_no_citations_is_skipped(response: str) -> None:
     """Links, asides and years are no citations; without any the check is skipped."""
     result = await check(response)
     assert (result.status, result.explanation) == ("skipped", "missing: citations (the response has none)")
+
+
+FAQ = [
+    Context(text="Refunds are possible within thirty days.", metadata={"id": "faq-12", "source": "docs/faq.md"}),
+    Context(
+        text="The parcel takes two days.", metadata={"source": "docs/faq.md", "url": "https://example.org/parcels"}
+    ),
+    Context(
+        text="Returns are free of charge.", id="c7f1", metadata={"chunk_id": "returns-1", "file_name": "returns.pdf"}
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("response", "rank", "supported"),
+    [
+        ("Refunds are possible within thirty days [faq-12].", 1, True),
+        ("Bananas are rich in potassium [faq-12].", 1, False),
+        ("The parcel takes two days [docs/faq.md].", 2, True),
+        ("The parcel takes two days [faq.md].", 2, True),
+        ("The parcel takes two days [source: faq.md].", 2, True),
+        ("The parcel takes two days (https://example.org/parcels).", 2, True),
+        ("The parcel takes two days 【https://example.org/parcels】.", 2, True),
+        ("Returns are free of charge [returns.pdf].", 3, True),
+        ("Returns are free of charge [returns-1].", 3, True),
+        ("Returns are free of charge [c7f1].", 3, True),
+        ("Bananas are rich in potassium [returns.pdf].", 3, False),
+    ],
+)
+def test_a_mark_may_name_an_id_in_the_metadata_or_the_document(response: str, rank: int, supported: bool) -> None:
+    """Of the passages of a document the one counts that says the claim."""
+    (citation,) = check_citations(response, FAQ)
+    assert (citation.rank, citation.supported) == (rank, supported)
+
+
+@pytest.mark.parametrize("key", ID_KEYS)
+def test_an_id_in_the_metadata_is_the_passages(key: str) -> None:
+    """Under every key; an id of its own goes first."""
+    assert Context(text="Paris.", metadata={key: "faq-12", "source": "faq.md"}).id == "faq-12"
+    assert Context(text="Paris.", id="own", metadata={key: "faq-12"}).id == "own"
+    (read,) = Case.model_validate({"contexts": [{"text": "Paris.", "metadata": {key: 12}}]}).contexts or ()
+    assert read.id == "12"

@@ -24,6 +24,7 @@ from ragpulse_collector.analysis.compare.sides import (
 )
 from ragpulse_collector.analysis.quality import in_words, point
 from ragpulse_collector.analysis.selection import Window, filter_of, range_of
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.traces import Filter, public_name, trace_rows
@@ -47,7 +48,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     difference, the test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
     count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
-    looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
+    looked at all of them (Benjamini-Hochberg). Raises Invalid for a side that cannot be read, NotFound where one
     has no scores.
     """
     window = range_of(params, now=clock(), back="7d")
@@ -57,7 +58,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     a, b = (read(store, side, evaluator, window, filters, by) for side in sides)
     for side, units in zip(sides, (a, b), strict=True):
         if not units:
-            raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
+            raise NotFound(f"{side.name}: no scores of {evaluator} in this window")
     outcome = _comparison(a, b)
     strata = _strata(a, b) if by else []
     if all(side.column is None for side in sides):

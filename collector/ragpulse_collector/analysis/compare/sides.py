@@ -10,6 +10,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.selection import Window, dimensions
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
@@ -60,22 +61,22 @@ class Side:
 
 
 def dimension_of(by: Any) -> str | None:
-    """Return the column that splits the comparison; raises ValueError for several."""
+    """Return the column that splits the comparison; raises Invalid for several."""
     names = dimensions({"group_by": by})
     if len(names) > 1:
-        raise ValueError("by: one dimension at a time")
+        raise Invalid("by: one dimension at a time")
     if names == ("tag",):
-        raise ValueError("by: a trace may have several tags; compare tag:A with tag:B, or filter by tag")
+        raise Invalid("by: a trace may have several tags; compare tag:A with tag:B, or filter by tag")
     return names[0] if names else None
 
 
 def side_of(store: Store, text: str) -> Side:
-    """Read the name of a side; raises ValueError, LookupError."""
+    """Read the name of a side; raises Invalid, NotFound."""
     kind, colon, value = text.partition(":")
     if colon and kind == "run":
         run = latest_runs(store, run_id=value).get(value)
         if run is None:
-            raise LookupError(f"no replay {value!r}")
+            raise NotFound(f"no replay {value!r}")
         return Side(text, evaluator=run.evaluator.partition("@")[0], run_id=value)
     if value and kind == "judge":
         return Side(text, judge=value)
@@ -86,7 +87,7 @@ def side_of(store: Store, text: str) -> Side:
     name, at_sign, version = text.partition("@")
     if not at_sign or not name or not version:
         slip = nearest(kind, (*DIMENSIONS, "judge", "run", "tag")) if colon else ""
-        raise ValueError(
+        raise Invalid(
             f"{text!r}: write NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., "
             f"release:..., tag:... or metadata.KEY:...{slip}"
         )
@@ -97,11 +98,11 @@ def evaluator_of(store: Store, sides: Sequence[Side], params: Mapping[str, Any],
     """Return the evaluator to compare by: the requested one, else one of faithfulness, else any."""
     evaluators = {side.evaluator for side in sides if side.evaluator}
     if len(evaluators) > 1:
-        raise ValueError(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
+        raise Invalid(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
     evaluator = params.get("evaluator") or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
     evaluator = evaluator or next(iter(evaluators_in(store, window.parameters)), None)
     if evaluator is None:
-        raise LookupError("nothing was scored in this window: start a replay, or look further back")
+        raise NotFound("nothing was scored in this window: start a replay, or look further back")
     return str(evaluator).partition("@")[0]
 
 

@@ -23,6 +23,7 @@ from ragpulse_collector.api.models import ById, Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import AnyStore, Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
@@ -66,7 +67,7 @@ def export_archive(store: AnyStore, params: Export) -> Download:
 
 
 def traces_file(store: AnyStore, params: TraceFile, *, max_rows: int) -> Download:
-    """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises ValueError."""
+    """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises Invalid."""
     sql, parameters = _by_ids(store, params, max_rows) if params.where else list_sql(params, max_rows=max_rows)
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
@@ -118,7 +119,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 def sql(store: Store, settings: CollectorSettings, params: Sql) -> Any:
-    """Answer `POST sql`; raises ValueError or Refused with the reason, or TimeoutError."""
+    """Answer `POST sql`; raises Invalid or Refused with the reason, or TooSlow."""
     rows = store.run_user_sql(
         params.query, params.params, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows
     )
@@ -134,7 +135,7 @@ def _arrow(rows: Rows) -> Any:
         import pyarrow
         import pyarrow.ipc
     except ImportError as error:
-        raise ValueError("Arrow answers need pyarrow in the collector: pip install 'ragpulse[arrow]'") from error
+        raise Invalid("Arrow answers need pyarrow in the collector: pip install 'ragpulse[arrow]'") from error
     columns = list(zip(*rows.rows, strict=True)) if rows.rows else [() for _ in rows.columns]
     table = pyarrow.table(dict(zip(rows.columns, map(list, columns), strict=True)))
     sink = pyarrow.BufferOutputStream()
@@ -164,7 +165,7 @@ def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]
 
     `from` (default an hour ago) and `to` are times of evaluation, not of the request. The answer holds the oldest
     `limit` (10,000) events. The next request starts at the last `timeUnixNano`; events of this instant come again. Each
-    record is in the context of the evaluated span. Skipped evaluations are no events. Raises ValueError.
+    record is in the context of the evaluated span. Skipped evaluations are no events. Raises Invalid.
     """
     now = utc_now()
     limits = {
@@ -211,7 +212,7 @@ Mask = Callable[[str], str]
 
 
 def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
-    """Answer `POST labels`: a person's verdict on an evaluator's question; raises LookupError."""
+    """Answer `POST labels`: a person's verdict on an evaluator's question; raises NotFound."""
     unit, request_time = unit_of(store, params.trace_id)
     span = unit if params.span_id is None else params.span_id
     score = float(bool(params.passing)) if params.score is None else params.score
@@ -226,7 +227,7 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
 def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends."""
     if not is_bound(store, params.trace_id, params.caller.binding):
-        raise LookupError(f"trace {params.trace_id.hex} is not of a service that the key is bound to")
+        raise NotFound(f"trace {params.trace_id.hex} is not of a service that the key is bound to")
     span = None if params.span_id is None else f"{params.span_id:016x}"
     name, text = mask(params.name), _masked(params.label, mask)
     comment = _masked(params.comment or params.explanation, mask)
@@ -245,7 +246,7 @@ def force(
 ) -> dict[str, Any]:
     """Answer `POST evaluate`: run evaluators on one trace now. The stored pi stays, so estimates stay unbiased.
 
-    `queue` is the sampler's `force`. Raises ValueError or LookupError for an unknown evaluator or trace.
+    `queue` is the sampler's `force`. Raises Invalid or NotFound for an unknown evaluator or trace.
     """
     for name in params.evaluators:
         check_evaluator(name)
@@ -269,30 +270,30 @@ def dataset_list(store: Store) -> dict[str, Any]:
 
 
 def dataset(store: Store, params: ById) -> dict[str, Any]:
-    """Answer `GET datasets/{id}`; raises LookupError."""
+    """Answer `GET datasets/{id}`; raises NotFound."""
     items = stored.dataset_items(store, params.id)
     if not items:
-        raise LookupError(f"there is no dataset {params.id!r}")
+        raise NotFound(f"there is no dataset {params.id!r}")
     return {"name": params.id, "items": items}
 
 
 def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
     """Answer `POST datasets/{id}`: add items, named traces, or the first `limit` that match the filters.
 
-    Raises ValueError where none of them has a question.
+    Raises Invalid where none of them has a question.
     """
     items, more = [item.model_dump() for item in params.items], False
     if not items:
         rows, more = _chosen(store, params)
         items = [_item(row) for row in rows if row["query"]]
     if not items:
-        raise ValueError("no trace with a question matches: choose others, or send `items`")
+        raise Invalid("no trace with a question matches: choose others, or send `items`")
     store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
     return {"name": params.id, "added": len(items), "more": more}
 
 
 def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
-    """Answer `DELETE datasets/{id}`; raises LookupError."""
+    """Answer `DELETE datasets/{id}`; raises NotFound."""
     dataset(store, params)
     store.write(lambda tx: stored.delete_dataset(tx, params.id)).result()
     return {"ok": True}

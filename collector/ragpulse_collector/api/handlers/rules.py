@@ -16,6 +16,7 @@ from ragpulse_collector.api.drafts import Replay, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.configuration import source_line
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
@@ -34,7 +35,7 @@ class Rules:
     """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
 
     def __init__(self, settings: Settings, store: Store, *, check_evaluator: Callable[[str], object]) -> None:
-        """`check_evaluator(name)` raises ValueError or LookupError where an evaluator cannot run online here."""
+        """`check_evaluator(name)` raises Invalid or NotFound where an evaluator cannot run online here."""
         self._store, self._check_evaluator, self._lock = store, check_evaluator, Lock()
         self._stored, self._deleted = self._load()
         self.reload(settings)()
@@ -59,7 +60,7 @@ class Rules:
             rule = Rule.from_json(entry.model_dump(), source="file")
             key = "evaluators"
             self._check_evaluators(rule)
-        except (ValueError, LookupError) as error:
+        except Refusal as error:
             line = source_line(settings, "rule", number, key) or settings.source or "ragpulse.toml"
             raise SettingsError(f"{line}: rule {entry.name!r}: {error.args[0]}") from error
         return rule
@@ -90,11 +91,11 @@ class Rules:
         }
 
     def create(self, params: RuleDraft) -> dict[str, Any]:
-        """Answer `POST rules`; raises ValueError naming the mistake, PermissionError where the name is taken."""
+        """Answer `POST rules`; raises Invalid naming the mistake, Conflict where the name is taken."""
         rule = self._read(params)
         if any(rule.name == other.name for other in self.effective()):
             self._refuse_fixed(rule.name)
-            raise PermissionError(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
+            raise Conflict(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
         return self._store_rule(rule, "create", params)
 
     def replace(self, params: RuleDraft) -> dict[str, Any]:
@@ -103,12 +104,12 @@ class Rules:
         return self._store_rule(self._read(params), "change", params)
 
     def delete(self, params: Named) -> dict[str, Any]:
-        """Answer `DELETE rules/{name}`; raises LookupError where there is none."""
+        """Answer `DELETE rules/{name}`; raises NotFound where there is none."""
         name = params.name
         self._refuse_fixed(name)
         rule = next((rule for rule in self.effective() if rule.name == name), None)
         if rule is None:
-            raise LookupError(f"there is no rule {name!r}")
+            raise NotFound(f"there is no rule {name!r}")
         self._write(rule, "delete", params.caller.actor)
         return {"ok": True}
 
@@ -146,9 +147,7 @@ class Rules:
 
     def _refuse_fixed(self, name: str) -> None:
         if any(rule.name == name for rule in self._fixed):
-            raise PermissionError(
-                f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP"
-            )
+            raise Conflict(f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP")
 
     def _store_rule(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
         self._write(rule, action, params.caller.actor)
@@ -228,19 +227,19 @@ _ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
 
 
 def names_only(params: Replay) -> None:
-    """Refuse a replay with files or the address of a judge; raises ValueError with the fix.
+    """Refuse a replay with files or the address of a judge; raises Invalid with the fix.
 
     A caller with the right to start a replay must not make the collector read a file, run code or call a host of their
     choice. Evaluators are registered from Python; addresses of judges come from the configuration.
     """
     for name in FILES:
         if getattr(params, name):
-            raise ValueError(
+            raise Invalid(
                 f"{name}: no files over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
                 " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
                 " makes the collector know them"
             )
     if _ADDRESS.search(params.judge or ""):
-        raise ValueError(
+        raise Invalid(
             "judge: name a model that litellm knows; an address belongs in ragpulse.toml: [judge] model or api_base"
         )

@@ -18,6 +18,7 @@ from ragpulse_collector.api.models import OneTrace, TraceDetail
 from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.records import ContextRecord
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import trace_answers
@@ -28,7 +29,7 @@ BRIEF = "brief"
 
 
 def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
-    """Answer `GET traces/{trace_id}`; raises LookupError where there is no such trace.
+    """Answer `GET traces/{trace_id}`; raises NotFound where there is no such trace.
 
     `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
     waterfall; `spans=<span id>` returns that span alone, with all columns.
@@ -48,7 +49,7 @@ def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
 
 
 def _check_binding(store: Store, params: OneTrace) -> None:
-    """Raise LookupError where the caller's key is not bound to the trace; after reading, because spans may arrive."""
+    """Raise NotFound where the caller's key is not bound to the trace; after reading, because spans may arrive."""
     if not is_bound(store, params.trace_id, params.caller.binding):
         raise _unknown(params.trace_id)
 
@@ -110,10 +111,10 @@ def trace_page(store: Store, params: OneTrace) -> dict[str, Any]:
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[Any, datetime]:
-    """Return the trace's first unit and its request time; raises LookupError where it is undecided."""
+    """Return the trace's first unit and its request time; raises NotFound where it is undecided."""
     unit = trace_answers.unit_of(store, trace_id)
     if unit is None:
-        raise LookupError(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
+        raise NotFound(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
     return unit
 
 
@@ -161,8 +162,8 @@ def _scored(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"ci95": None if lo is None else [lo, hi]}
 
 
-def _unknown(trace_id: UUID) -> LookupError:
-    return LookupError(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
+def _unknown(trace_id: UUID) -> NotFound:
+    return NotFound(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
 
 
 _TEXT = '''"""Regression test made from trace {trace_id} ({when}).
@@ -197,12 +198,12 @@ LEAST = 0.5
 
 
 def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
-    """Answer `GET traces/{trace_id}/pytest`; raises LookupError where the trace is gone or undecided."""
+    """Answer `GET traces/{trace_id}/pytest`; raises NotFound where the trace is gone or undecided."""
     trace_id = params.trace_id
     span, request_time = unit_of(store, trace_id)
     case = case_of(store, trace_id.hex, f"{span:016x}", request_time=request_time)
     if case is None:
-        raise LookupError(f"the spans of trace {trace_id.hex} are past the retention")
+        raise NotFound(f"the spans of trace {trace_id.hex} are past the retention")
     scored = trace_answers.scored_by(store, trace_id)
     checks = {name: LEAST for name in scored if name in OFFLINE} or {"groundedness": LEAST}
     fields = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.selection import filter_of, instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.trace_answers import (
@@ -41,7 +42,7 @@ _SORTS = {
 
 
 def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
-    """Answer `GET traces`; raises ValueError for an invalid cursor or condition."""
+    """Answer `GET traces`; raises Invalid for an invalid cursor or condition."""
     limit, sort, store = params.limit, params.sort, params.limited(store)
     conditions, parameters = _conditions(params, utc_now())
     page = _page(params, parameters)
@@ -78,7 +79,7 @@ def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
 
 
 def list_sql(params: TraceChoice, *, max_rows: int) -> tuple[str, dict[str, Any]]:
-    """Return SQL and parameters for the first `max_rows` of the filtered list, in no order; raises ValueError.
+    """Return SQL and parameters for the first `max_rows` of the filtered list, in no order; raises Invalid.
 
     Only the ids are sorted: with the texts a sort would not fit into memory.
     """
@@ -173,10 +174,10 @@ def _decoded(cursor: str) -> tuple[str, str, int]:
         time, trace_id, offset = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         datetime.fromisoformat(time)
         if not 0 <= int(offset) < MAX_OFFSET:
-            raise ValueError(offset)
+            raise Invalid(offset)
         return time, str(trace_id), int(offset)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError("this cursor is invalid: start again without it") from error
+        raise Invalid("this cursor is invalid: start again without it") from error
 
 
 def session_list(store: Store, params: SessionList) -> dict[str, Any]:
@@ -193,13 +194,13 @@ def session_list(store: Store, params: SessionList) -> dict[str, Any]:
 
 
 def session_detail(store: Store, params: ById) -> dict[str, Any]:
-    """Answer `GET sessions/{id}`: the session and its turns in order, with scores. Raises LookupError.
+    """Answer `GET sessions/{id}`: the session and its turns in order, with scores. Raises NotFound.
 
     The answer holds the last thousand turns.
     """
     rows = session(store, params.id)
     if rows is None:
-        raise LookupError(f"no session {params.id!r}")
+        raise NotFound(f"no session {params.id!r}")
     figures, turns = rows
     scores = scores_of(store, turns, among_others=True)
     return {

@@ -15,6 +15,7 @@ from ragpulse_collector.conventions.values import (
     KINDS,
     amount,
     count,
+    first_reason,
     gathered,
     one_of,
     parsed,
@@ -155,6 +156,10 @@ RULES = rules(
     },
     cached_tokens={"ai.usage.cachedInputTokens": _only("llm", count)},
     reasoning_tokens={"ai.usage.reasoningTokens": _only("llm", count)},
+    finish_reason={
+        "ai.response.finishReason": first_reason,
+        _HAYSTACK_OUTPUT: _reply("finish_reason", first_reason),
+    },
     ttft_ms={"ai.response.msToFirstChunk": amount},
     session_id={
         _METADATA + "sessionId": unquoted,

@@ -18,7 +18,17 @@ from ragpulse_collector.conventions.texts import (
     response_of_completion,
     response_of_output,
 )
-from ragpulse_collector.conventions.values import count, one_of, seconds, text, true
+from ragpulse_collector.conventions.values import (
+    count,
+    first_reason,
+    one_of,
+    parsed,
+    seconds,
+    small_count,
+    text,
+    true,
+    unquoted,
+)
 
 OPERATIONS = {
     "chat": "llm",
@@ -67,6 +77,22 @@ def _streaming_only(value: Any, span: Span) -> float | None:
     return seconds(value, span) if any(true(flag) for flag in flags) else None
 
 
+def _reason_in_messages(value: Any, span: Span) -> str | None:
+    """Return the reason that the first message states."""
+    messages = parsed(value) if "finish_reason" in str(value) else None
+    first = messages[0] if type(messages) is list and messages else None
+    return first_reason(first.get("finish_reason"), span) if type(first) is dict else None
+
+
+def _top_k(value: Any, span: Span) -> int | None:
+    """Read the name before `gen_ai.retrieval.top_k`, which model calls use for a parameter of sampling."""
+    return small_count(value, span) if span.kind in ("retriever", "reranker") else None
+
+
+def _elsewhere(value: Any, span: Span) -> str | None:
+    return "stored_elsewhere" if text(value, span) else None
+
+
 def _indexed(members: Any) -> list[tuple[int, str, Any]]:
     """Return (index, role, content) of `N.role` / `N.content` names that hold a text."""
     matches = ((_INDEXED.fullmatch(suffix), value) for suffix, value in members.items())
@@ -105,6 +131,10 @@ def _event_text(event: Any, *keys: str) -> str | None:
     return result.value if isinstance(result, Result) else None
 
 
+def _event_reason(events: Any, span: Span) -> str | None:
+    return first_reason(events[0].attributes.get("finish_reason"), span)
+
+
 def _details_query(events: Any, span: Span) -> Result | None:
     """Read the details events of Strands: one has the input, one the output."""
     values = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
@@ -129,6 +159,10 @@ RULES = rules(
         names.PROVIDER_NAME: _provider,
         "gen_ai.system": _provider,
     },
+    finish_reason={names.FINISH_REASONS: first_reason},
+    agent={names.AGENT_NAME: text},
+    data_source={names.DATA_SOURCE_ID: unquoted},
+    top_k={names.RETRIEVAL_TOP_K: small_count},
     response_id={names.RESPONSE_ID: text},
     input_tokens={
         names.INPUT_TOKENS: count,
@@ -158,6 +192,18 @@ RULES = rules(
     error_type={names.ERROR_TYPE: text},
 )
 LAST = rules(
+    finish_reason={
+        "gen_ai.response.finish_reason": first_reason,
+        "gen_ai.completion.0.finish_reason": first_reason,
+        names.OUTPUT_MESSAGES: _reason_in_messages,
+        "event:gen_ai.choice": _event_reason,
+    },
+    agent={
+        "gen_ai.workflow.name": text,
+        "gen_ai.agent.id": text,
+    },
+    top_k={"gen_ai.request.top_k": _top_k},
+    response_missing_reason={"gen_ai.output.messages_ref": _elsewhere},
     model={names.RESPONSE_MODEL: text},
     ttft_ms={"gen_ai.server.time_to_first_token": _streaming_only},
     session_id={names.CONVERSATION_ID: text},

@@ -16,6 +16,8 @@ def _sole(members: Any, span: Span) -> str | None:
 
 RULES = rules(
     kind={names.SPAN_KIND: one_of(KINDS)},
+    response_missing_reason={names.RESPONSE_MISSING_REASON: text},
+    control_flow={names.CONTROL_FLOW: text},
     variant={
         names.VARIANT: text,
         names.VARIANT_PREFIX: _sole,

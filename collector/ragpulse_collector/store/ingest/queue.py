@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
+from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.connection import is_short_of_memory
 from ragpulse_collector.store.ingest.prices import Prices
-from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.protocol import Transaction
 
 
 @dataclass(slots=True, eq=False)

@@ -17,11 +17,12 @@ from typing import Any
 import duckdb
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody
+from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest.batches import Ingest, WriterTransaction
 from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
-from ragpulse_collector.store.protocol import Busy, StoreError, utc_now
+from ragpulse_collector.store.protocol import StoreError, utc_now
 
 _log = logging.getLogger(__name__)
 _MAX_CLOCK_STEP = timedelta(seconds=10)

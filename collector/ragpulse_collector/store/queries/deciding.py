@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import BEGUN, MAX_DEDUPLICATED_SPANS, U_SQL
-from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
+from ragpulse_collector.store.views import FACT_COLUMNS, OF_UNIT, feedback_of, hex_trace, metadata_map, tag_list
 
 MISDATED_US = 86_400 * 10**6
 """A span that starts more than this (a day) from its unit has a wrong clock: it is only counted.
@@ -27,7 +27,8 @@ _PLACED_COLUMNS = ", ".join(
         "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "name", "kind", "service",
         "environment", "status", "model", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd",
         "cost_unknown_reason", "ttft_ms", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
-        "upstream_pi", "top_score", "tags", "metadata", "service_version",
+        "upstream_pi", "top_score", "tags", "metadata", "service_version", "finish_reason", "agent", "data_source",
+        "top_k", "response_missing_reason", "control_flow",
     )
 )  # fmt: skip
 
@@ -88,7 +89,8 @@ UNIT = f"""
     WITH marked AS (
         SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.name, p.service,
                p.environment, p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
-               p.metadata, p.service_version, p.kind = 'rag' AS is_rag
+               p.metadata, p.service_version, p.agent, p.data_source, p.top_k, p.finish_reason,
+               p.response_missing_reason, p.control_flow, p.kind = 'rag' AS is_rag
         FROM span_tree p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
     whole AS (
@@ -139,7 +141,9 @@ FACT = f"""
                arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
                arg_min(variant, start_time) AS variant, arg_min(environment, start_time) AS environment,
                arg_min(tags, start_time) AS tags, arg_min(metadata, start_time) AS metadata,
-               arg_min(service_version, start_time) AS service_version,
+               arg_min(service_version, start_time) AS service_version, arg_min(agent, start_time) AS agent,
+               arg_min(data_source, start_time) AS data_source, arg_min(top_k, start_time) AS top_k,
+               {", ".join(f"arg_max_null({name}, start_time) FILTER (kind = 'llm') AS {name}" for name in OF_UNIT)},
                coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
                         arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
@@ -152,13 +156,14 @@ FACT = f"""
         SELECT o.trace_id, o.span_id, coalesce(o.query, b.query) AS query, coalesce(o.response, b.response) AS response,
                coalesce(b.failed, false) AS failed
         FROM own o LEFT JOIN below b ON b.trace_id = o.trace_id AND b.span_id = o.span_id),
-    opinion AS (
-        SELECT b.trace_id, arg_max(b.score, b.received_at) AS feedback
+    opinions AS (
+        SELECT b.trace_id, b.name, arg_max(b.score, b.received_at) AS score, max(b.received_at) AS received_at
         FROM raw.feedback b JOIN whole w ON w.trace_id = b.trace_id
         LEFT JOIN unit x ON x.trace_id = b.trace_id AND x.is_first
-        WHERE b.source = 'human' AND b.score IS NOT NULL
+        WHERE b.source = 'human' AND b.score IS NOT NULL AND b.scope IS DISTINCT FROM 'session'
           AND {_may_score("coalesce(x.service, w.service)", "coalesce(x.environment, w.environment)")}
-        GROUP BY b.trace_id),
+        GROUP BY b.trace_id, b.name),
+    opinion AS ({feedback_of("opinions")}),
     failed AS (
         SELECT x.trace_id, bool_or(x.status = 'error' OR t.failed) AS error
         FROM unit x JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id GROUP BY x.trace_id)
@@ -189,7 +194,11 @@ FACT = f"""
            w.upstream_pi, t.query, t.response, o.feedback, w.retriever,
            {tag_list("coalesce(x.tags, w.tags)")} AS tags,
            {metadata_map("coalesce(x.metadata, w.metadata)")} AS metadata,
-           coalesce(x.service_version, w.service_version) AS release
+           coalesce(x.service_version, w.service_version) AS release,
+           coalesce(x.finish_reason, w.finish_reason) AS finish_reason, coalesce(x.agent, w.agent) AS agent,
+           coalesce(x.data_source, w.data_source) AS data_source, coalesce(x.top_k, w.top_k) AS top_k,
+           CASE WHEN t.response IS NULL THEN coalesce(x.response_missing_reason, w.response_missing_reason) END
+               AS response_missing_reason, x.control_flow, o.feedbacks
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
@@ -276,7 +285,7 @@ SETTLE_FEEDBACK = f"""
            coalesce(b.span_id, f.unit_span_id) AS span_id,
            coalesce(x.clocked, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
-           b.received_at AS created_at
+           b.received_at AS created_at, b.scope, b.identifier
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
     WHERE {_may_score("f.service", "f.environment")}

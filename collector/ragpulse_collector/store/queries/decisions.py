@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
@@ -127,13 +128,13 @@ def force(
     """Queue the evaluators for a unit, whatever the outcome of the draw; returns the number of new jobs.
 
     The inclusion probability and the outcome of the draw stay: a forced score enters estimates only if it was drawn as
-    well. `span_id` None means the trace's first unit; raises LookupError if there is no such unit.
+    well. `span_id` None means the trace's first unit; raises NotFound if there is no such unit.
     """
     unit = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
     unit["span"] = transaction.execute(_UNIT, unit).rows[0][0]
     start = None if unit["span"] is None else transaction.execute(_START, unit).rows[0][0]
     if start is None:
-        raise LookupError(f"no unit {span_id or ''} in trace {trace_id}")
+        raise NotFound(f"no unit {span_id or ''} in trace {trace_id}")
     return sum(_force_one(transaction, unit | {"evaluator": name}, start, u) for name in dict.fromkeys(evaluators))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
+from ragpulse_collector.store.views import SOURCE
 
 OWN_TEXTS = """
     CREATE OR REPLACE TEMP TABLE own AS
@@ -123,9 +124,10 @@ def documents_of(filter: Filter) -> str:
 
 
 def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The id, the text's hash and the start of the text of documents, by their hash."""
+    """The id, the text's hash, the start of the text and the source of documents, by their hash."""
     rows = store.read(
-        f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash, any_value(text)[:500] AS text"
+        f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
+        f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source"
         f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
         {**within, "docs": list(docs)},
     ).dicts()

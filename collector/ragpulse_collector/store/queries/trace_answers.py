@@ -10,7 +10,7 @@ from uuid import UUID
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to
-from ragpulse_collector.store.views import FACT_COLUMNS, SESSION_FIGURES, VIEWS, hex_span, hex_trace, spans_of
+from ragpulse_collector.store.views import FACT_COLUMNS, SESSION_FIGURES, SOURCE, VIEWS, hex_span, hex_trace, spans_of
 
 AROUND = timedelta(hours=2)
 """With a known time only this much of the time around it is read, so that a look-up in a large file is cheap."""
@@ -149,12 +149,13 @@ def has_outcome(outcome: str, *, since: bool) -> str:
 
 
 def retrieved(times: Collection[str]) -> str:
-    """Return the condition that a span of the trace retrieved `$document`, named as in `GET documents`."""
+    """Return the condition that a span retrieved `$document`: a name in `GET documents`, or a source."""
     since = " AND start_time >= $from_time" if "from_time" in times else ""
     until = " AND start_time < $to_time + INTERVAL 1 DAY" if "to_time" in times else ""
     return (
         f"trace_id IN (SELECT {hex_trace('trace_id')} FROM raw.contexts"
-        f" WHERE coalesce(id, hash[1:16]) = $document{since}{until})"
+        f" WHERE (coalesce(id, hash[1:16]) = $document OR (contains(metadata, $document) AND {SOURCE} = $document))"
+        f"{since}{until})"
     )
 
 

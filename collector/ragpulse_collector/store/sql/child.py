@@ -19,8 +19,9 @@ from typing import IO, Any, Protocol
 
 import duckdb
 
+from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import first_line, literal
-from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
+from ragpulse_collector.store.protocol import Refused, Rows, StoreError
 from ragpulse_collector.store.sql.limits import Question, answer
 
 _TRIES = 4
@@ -44,7 +45,7 @@ class Source(Protocol):
         ...
 
     def answer(self, question: Question) -> Rows:
-        """Answer a question; raises Refused, TimeoutError or Busy."""
+        """Answer a question; raises Refused, TooSlow or Busy."""
         ...
 
 
@@ -94,7 +95,7 @@ class FileSource:
             with contextlib.closing(self._connection(now).cursor()) as cursor:
                 cursor.execute(f"USE {self.name}")
                 return answer(cursor, question, self.name)
-        except (Refused, TimeoutError) as error:
+        except (Refused, TooSlow) as error:
             return error
         except duckdb.Error as error:
             self._detach()
@@ -224,7 +225,7 @@ def _outcome(source: Source, question: Question) -> Rows | Exception:
     signal.setitimer(signal.ITIMER_REAL, question.timeout_s + _LATE_S)
     try:
         return source.answer(question)
-    except (StoreError, TimeoutError, Busy) as error:
+    except (StoreError, TooSlow, Busy) as error:
         return type(error)(*error.args)  # without its causes, which hold the query's objects
     except OSError as error:
         return Busy(f"the store cannot be read: {error.strerror}")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import duckdb
 
+from ragpulse_collector.refusals import TooSlow
 from ragpulse_collector.store.connection import Deadline, is_invalidated
 from ragpulse_collector.store.protocol import Parameters, Refused, Rows, Store
 from ragpulse_collector.store.sql.guard import Tree, checked
@@ -31,7 +32,7 @@ class Question:
 
 
 def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) -> Rows:
-    """Answer one SELECT; raises Refused or TimeoutError, and duckdb.Error if the store is invalidated."""
+    """Answer one SELECT; raises Refused or TooSlow, and duckdb.Error if the store is invalidated."""
     sql = question.sql
     with Deadline(cursor, question.timeout_s) as deadline:
         try:
@@ -42,7 +43,7 @@ def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) 
             return _read(cursor, sql, question)
         except duckdb.InterruptException as error:
             if deadline.passed:
-                raise TimeoutError(f"the query took longer than {question.timeout_s:g} s") from error
+                raise TooSlow(f"the query took longer than {question.timeout_s:g} s") from error
             raise Refused("the query was interrupted") from error
         except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Refused(_OUT_OF_MEMORY) from error
@@ -105,7 +106,7 @@ class Limited:
         self._store, self._ask = store, ask
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query of the collector's; raises Refused, TimeoutError or Busy."""
+        """Answer a query of the collector's; raises Refused, TooSlow or Busy."""
         limit = _TIMEOUT_S if timeout_s is None else min(timeout_s, _TIMEOUT_S)
         return self._ask(Question(sql=sql, parameters=parameters, timeout_s=limit, ours=True))
 

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ragpulse_collector.store.protocol import Busy, Refused, Rows
+from ragpulse_collector.refusals import Busy, TooSlow
+from ragpulse_collector.store.protocol import Refused, Rows
 from ragpulse_collector.store.sql.limits import Question
 
 MAX_PROCESSES = 2
@@ -82,7 +83,7 @@ class Readers:
         self._closed = False
 
     def ask(self, question: Question) -> Rows:
-        """Answer a question; raises Refused, TimeoutError, or Busy if too many run at once."""
+        """Answer a question; raises Refused, TooSlow, or Busy if too many run at once."""
         with self._turn(min(question.timeout_s, _WAIT_S)):
             try:
                 return self._ask_one(question)
@@ -222,7 +223,7 @@ class _Process:
         return self._child.pid
 
     def ask(self, question: Question) -> Rows | Exception:
-        """Send a question; raises _Ended if the process died, TimeoutError if it was killed."""
+        """Send a question; raises _Ended if the process died, TooSlow if it was killed."""
         if self._source is not None:
             self._exchange(self._source, _START_S)
             self._source = None
@@ -240,7 +241,7 @@ class _Process:
             return pickle.load(self._pipe(self._child.stdout))
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             if late.is_set():
-                raise TimeoutError(f"the query took longer than {within_s - _GRACE_S:g} s") from error
+                raise TooSlow(f"the query took longer than {within_s - _GRACE_S:g} s") from error
             raise _Ended(self._exit_reason()) from error
         finally:
             timer.cancel()

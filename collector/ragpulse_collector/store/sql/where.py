@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import column_types
@@ -40,14 +41,14 @@ _OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample
 
 @lru_cache(maxsize=512)
 def condition(text: str, scores: tuple[str, ...] = ()) -> str:
-    """Return the condition in parentheses, safe to put into a query; raises ValueError that says what is wrong.
+    """Return the condition in parentheses, safe to put into a query; raises Invalid that says what is wrong.
 
     One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. DuckDB
     reads `metadata.tenant` as the key of the map; `tag = 'beta'` and `tag IN (...)` search in `tags`. With `scores` the
     condition may name those as fields of a column `score`.
     """
     if len(text) > _MAX_TEXT:
-        raise ValueError(f"where: longer than {_MAX_TEXT} characters")
+        raise Invalid(f"where: longer than {_MAX_TEXT} characters")
     connection = duckdb.connect(config=_CONFIG)
     try:
         columns = [f"{name} {_TYPES[name]}" for name in WHERE_COLUMNS]
@@ -56,7 +57,7 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         return _checked(connection, text)
     except duckdb.Error as error:
-        raise ValueError(f"where {text!r}: {_reason(error)}{_hint(str(error))}") from error
+        raise Invalid(f"where {text!r}: {_reason(error)}{_hint(str(error))}") from error
     finally:
         connection.close()
 
@@ -95,7 +96,7 @@ def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
         wrapped = f"({sql.removeprefix(_SELECT)})"
     kind = connection.execute(f"DESCRIBE SELECT {wrapped} AS holds FROM traces").fetchall()[0][1]
     if kind != "BOOLEAN":
-        raise ValueError(f"where {text!r}: true or false is expected, but this is {kind}")
+        raise Invalid(f"where {text!r}: true or false is expected, but this is {kind}")
     connection.execute(f"SELECT count(*) FROM traces WHERE {holds(wrapped)}").fetchall()
     return wrapped
 
@@ -146,12 +147,12 @@ def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) 
     try:
         tree = parsed(connection, query)
     except Refused as error:
-        raise ValueError(f"where {text!r}: {error}") from error
+        raise Invalid(f"where {text!r}: {error}") from error
     node = tree["statements"][0]["node"]
     clause = node.get("where_clause")
     is_more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
     if is_more or any(node.get(key) for key in _OTHER_CLAUSES):
-        raise ValueError(f"where {text!r}: one boolean expression over the columns of traces is expected")
+        raise Invalid(f"where {text!r}: one boolean expression over the columns of traces is expected")
     for part in nodes(clause):
         _check_part(text, part)
     return tree
@@ -162,15 +163,15 @@ def _check_part(text: str, part: Mapping[str, Any]) -> None:
     if kind is None:
         return
     if kind in ("SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"):
-        raise ValueError(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
+        raise Invalid(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
     if kind not in _CLASSES:
-        raise ValueError(f"where {text!r}: {part.get('type')} is not for conditions")
+        raise Invalid(f"where {text!r}: {part.get('type')} is not for conditions")
     if kind == "TYPE" and path_of(part, "type_name")[-1:] not in _TYPE_PATHS:
-        raise ValueError(f"where {text!r}: the type {part.get('type_name')} is not for conditions")
+        raise Invalid(f"where {text!r}: the type {part.get('type_name')} is not for conditions")
     if kind == "CAST" and "cast_type" in part and str(part["cast_type"].get("id")).lower() not in CONDITION_TYPES:
-        raise ValueError(f"where {text!r}: the type {part['cast_type'].get('id')} is not for conditions")
+        raise Invalid(f"where {text!r}: the type {part['cast_type'].get('id')} is not for conditions")
     if part.get("type") == "ARRAY_CONSTRUCTOR":
-        raise ValueError(f"where {text!r}: lists are not for conditions; IN takes several values")
+        raise Invalid(f"where {text!r}: lists are not for conditions; IN takes several values")
     if kind == "FUNCTION":
         _check_function(text, part)
 
@@ -178,9 +179,9 @@ def _check_part(text: str, part: Mapping[str, Any]) -> None:
 def _check_function(text: str, part: Mapping[str, Any]) -> None:
     name = (path_of(part, "function_name") or ("",))[-1]
     if name not in CONDITION_FUNCTIONS:
-        raise ValueError(f"where {text!r}: the function {name} is not for conditions")
+        raise Invalid(f"where {text!r}: the function {name} is not for conditions")
     if name in _LIKE | _BACKTRACKING and not _is_quick(name, part):
-        raise ValueError(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
+        raise Invalid(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
 
 
 def _is_quick(name: str, like: Mapping[str, Any]) -> bool:

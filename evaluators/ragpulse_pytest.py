@@ -1,4 +1,8 @@
-"""pytest plugin: assert on a distribution of evaluation results; imports nothing of ours until used."""
+"""pytest plugin: the fixture `assert_quality`.
+
+pytest imports it in every run of an environment that has ragpulse, whatever the extras. It is therefore a module of its
+own, outside the packages, and imports nothing of ours before the fixture is used.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,13 @@ def assert_quality() -> Callable[..., Summary]:
     interval must reach `at_least`, not only the mean. More than `unscored` (5 %) of invalid, skipped or failed cases
     fail the test too. Further options go to `evaluate`.
     """
+    try:
+        from ragpulse_evaluators import default_registry
+
+        default_registry()  # imports all that the extra brings
+    except ModuleNotFoundError as error:
+        install = f"assert_quality needs the evaluators: pip install 'ragpulse[evaluators]'  (missing: {error.name})"
+        pytest.fail(install, pytrace=False)
     return _assert_quality
 
 
