@@ -51,7 +51,7 @@ NAMES: dict[str, Traffic] = {
     "cost_usd": Traffic("sum(cost_usd / coalesce(upstream_pi, 1))", "USD", of="cost_usd"),
     "throughput": Traffic(_SCALED, "requests/s", count=True),
 }
-"""The metrics beside `quality:`, `score:` and `pass_rate:` of an evaluator."""
+"""The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
 _FAMILIES = (*MEASURES, "coverage")
 FEEDBACK = "feedback"

@@ -287,6 +287,8 @@ class Monitors:
         text = f"{monitor.metric}{of_group(change.group)} {verb} {levels} since {change.start:%a %d %b %H:%M} UTC"
         if change.predecessor is not None:
             text += f", against {plain_group(change.predecessor)}"
+        if change.wording:
+            text += f"; {change.wording}"
         cause = started_near(self._store, monitor.metric, change.start, 2 * duration_s(monitor.window), now)
         return f"{text}; {cause}" if cause else text
 

@@ -18,11 +18,12 @@ from ragpulse_collector.analysis.quality.buckets import (
     move_point,
     point,
     version_markers,
+    wording_change,
 )
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import without_verdict
-from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import Moments
 
@@ -37,13 +38,15 @@ __all__ = [
     "move_point",
     "point",
     "version_markers",
+    "wording_change",
 ]
 
 
 _PLAIN = (
     "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
     " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
-    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0), bool_or(identified),"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0),"
+    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count_if({UNCLEAR}), bool_or(identified),"
     " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
     " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
 )
@@ -65,7 +68,7 @@ def estimates(
     groups: tuple[str, ...] = (),
     family: str = "quality",
 ) -> list[Bucket]:
-    """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket.
+    """Estimate `quality` (normalized), `score` (native) or a rate (pass, fail, unclear) per group, version and bucket.
 
     For one evaluator, or for all (None) in one pass. A bucket without any verdict is included if answers were selected:
     all are missing.
@@ -73,7 +76,14 @@ def estimates(
     sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
     sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
     rows = store.read(sql, sample.parameters).rows
-    return _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score")
+    buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score")
+    return [_without_unclear(bucket) for bucket in buckets] if family == "pass_rate" else buckets
+
+
+def _without_unclear(bucket: Bucket) -> Bucket:
+    """Count unclear answers as missing: a pass rate does not know them."""
+    missing = Missing(unclear=bucket.n_unclear, weight=bucket.unclear)
+    return replace(bucket, missing=bucket.missing + missing)
 
 
 def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:
@@ -103,7 +113,7 @@ def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str
     return f"""
         WITH verdicts AS MATERIALIZED (
             SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, request_time, passing,
-                   identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+                   label, identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
                    hash({line}) AS whole, hash({line}, t{group_sql}) AS line
             FROM ({sample}) WHERE pi IS NOT NULL),
         users AS MATERIALIZED (
@@ -129,7 +139,7 @@ def _buckets(
     by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
     n_keys = 4 + groups
     for row in rows:
-        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 9], Moments.of(row[n_keys + 9 :])]))
+        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 11], Moments.of(row[n_keys + 11 :])]))
     buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
     buckets += _unseen(buckets, missing_by_key, bounded)
     return sorted(
@@ -150,6 +160,8 @@ class _Part:
     weight: float
     passed: float
     called: float
+    unclear: float
+    n_unclear: int
     identified: bool
     moments: Moments | None
 
@@ -176,6 +188,8 @@ def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, boun
         last=max(part.last for part in parts),
         passed=answer.passed if answer else 0.0,
         called=answer.called if answer else 0.0,
+        unclear=answer.unclear if answer else 0.0,
+        n_unclear=answer.n_unclear if answer else 0,
         bounded=bounded,
         identified=any(part.identified for part in parts),
     )
