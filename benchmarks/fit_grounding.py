@@ -22,7 +22,7 @@ FILE = Path(model.__file__).with_name("weights.json")
 CAUGHT = 0.6
 ALARMS = 0.05
 WRONG = 0.05
-LOW, SPREAD = 0.5, 0.3
+LOW, SPREAD = 0.5, 0.15
 """A claim with a probability up to LOW that is SPREAD below the mean of its answer stands out."""
 
 

@@ -204,6 +204,7 @@ EFFICIENCY = (
     ("cost_usd", "cost USD", "{:.5f}"),
 )
 QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
+VERDICTS = ("fail_rate", "unclear_rate")
 LABELS = {"refusal": "answered"}
 """Labels for evaluators whose names read as the opposite of a high value."""
 Say = Callable[[str], object]
@@ -220,6 +221,10 @@ def print_report(client: Client, say: Say) -> None:
         if any(points.get(version) for version in VERSIONS):
             label = LABELS.get(evaluator, evaluator)
             say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
+    for measure in VERDICTS:
+        points = _by_version(client, f"{measure}:groundedness")
+        label = measure.replace("_rate", " share")
+        say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
     reasons = client.sql(
         "select cost_unknown_reason as r, count(*) as n from traces where cost_unknown_reason is not null group by 1"
     ).rows()

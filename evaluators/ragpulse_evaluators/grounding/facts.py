@@ -171,8 +171,8 @@ def _number(tokens: Sequence[Word], i: int) -> list[Quantity]:
         place += 3
     if values == {1.0} and token.kind != "number" and unit is None:
         return []
-    written = token.norm if token.kind == "number" else ""
-    if not values or (unit is None and "." in written and written.endswith("0")):
+    named = i > 0 and (tokens[i - 1].capital or tokens[i - 1].norm in ("version", "v", "release"))
+    if not values or (unit is None and named and "." in token.norm and token.norm.endswith("0")):
         return [Quantity(token.text, frozenset(), None, "version", frozenset(), i, end)]
     return [_quantity(tokens, i, end, values, unit, place)]
 
@@ -198,7 +198,9 @@ def _quantity(
 
 def _measured(tokens: Sequence[Word], i: int) -> bool:
     """Tell whether "a" before a unit says how much: "takes about a month", not "three times a month"."""
-    return i > 0 and tokens[i - 1].norm in APPROXIMATIONS and tokens[i].norm in _ONE and bool(_unit(tokens, i, i + 1)[0])
+    unit, end = _unit(tokens, i, i + 1)
+    measures = (i > 0 and tokens[i - 1].norm in APPROXIMATIONS) or [t.norm for t in tokens[end : end + 2]] == ["and", "a"]
+    return unit is not None and measures
 
 
 def _part(tokens: Sequence[Word], i: int) -> list[Quantity]:

@@ -46,7 +46,7 @@ the order of the best context sentence; a quantity in no context, a negation tha
 POOLED = ("worst", "words", "objected")
 """Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
 _COPIED = 0.75
-"""A claim and its best context sentence that have this share of their words in one order are copies."""
+"""A claim and a part of its best context sentence that have this share of their words in one order are copies."""
 _RELATED = 0.5
 _LIMIT = 12.0
 
@@ -137,11 +137,12 @@ def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quant
 
 def _edits(claim: _Claim) -> Iterator[str]:
     """Yield what differs in a claim that copies its best context sentence but for one place."""
-    same = claim.order * len(claim.tokens)
-    gaps = list(_gaps(claim.keys, claim.theirs)) if same >= _COPIED * max(len(claim.tokens), len(claim.best)) else []
+    part = _copied_part(claim)
+    same = LCSseq.similarity(claim.keys, [t.key for t in part])
+    gaps = list(_gaps(claim.keys, [t.key for t in part])) if same >= _COPIED * max(len(claim.tokens), len(part)) else []
     if len(gaps) != 1:
         return
-    mine, theirs = ([side[i] for i in gap] for side, gap in zip((claim.tokens, claim.best), gaps[0], strict=True))
+    mine, theirs = ([side[i] for i in gap] for side, gap in zip((claim.tokens, part), gaps[0], strict=True))
     numbers = [q for q in claim.missing if q not in claim.lost and q.start in gaps[0][0]]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
@@ -151,6 +152,15 @@ def _edits(claim: _Claim) -> Iterator[str]:
         if _excludes(one, other) or (other.key in claim.index.names and one.content and one.key not in claim.theirs):
             yield f"'{one.text}' here, '{other.text}' in the evidence"
             return
+
+
+def _copied_part(claim: _Claim) -> Sequence[Word]:
+    """Return the part of the best context sentence that the claim may copy: a claim often leaves out its end."""
+    blocks = [b for b in LCSseq.opcodes(claim.keys, claim.theirs).as_matching_blocks() if b.size]
+    if not blocks:
+        return ()
+    first, last = blocks[0], blocks[-1]
+    return claim.best[max(0, first.b - first.a) : last.b + len(claim.keys) - last.a]
 
 
 def _excludes(one: Word, other: Word) -> bool:

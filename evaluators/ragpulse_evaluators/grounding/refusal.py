@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.grounding.markup import claims_nothing, read_markup
 from ragpulse_evaluators.grounding.text import content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -147,6 +148,8 @@ def expand(text: str) -> str:
 
 
 _READ_CHARS = 4_000
+_ANSWER = 3
+"""Content words before the refusal that are an answer: what follows then only says that there is no more."""
 _MAX_BESIDE = 4
 _MAX_REST = 12
 """Content words beside the refusal that still leave it a refusal (an apology, an offer to help otherwise)."""
@@ -194,7 +197,7 @@ def find_refusal(response: str) -> str | None:
     found is kept for the next check of the same case.
     """
     phrase, rest = None, 0
-    texts = [sentence.text for sentence in split_sentences(expand(response[:_READ_CHARS]))]
+    texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response[:_READ_CHARS]).text)]
     declining = [DECLINES.search(text) if may_decline(text) else None for text in texts]
     if not any(declining):
         return None
@@ -202,8 +205,10 @@ def find_refusal(response: str) -> str | None:
         if match:
             phrase = phrase or match.group().strip()
             rest += _content_after_but(text[match.end() :])
-        elif not OFFERS.search(text):
+        elif not (OFFERS.search(text) or claims_nothing(text)):
             rest += content_size(text)
+            if not phrase and rest >= _ANSWER:
+                return None
     return phrase if phrase and rest <= _MAX_REST else None
 
 
