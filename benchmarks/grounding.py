@@ -1,10 +1,10 @@
 """`groundedness` against people, beside two plain baselines: share of known words, best pair overlap.
 
-    python benchmarks/grounding.py             # all figures, by task
+    python benchmarks/grounding.py
 
 Every score is one of models that never saw the document of the answer (five folds by document). The baselines are the
-share of the answer's words that some context holds, and the share of its word pairs (neighbours) that one context holds.
-Data: see `_grounding_model.py`; `ragtruth_dev.jsonl` and `begin_wow_test.jsonl` in RAGPULSE_SHARED_DATA or ../shared/data.
+share of the answer's words that some context holds, and the share of its neighbouring words that one context holds.
+Data: see `_grounding_model.py`; those of others are in RAGPULSE_SHARED_DATA or ../shared/data.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -21,15 +22,15 @@ from fit_grounding import FILE, stands_out, thresholds
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from ragpulse_evaluators.grounding.evidence import index_of
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.groundedness import assess
 from ragpulse_evaluators.grounding.model import measure
-from ragpulse_evaluators.grounding.evidence import index_of
 from ragpulse_evaluators.grounding.text import words
 
 RESAMPLES = 300
 SETS = (*TASKS, "begin", "close", "free", "verbatim, edited", "rephrased, edited")
-COPIES = ("number", "date", "version", "unit", "negation", "antonym", "comparative", "entity", "name", "elsewhere")
+COPIES = ("number", "date", "unit", "negation", "antonym", "comparative", "entity", "name", "elsewhere")
 BASE_TIMES = 3.0
 _WORD = re.compile(r"\w+")
 
@@ -76,20 +77,25 @@ def report_ranking(fit: Fit) -> None:
     """Print AUC of `weakest`, `score` and both baselines, and the difference to known words."""
     baselines = [np.array([f(a) for a in fit.answers]) for f in (known_words, known_pairs)]
     documents = np.array([a.document for a in fit.answers])
-    print(f"{'AUC, answers':20s}{'weakest':>22s}{'score':>22s}{'known words':>13s}{'known pairs':>13s}{'weakest - words':>24s}")
+    print(f"{'AUC, answers':20s}{'weakest':>23s}{'score':>23s}{'words':>8s}{'pairs':>8s}{'weakest - words':>26s}")
     for name in SETS:
         mask = chosen(fit, name)
         bad, groups = fit.bad[mask], documents[mask]
-        scores = [s[mask] for s in (fit.weakest, fit.score, *baselines)]
-        cells = [_cell(*interval(groups, lambda i, s=s: auc(bad[i], s[i]))) for s in scores[:2]]
-        plain = "".join(f"{auc(bad, s):13.3f}" for s in scores[2:])
-        gain = _cell(*interval(groups, lambda i: auc(bad[i], scores[0][i]) - auc(bad[i], scores[2][i])))
-        print(f"{name:20s}{cells[0]}{cells[1]}{plain}  {gain}")
+        ours, score, known, paired = (s[mask] for s in (fit.weakest, fit.score, *baselines))
+        cells = [_cell(*interval(groups, partial(_difference, bad, s, None))) for s in (ours, score)]
+        gain = _cell(*interval(groups, partial(_difference, bad, ours, known)))
+        print(f"{name:20s}{cells[0]}{cells[1]}{auc(bad, known):8.3f}{auc(bad, paired):8.3f}{gain}")
     print(f"\n{'AUC, sentences':20s}")
     for task in TASKS:
-        mask = (fit.tasks == task)[fit.owner]
-        groups, wrong, logits = documents[fit.owner][mask], fit.labels[mask] == 1, fit.claim_logits[mask]
-        print(f"{task:20s}{_cell(*interval(groups, lambda i: auc(wrong[i], logits[i])))}")
+        mask = (fit.tasks == task)[fit.owner] & (fit.labels >= 0)
+        wrong = fit.labels[mask] == 1
+        statistic = partial(_difference, wrong, fit.claim_logits[mask], None)
+        print(f"{task:20s}{_cell(*interval(documents[fit.owner][mask], statistic))}")
+
+
+def _difference(bad: Bools, scores: Floats, others: Floats | None, rows: NDArray[np.intp]) -> float:
+    """Return the AUC of the scores of some rows, minus that of others."""
+    return auc(bad[rows], scores[rows]) - (0.0 if others is None else auc(bad[rows], others[rows]))
 
 
 def _cell(value: float, low: float, high: float) -> str:
@@ -104,7 +110,17 @@ def report_verdicts(fit: Fit) -> None:
     clear = failing | (weakest >= limits["pass"])
     print(f"\nverdicts, passing from {limits['pass']}, failing up to {limits['fail']}")
     print(f"{'':20s}{'good: clear':>14s}{'false alarms':>14s}{'bad: clear':>14s}{'caught':>10s}")
-    for name in (*TASKS, "begin", "close", "free", "verbatim", "dressed", "rephrased", "verbatim, edited", "rephrased, edited"):
+    for name in (
+        *TASKS,
+        "begin",
+        "close",
+        "free",
+        "verbatim",
+        "dressed",
+        "rephrased",
+        "verbatim, edited",
+        "rephrased, edited",
+    ):
         line = f"{name:20s}"
         for bad in (False, True):
             mask = (fit.tasks == name) & (fit.bad == bad) & np.array([a.reporting for a in fit.answers])

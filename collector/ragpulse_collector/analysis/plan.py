@@ -88,7 +88,9 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
 
     `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`); `max` is a limit from
-    above. `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
+    above.
+
+    `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
     `undecided`. Raises NotFound where nothing was scored.
     """
     name = str(params.get("evaluator") or "")

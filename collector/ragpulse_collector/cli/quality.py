@@ -160,7 +160,7 @@ def check(
     source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
     condition: str | None, summary: str | None,
 ) -> int:  # fmt: skip
-    """Check quality in CI. Exit 0: the limit is kept; 1: it is not; 3: undecided, the interval holds it; 2: could not run."""
+    """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
         limits = {"min": minimum, "max": maximum, "measure": measure}
         params = {"evaluator": evaluator, "from": since, "where": condition, **limits}

@@ -140,11 +140,11 @@ class Definitions:
         stored = {monitor.name: monitor for monitor in stored_monitors(self._store.read)}
         for name, fixed in self._fixed.items():
             muted = stored[name].mute_until if name in stored else None
-            yield Monitor(fixed, "file", muted, self._refusal(lambda: refuse_unclear(self._store, fixed.metric)))
+            yield Monitor(fixed, "file", muted, self._refusal(self._check_rate, fixed))
         for name, monitor in stored.items():
             if name not in self._fixed and monitor.definition is not None and not monitor.deleted:
                 settings = MonitorSettings.model_validate_json(monitor.definition)
-                yield Monitor(settings, "api", monitor.mute_until, self._refusal(lambda: self._check_new(settings)))
+                yield Monitor(settings, "api", monitor.mute_until, self._refusal(self._check_new, settings))
 
     def named(self, name: str) -> Monitor:
         """Return a monitor by name; raises NotFound."""
@@ -203,12 +203,15 @@ class Definitions:
 
     def _check_new(self, monitor: MonitorSettings) -> None:
         self.check(monitor)
+        self._check_rate(monitor)
+
+    def _check_rate(self, monitor: MonitorSettings) -> None:
         refuse_unclear(self._store, monitor.metric)
 
     @staticmethod
-    def _refusal(check: Callable[[], None]) -> str | None:
+    def _refusal(check: Callable[[MonitorSettings], None], monitor: MonitorSettings) -> str | None:
         try:
-            check()
+            check(monitor)
         except Refusal as error:
             return str(error)
         return None

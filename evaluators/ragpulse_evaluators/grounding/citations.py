@@ -15,8 +15,8 @@ from ragpulse_evaluators.grounding.groundedness import (
     readable_contexts,
     readable_response,
 )
-from ragpulse_evaluators.grounding.markup import Mark, find_marks
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
+from ragpulse_evaluators.grounding.markup import Mark, find_marks
 from ragpulse_evaluators.grounding.model import WEIGHTS
 from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
@@ -216,8 +216,8 @@ class ContextUtilization(Evaluator):
     """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
 
     A context is used when one of its sentences covers at least half of the content words (rare words count more) of a
-    claim and no other context covers it clearly better, or when it is the best evidence of a supported claim. Low values mean the retriever brings ballast; equal
-    copies of a passage all count as used. Source: this project.
+    claim and no other context covers it clearly better, or when it is the best evidence of a
+    supported claim. Low values mean the retriever brings ballast; equal copies of a passage all count as used. Source: this project.
     """
 
     name = "context_utilization"
@@ -253,7 +253,11 @@ def context_use(response: str, contexts: Sequence[str], ids: Sequence[str | None
         covers = index.covers(words(sentence.text))
         best = max(covers.values(), default=0.0)
         used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}
-        used |= {sentence.rank - 1} if sentence.rank and sentence.supported is not False and sentence.score >= _SAID else set()
+        used |= (
+            {sentence.rank - 1}
+            if sentence.rank and sentence.supported is not False and sentence.score >= _SAID
+            else set()
+        )
         cover |= {n: max(cover[n], c) for n, c in covers.items()}
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
 

@@ -208,7 +208,9 @@ def index_of(contexts: tuple[str, ...]) -> EvidenceIndex:
     return EvidenceIndex(contexts)
 
 
-_JSON = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?P<open>[{\[])|(?P<close>[}\]])|(?P<value>[^\s,:{}\[\]"]+)')
+_JSON = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?P<open>[{\[])|(?P<close>[}\]])|(?P<value>[^\s,:{}\[\]"]+)'
+)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 _SAID = {"true": "yes", "false": "no", "null": "not known", "none": "no", "no": "no"}

@@ -146,7 +146,11 @@ def _on_clock(tokens: Sequence[Word], start: int, end: int, hour: str, minutes: 
         end += 3
     elif near[:1] and near[0] in ("am", "pm", "o'clock"):
         end += 1
-    hours = {value} if value > 12 or hour.startswith("0") else {value % 12 + h for h in ((0, 12) if half is None else (half,))}
+    hours = (
+        {value}
+        if value > 12 or hour.startswith("0")
+        else {value % 12 + h for h in ((0, 12) if half is None else (half,))}
+    )
     made = _make(tokens, start, end, {(60 * h + minutes) % 1440 for h in hours}, "clock")
     return [Quantity(made.text, made.values, None, "clock", frozenset({value} if not minutes else ()), start, end)]
 
@@ -199,7 +203,10 @@ def _quantity(
 def _measured(tokens: Sequence[Word], i: int) -> bool:
     """Tell whether "a" before a unit says how much: "takes about a month", not "three times a month"."""
     unit, end = _unit(tokens, i, i + 1)
-    measures = (i > 0 and tokens[i - 1].norm in APPROXIMATIONS) or [t.norm for t in tokens[end : end + 2]] == ["and", "a"]
+    measures = (i > 0 and tokens[i - 1].norm in APPROXIMATIONS) or [t.norm for t in tokens[end : end + 2]] == [
+        "and",
+        "a",
+    ]
     return unit is not None and measures
 
 
@@ -270,7 +277,11 @@ def _digits(written: str) -> set[float]:
 
 def _unit(tokens: Sequence[Word], start: int, end: int) -> tuple[str | None, int]:
     """Return the unit before or after a number and where it ends; "five working days" has a word between."""
-    if start and tokens[start - 1].norm in UNITS and (tokens[start - 1].kind == "sign" or tokens[start - 1].kind == "char"):
+    if (
+        start
+        and tokens[start - 1].norm in UNITS
+        and (tokens[start - 1].kind == "sign" or tokens[start - 1].kind == "char")
+    ):
         return UNITS[tokens[start - 1].norm], end
     for place in (end, end + 1):
         if place < len(tokens) and (unit := UNITS.get(tokens[place].norm)):

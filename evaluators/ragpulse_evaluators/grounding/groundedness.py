@@ -43,7 +43,7 @@ __all__ = (
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
 NOTHING_CLAIMED = "no claim"
-"""The reason of a sentence that greets, announces, offers help or speaks of the sources: there is nothing to support."""
+"""The reason of a sentence that greets, announces, offers help or speaks of the sources: nothing to support."""
 _TOO_FREE = "worded too freely for a check of words"
 _UNCLEAR = f"It is {_TOO_FREE}: add a model or a judge."
 
@@ -139,6 +139,25 @@ def read_claims(response: str, contexts: Sequence[str]) -> list[tuple[int, int, 
     """Return place and findings of each claim: what the fit and the benchmark measure."""
     judged = _judge_all(response, read_markup(response).text, index_of(tuple(contexts)))
     return [(evidence.start, evidence.end, findings) for findings, evidence in judged if findings]
+
+
+_CODE_WORD = re.compile(r"--?[A-Za-z][\w-]*|[^\W\d]\w*|\d+(?:\.\d+)*")
+_LANGUAGE_WORDS = re.compile(
+    r"import|from|def|return|if|else|elif|for|while|in|not|and|or|is|as|with|class|try|except|finally|raise|pass|break"
+    r"|continue|lambda|yield|async|await|none|true|false|null|var|let|const|function|new|this|self|public|private|static"
+    r"|void|int|str|float|bool|string|end|do|then|fi|done|echo|sudo|cd|export|select|where|group|order|by|limit|print"
+    r"|console|log|get|set",
+    re.IGNORECASE,
+)
+_MAX_UNKNOWN = 20
+
+
+def _check_code(block: Code, contexts: Sequence[str]) -> CodeEvidence:
+    """Compare code as code: what it names must stand in a context as written, in capitals and all."""
+    known = {word for text in contexts for word in _CODE_WORD.findall(text)}
+    names = dict.fromkeys(_CODE_WORD.findall(block.text))
+    unknown = [n for n in names if n not in known and not _LANGUAGE_WORDS.fullmatch(n) and len(n) > 1]
+    return CodeEvidence(block.start, block.end, tuple(unknown[:_MAX_UNKNOWN]))
 
 
 def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
@@ -306,7 +325,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Groundedness,
         source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",
-        description="Mean probability that the contexts support a claim, by words and quantities; passes, fails or is unclear.",
+        description="Mean probability that the contexts support a claim, by words and quantities; pass, fail or unclear.",
         former={
             "1": "the score is the mean probability of the claims since version 5;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",

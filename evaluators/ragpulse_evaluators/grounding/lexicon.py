@@ -8,21 +8,21 @@ import hashlib
 from itertools import product
 
 __all__ = [
-    "APPROXIMATIONS",
-    "LEXICON_ID",
-    "LONG_TIMES",
-    "OPERATIONS",
-    "OPPOSITES",
-    "QUANTIFIERS",
-    "SYNONYMS",
     "ABBREVIATIONS",
     "ALIASES",
+    "APPROXIMATIONS",
     "FUNCTION_WORDS",
+    "LEXICON_ID",
+    "LONG_TIMES",
     "MAGNITUDES",
     "MONTHS",
     "NEGATIONS",
     "NUMBER_WORDS",
+    "OPERATIONS",
+    "OPPOSITES",
+    "QUANTIFIERS",
     "SELF_WORDS",
+    "SYNONYMS",
     "UNITS",
     "UNIT_SCALES",
     "UNSPACED_WORDS",
@@ -278,7 +278,6 @@ ALIASES = {
 """Short forms and the stems of what they stand for."""
 
 
-
 _OPPOSITE_PAIRS = (
     "before:after prior:after first:last previous:next increase:decrease|reduce|lower|fall|decline|drop|shrink "
     "rises|climbs:falls|drops|declines|decreases rise|grow|raise|climb:fall|decrease|decline|drop|shrink|reduce|lower "
@@ -423,12 +422,13 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYN
 """Words that may stand for one another, irregular forms among them."""
 
 
-
 def _plain(value: object) -> object:
     """Lists in one order, so that their hash is that of the same words."""
     entries = [(key, _plain(entry)) for key, entry in value.items()] if isinstance(value, dict) else value
     return sorted(map(repr, entries)) if isinstance(entries, list | tuple | frozenset) else entries
 
 
-LEXICON_ID = hashlib.sha256(repr([_plain(globals()[name]) for name in __all__ if name != "LEXICON_ID"]).encode()).hexdigest()[:12]
+LEXICON_ID = hashlib.sha256(
+    repr([_plain(globals()[name]) for name in __all__ if name != "LEXICON_ID"]).encode()
+).hexdigest()[:12]
 """12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

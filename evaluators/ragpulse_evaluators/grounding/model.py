@@ -1,7 +1,7 @@
 """Features of a claim beside its evidence, objections that a reader can verify, and the fitted model over them.
 
-`weights.json` holds two small logistic models: from the features of a claim to the probability that the contexts support
-it, and from pooled features of all claims to the probability that they support the whole answer.
+`weights.json` holds two small logistic models: from the features of a claim to the probability that the contexts
+support it, and from pooled features of all claims to the probability that they support the whole answer.
 `benchmarks/fit_grounding.py` fits them and chooses the two thresholds between which an answer is unclear. No feature
 tells how long an answer is or where a sentence stands: those fit a data set, not the question.
 """
@@ -41,8 +41,8 @@ PASS: float = WEIGHTS["pass"]
 FAIL: float = WEIGHTS["fail"]
 """Up to this probability it fails; between the two it is unclear."""
 FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
-"""Of a claim: share of words in no context, new names, share of word pairs in no context, share of words that are not in
-the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an objection."""
+"""Of a claim: share of words in no context, new names, share of word pairs in no context, share of words
+that are not in the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an objection."""
 POOLED = ("worst", "words", "objected")
 """Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
 _COPIED = 0.75
@@ -147,7 +147,11 @@ def _edits(claim: _Claim) -> Iterator[str]:
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
     if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
-        yield "negated here, not in the evidence" if any(t.negation for t in mine) else "negated in the evidence, not here"
+        yield (
+            "negated here, not in the evidence"
+            if any(t.negation for t in mine)
+            else "negated in the evidence, not here"
+        )
     for one, other in product(mine, theirs):
         if _excludes(one, other) or (other.key in claim.index.names and one.content and one.key not in claim.theirs):
             yield f"'{one.text}' here, '{other.text}' in the evidence"

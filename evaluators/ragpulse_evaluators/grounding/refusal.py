@@ -216,7 +216,10 @@ def speaks_of_sources(text: str) -> bool:
     """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
     text = expand(text)
     match = DECLINES.search(text) if may_decline(text) and not any(map(str.isdigit, text)) else None
-    return match is not None and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE
+    return (
+        match is not None
+        and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE
+    )
 
 
 def _content_after_but(tail: str) -> int:

@@ -76,7 +76,9 @@ def estimates(
     sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
     sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
     rows = store.read(sql, sample.parameters).rows
-    buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score")
+    buckets = _buckets(
+        rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score"
+    )
     return [_without_unclear(bucket) for bucket in buckets] if family == "pass_rate" else buckets
 
 

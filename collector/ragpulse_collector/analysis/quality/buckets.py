@@ -12,7 +12,18 @@ from typing import Any
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
-__all__ = ["FAILURES", "NO_POINT", "Bucket", "Missing", "current", "in_words", "move_point", "point", "version_markers", "wording_change"]
+__all__ = [
+    "FAILURES",
+    "NO_POINT",
+    "Bucket",
+    "Missing",
+    "current",
+    "in_words",
+    "move_point",
+    "point",
+    "version_markers",
+    "wording_change",
+]
 
 FAILURES = ("skipped", "invalid", "error")
 

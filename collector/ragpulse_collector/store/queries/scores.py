@@ -39,8 +39,8 @@ class Sample:
     """A query for the scored units of one evaluator, or of all.
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
-    normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL: not part of
-    any random sample), cluster (a hash of the user, else the session, else the trace), identified (a user or session
+    normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL: not
+    part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a user or session
     is known), and the columns of `traces` asked for.
     """
 
@@ -69,7 +69,8 @@ WITH {verdicts}, drawn AS (
     WHERE latest AND sampled AND pi > 0 AND {live} AND {decided}request_time >= $first AND request_time < $last
 ){replayed}
 SELECT s.unit, s.evaluator, s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.source, s.status,
-       s.normalized, s.score, s.passing, s.label, s.explanation, s.parts, s.run_id, s.created_at, s.label_version, s.score_key,
+       s.normalized, s.score, s.passing, s.label, s.explanation, s.parts, s.run_id,
+       s.created_at, s.label_version, s.score_key,
        {pi} AS pi, coalesce(t.cluster, hash(s.trace_id)) AS cluster,
        coalesce(t.identified, false) AS identified{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.unit = s.unit{joins}
@@ -132,7 +133,8 @@ def refuse_unclear(store: Store, metric: str) -> None:
     if family != "pass_rate":
         return
     share = store.read(
-        f"SELECT count_if({UNCLEAR}) / count(*) FROM raw.scores WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
+        f"SELECT count_if({UNCLEAR}) / count(*) FROM raw.scores"
+        f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
         {"name": name.partition("@")[0]},
     ).rows[0][0]
     if share is not None and share > MOST_UNCLEAR:
