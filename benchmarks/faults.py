@@ -5,6 +5,9 @@
 - Size retention that runs every second: it goes below the limit once, never below 90 % of it, and audits each deletion.
 - One trace of 20,000 nested model calls: other bodies are accepted meanwhile, and the process stops in time.
 - Sixty bodies of 58 KB that inflate to 58 MB and are refused: memory grows by at most 100 MB.
+- Bodies of 65 KB of gzip that hold up to thirty million messages: 413, other bodies are accepted meanwhile, and the
+  process stops in time beside them.
+- The log of the file removed and cut again and again while bodies arrive, then kill -9.
 - A clock that is a year ahead, then right after a restart: every trace is decided.
 - The database file removed, and replaced, while bodies arrive: every acknowledged body is in the file.
 - A log damaged at its head and in its middle: every missing body is in the copy of the damaged log.
@@ -22,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -43,7 +46,7 @@ HUGE_SPANS = 20_000
 HUGE_NUMBER = 50_000
 """The first huge trace starts so many seconds after the first body, and is counted apart."""
 ACKS_BESIDE = 40
-STOP_WITHIN_S = 10.0
+STOP_WITHIN_S = 5.0
 BAD_BODIES = 60
 BAD_MB = 100.0
 CLOCK_AHEAD = """from ragpulse_collector.store.connection import utc_now
@@ -61,7 +64,8 @@ def main() -> int:
     """Run all scenarios; return 1 if one of them failed."""
     rounds = 8 if "--short" in sys.argv else 50
     scenarios = (
-        partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, clock_ahead, missing_file,
+        partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, small_bodies, clock_ahead, missing_file,
+        missing_log,
         partial(damaged_log, 0.0), partial(damaged_log, 0.5),
     )  # fmt: skip
     failed = []
@@ -160,6 +164,87 @@ def bad_bodies(db: Path, bodies: Bodies) -> bool:
     print(f"{BAD_BODIES} bodies of {len(bad) / 1000:.0f} KB, each 58 MB inflated: {refused} refused, "
           f"memory {before:.0f} MB before, {after:.0f} MB after; {bodies}")  # fmt: skip
     return bool(bodies.lost or refused != BAD_BODIES or after - before > BAD_MB)
+
+
+def small_bodies(db: Path, bodies: Bodies) -> bool:
+    """Send bodies of very many messages, ordinary ones beside them, and SIGTERM beside more."""
+    server = Server(db, *INGEST)
+    alone_s = [bodies.seconds_for(server, acks=ACKS_BESIDE) for _ in range(3)][-1]
+    statuses, costs = set(), list[float]()
+    before, size = server.memory_mb("VmHWM"), 0
+    for name, content in _attacks():
+        begun = server.cpu_s()
+        statuses.add(_post_status(server, content, json_body=name.startswith("JSON")))
+        costs.append(server.cpu_s() - begun)
+        size = max(size, len(content))
+    grown = server.memory_mb("VmHWM") - before
+    attackers = [threading.Thread(target=_attack, args=(server, content)) for _, content in _attacks()[:4]]
+    for attacker in attackers:
+        attacker.start()
+    beside_s = bodies.seconds_for(server, acks=ACKS_BESIDE)
+    bodies.check(server)
+    stop_s = server.stop()
+    for attacker in attackers:
+        attacker.join()
+    print(f"{len(costs)} bodies of at most {size / 1000:.0f} KB with up to 64 MB of messages: {sorted(statuses)}, "
+          f"at most {max(costs):.2f} CPU-s each, memory +{grown:.0f} MB;")  # fmt: skip
+    print(f"  {ACKS_BESIDE} bodies take {alone_s:.2f} s alone, {beside_s:.2f} s beside four attackers, "
+          f"stop beside them {stop_s:.1f} s; {bodies}")  # fmt: skip
+    return bool(bodies.lost or statuses != {413} or grown > BAD_MB or stop_s > STOP_WITHIN_S)
+
+
+def _attacks() -> list[tuple[str, bytes]]:
+    """Return bodies of one kind of message each, as gzip."""
+    size = 64 * 2**20 - 4096
+    ids = _field(1, b"t" * 16) + _field(2, b"s" * 8)
+    nested = _field(9, _field(1, b"k") + _field(2, _field(5, b"\x0a\x02\x2a\x00" * 9000)))
+    kinds = {
+        "resources": b"\x0a\x00" * (size // 2),
+        "spans": _field(1, _field(2, b"\x12\x00" * (size // 2))),
+        "minimal spans": _field(1, _field(2, _field(2, ids) * (size // 32))),
+        "events": _field(1, _field(2, _field(2, ids + b"\x5a\x00" * (size // 2 - 32)))),
+        "attributes": _field(1, _field(2, _field(2, ids + b"\x4a\x00" * 9000) * (size // 18_100))),
+        "lists": _field(1, _field(2, _field(2, ids + nested) * (size // 36_200))),
+        "unknown fields": b"\xfa\x01\x00" * (size // 3),
+        "groups": b"\xfb\x01\xfc\x01" * (size // 4),
+        "JSON objects": b'{"resourceSpans":[{}' + b",{}" * (size // 3 - 20) + b"]}",
+        "JSON ignored numbers": b'{"other":[1' + b",1" * (size // 2 - 20) + b"]}",
+    }
+    return [(name, gzip.compress(content, 9)) for name, content in kinds.items()]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a protobuf field with a length."""
+    size, head = len(content), bytearray([number << 3 | 2])
+    while size >= 0x80:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((*head, size)) + content
+
+
+def _attack(server: Server, content: bytes) -> None:
+    with suppress(OSError, HTTPException):
+        while True:
+            _post_status(server, content)
+
+
+def missing_log(db: Path, bodies: Bodies) -> bool:
+    """Remove and cut the log under traffic, then kill the process; every acknowledged body is in the file."""
+    server = Server(db, *INGEST)
+    log = db.with_name(db.name + ".wal")
+    bodies.send_until(server, acks=FILE_BODIES, linger_s=0)
+    for number in range(10):
+        with suppress(OSError):  # a checkpoint has removed it
+            log.unlink() if number % 2 else os.truncate(log, log.stat().st_size // 2)
+        time.sleep(0.1)
+    bodies.end_senders()
+    bodies.seconds_for(server, acks=1)
+    server.kill()
+    server = Server(db, *INGEST)
+    bodies.check(server)
+    server.stop()
+    print(f"log removed and cut ten times, kill -9: {len(bodies.acknowledged)} bodies acknowledged; {bodies}")
+    return bodies.wrong
 
 
 def clock_ahead(db: Path, bodies: Bodies) -> bool:
@@ -323,9 +408,16 @@ class Bodies:
                         self._lock.notify_all()
 
 
-def _post_status(server: Server, content: bytes) -> int:
+def _post_status(server: Server, content: bytes, *, json_body: bool = False) -> int:
     with closing(server.connection()) as connection:
-        return post_traces(connection, content).status
+        if not json_body:
+            return post_traces(connection, content).status
+        connection.request(
+            "POST", "/v1/traces", content, {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        )
+        response = connection.getresponse()
+        response.read()
+        return response.status
 
 
 def _ready_status(server: Server) -> int:

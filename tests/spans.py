@@ -42,6 +42,7 @@ class Span:
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     service_tier: str | None = None
+    usage_problem: str | None = None
     cost_usd: float | None = None
     cost_source: str | None = None
     cost_unknown_reason: str | None = None

@@ -115,6 +115,7 @@ class Units:
             "input_tokens": None,
             "output_tokens": None,
             "feedback": None,
+            "answer": None,
             "top_score": None,
             "upstream_pi": 1.0,
         }

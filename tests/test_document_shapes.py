@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
+from uuid import UUID
 
 import pytest
+from langchain_core.documents import Document as LangChainDocument
+from numpy import array
+from pandas import DataFrame
+from pyarrow import Table
 
 from ragpulse._reading.contexts import documents_in
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import BareSpan
 
 PARIS, ROME = "Paris is a city.", "Rome is a city."
+
+
+class ObjectId:
+    """MongoDB's."""
+
+    def __str__(self) -> str:
+        return "65f0c0ff"
+
+
+def Document(text: str, **more: Any) -> LangChainDocument:
+    """A document of LangChain."""
+    return LangChainDocument(page_content=text, **more)
+
+
 Row = tuple[str | None, float | None, str | None, dict[str, Any] | None]
 UUID_ = "12345678-1234-5678-1234-567812345678"
 
@@ -185,12 +207,69 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
     "only an id that was generated": ([{"id": UUID_, "text": PARIS}], [(UUID_, None, PARIS, None)]),
     "a source is no id": ([{"text": PARIS, "metadata": {"source": "a.md", "url": "https://e.org"}}],
                           [(None, None, PARIS, {"source": "a.md", "url": "https://e.org"})]),
+    "the passage's own text": ([{"content": PARIS, "metadata": {"text": ROME}}], [(None, None, PARIS, {"text": ROME})]),
     # --- no documents
     "an error": ({"error": "timeout", "results": None}, None),
     "numbers": ({"total": 3, "took": 0.1}, None),
     "an answer": ({"answer": PARIS, "question": "Where?"}, None),
     "a failed search": ({"status": "failed", "message": "no such index"}, None),
 }  # fmt: skip
+
+
+VALUES: dict[str, tuple[Any, list[Row] | None]] = {
+    "(ids, texts)": ((["p", "r"], [PARIS, ROME]), [("p", None, PARIS, None), ("r", None, ROME, None)]),
+    "(texts, ids)": (((PARIS, ROME), ("p", "r")), [("p", None, PARIS, None), ("r", None, ROME, None)]),
+    "(ids, texts, scores)": ((["p", "r"], [PARIS, ROME], [0.9, 0.5]), _two()),
+    "(texts, metadatas)": (
+        ([PARIS, ROME], [{"page": 1}, {"page": 2}]),
+        [(None, None, PARIS, {"page": 1}), (None, None, ROME, {"page": 2})]),
+    "(docs, array)": (([Document(PARIS, id="p"), Document(ROME, id="r")], array([0.9, 0.5])), _two()),
+    "(docs, array of one query)": (([Document(PARIS, id="p"), Document(ROME, id="r")], array([0.1, 0.4])),
+                                   _two("distance")),
+    "(distances, numbers) of FAISS": (
+        (array([[0.1, 0.4]]), array([[7, 3]])),
+        [("7", None, None, {"distance": 0.1}), ("3", None, None, {"distance": 0.4})]),
+    "(queries, documents)": ((["one", "two"], [Document(PARIS, id="p")] * 3), [("p", None, PARIS, None)] * 3),
+    "(query, documents)": (("q", [Document(PARIS)]), _texts(PARIS)),
+    "(documents, total)": (([Document(PARIS)], 17), _texts(PARIS)),
+    "(document, score)": ((Document(PARIS), 0.9), [(None, 0.9, PARIS, None)]),
+    "one row": (("p", PARIS, 0.9), [("p", 0.9, PARIS, None)]),
+    "zip(*hits)": (tuple(zip(*[("p", PARIS, 0.9), ("r", ROME, 0.5)], strict=True)), _two()),
+    "rows of a database": ([(UUID(UUID_), PARIS, 0.9)], [(UUID_, 0.9, PARIS, None)]),
+    "an array of texts": (array([PARIS, ROME]), _texts(PARIS, ROME)),
+    "a deque": (deque([PARIS, ROME]), _texts(PARIS, ROME)),
+    "values of a dict": ({"p": {"text": PARIS}}.values(), _texts(PARIS)),
+    "a column of pandas": (DataFrame({"text": [PARIS, ROME]})["text"], _texts(PARIS, ROME)),
+    "a column of Arrow": (Table.from_pydict({"text": [PARIS, ROME]})["text"], _texts(PARIS, ROME)),
+    "names of its own": (DataFrame({"nr": ["p", "r"], "words": [PARIS, ROME], "rank": [0.9, 0.5]}), _two()),
+    "an id with a text of its own": ([SimpleNamespace(_id=ObjectId(), text=PARIS)], [("65f0c0ff", None, PARIS, None)]),
+    "a mock": (MagicMock(), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", VALUES)
+def test_the_sdk_reads_values(shape: str) -> None:
+    """Tuples, arrays and objects, which JSON does not have."""
+    result, expected = VALUES[shape]
+    assert _rows(documents_in(result)) == expected
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"id": 7, "plot": PARIS}],
+        [{"id": 7, "text": ROME, "metadata": {"plot": PARIS}}],
+        {"hits": [{"_id": 7, "_source": {"plot": PARIS, "review": "A review that is longer than the plot."}}]},
+        {"films": [{"id": 7, "plot": PARIS}]},
+        DataFrame({"id": [7], "plot": [PARIS], "title": ["A title that is longer than the plot."]}),
+        [SimpleNamespace(id=7, plot=PARIS, title="x")],
+    ],
+)  # fmt: skip
+def test_a_field_of_ones_own_has_the_text(result: Any) -> None:
+    """Declared once: in the hit, its fields or its metadata; whatever else looks like a text."""
+    found = documents_in(result, "plot")
+    assert found is not None
+    assert [(each.id, each.text) for each in found] == [("7", PARIS)]
 
 
 def _rows(documents: Any) -> list[Row] | None:

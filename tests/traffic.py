@@ -5,8 +5,15 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from waiting import until
+
+from ragpulse_collector.client import connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
 
 DOCUMENTS = (("towers.md", "The Eiffel Tower is 330 metres tall."), ("rivers.md", "The Seine flows through Paris."))
 
@@ -86,3 +93,13 @@ def _attribute(key: str, value: Any) -> dict[str, Any]:
         return {"key": key, "value": {"arrayValue": {"values": [_attribute("", item)["value"] for item in value]}}}
     kind = {str: "stringValue", int: "intValue", float: "doubleValue"}[type(value)]
     return {"key": key, "value": {kind: str(value) if kind == "intValue" else value}}
+
+
+def scored(collector: Callable[..., Collector], count: int = 3) -> Collector:
+    """A collector with `count` decided and scored traces."""
+    running = collector()
+    start_ns = time.time_ns() - 10_000_000_000  # of all: midnight never divides them
+    for number in range(count):
+        send(running.url, rag_trace(number, start_ns=start_ns))
+    until(connect(running.url), "select 1 from scores where status in ('ok', 'skipped')", 4 * count)
+    return running

@@ -15,7 +15,7 @@ EXPECTED = {
     "stream": {"response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5},
     "call_tool": {
         "response": None,  # a tool call is no answer; it stays on the span
-        "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
+        "attributes": {"ragpulse.response.missing_reason": "tool_calls"},
     },
     "trace": {"input_tokens": 480, "output_tokens": 20, "model": "claude-sonnet-4-5", "cost_usd": ...},
 }

@@ -20,7 +20,7 @@ EXPECTED = {
     "respond": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "call_tool": {
         "response": None,  # a tool call is no answer; it stays on the span
-        "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
+        "attributes": {"ragpulse.response.missing_reason": "tool_calls"},
         "input_tokens": 120,
     },
     "trace": {"model": "gpt-5-mini", "input_tokens": 480, "output_tokens": 20, "cost_usd": ..., "scores": ...},

@@ -3,13 +3,13 @@
 from typing import Any
 
 import boto3
+from _replies import served
 from cohere import ClientV2
 from google import genai
 from google.genai import types
 from mistralai.client import Mistral
 
 import ragpulse
-from _replies import served
 
 GROUP = "providers"
 REQUIREMENTS = ["boto3", "cohere", "google-genai", "mistralai"]
@@ -42,22 +42,28 @@ def mistral_chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 MISTRAL_USAGE = {"prompt_tokens": 120, "completion_tokens": 9, "total_tokens": 129}
 THOUGHT = {"text": "They ask for a country.", "thought": True}
-COHERE_USAGE = {"billed_units": {"input_tokens": 118, "output_tokens": 9}, "tokens": {"input_tokens": 120, "output_tokens": 9}}
+COHERE_USAGE = {
+    "billed_units": {"input_tokens": 118, "output_tokens": 9},
+    "tokens": {"input_tokens": 120, "output_tokens": 9},
+}
 BEDROCK = {"usage": {"inputTokens": 120, "outputTokens": 9, "totalTokens": 129}, "metrics": {"latencyMs": 1}}
 CALL = {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Paris"}}}
 REPLIES: dict[str, Any] = {
     "gemini-2.5-flash:stream": [google_reply(THOUGHT), *[google_reply({"text": word}) for word in WORDS]],
     "gemini-2.5-flash:generate": google_reply(THOUGHT, *[{"text": word} for word in WORDS], finishReason="STOP"),
     "gemini-calls:generate": google_reply({"functionCall": {"name": "weather", "args": {"city": "Paris"}}}),
-    "/mistral/": {"id": "m", "object": "chat.completion", "created": 1, "model": "mistral-small", "usage": MISTRAL_USAGE,
-                  "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": [
-                      {"type": "thinking", "thinking": [{"type": "text", "text": "They ask for a country."}]},
-                      {"type": "text", "text": "Paris is in France."}]}}]},
+    "/mistral/": {
+        "id": "m", "object": "chat.completion", "created": 1, "model": "mistral-small", "usage": MISTRAL_USAGE,
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "They ask for a country."}]},
+                {"type": "text", "text": "Paris is in France."}]}}]},
     "/streamed/": [*[mistral_chunk({"role": "assistant", "content": word}) for word in WORDS],
                    mistral_chunk({"content": ""}, finish_reason="stop", usage=MISTRAL_USAGE)],
     "/cohere/v2/chat": {"id": "c", "finish_reason": "COMPLETE", "usage": COHERE_USAGE, "message": {
         "role": "assistant", "content": [{"type": "thinking", "thinking": "They ask for a country."},
-                                         {"type": "text", "text": "Paris is "}, {"type": "text", "text": "in France."}]}},
+                                         {"type": "text", "text": "Paris is "},
+                                         {"type": "text", "text": "in France."}]}},
     "/cohere-stream/v2/chat": [
         {"type": "message-start", "id": "c", "delta": {"message": {"role": "assistant", "content": []}}},
         *[{"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": word}}}} for word in WORDS],
@@ -122,7 +128,14 @@ if __name__ == "__main__":
     ragpulse.configure()
     with served(REPLIES) as url:
         models = Models(url)
-        for call in (models.google, models.google_call, models.mistral, models.cohere_chat, models.bedrock, models.bedrock_call):
+        for call in (
+            models.google,
+            models.google_call,
+            models.mistral,
+            models.cohere_chat,
+            models.bedrock,
+            models.bedrock_call,
+        ):
             call("Where is Paris?")
         for stream in (models.google_stream, models.mistral_stream, models.cohere_stream):
             list(stream("Where is Paris?"))

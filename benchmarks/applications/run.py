@@ -9,8 +9,9 @@ An application is one file of this folder (files with an underscore are shared m
     EXPECTED = {"answer": {"kind": "rag", "response": "Paris."}, "trace": {"input_tokens": 120}}
 
 `EXPECTED` names spans by the last part of their name. Its columns are those of the view `spans`; `contexts`, `ids`,
-`scores` and `sources` are lists of the texts, ids, scores and documents of the contexts, `parent` the name of the parent span, `attributes` a subset of the span's attributes, and `"absent": True`
-means that no such span exists. `trace` is the row of the view `traces`; its `scores` are the names of its evaluators.
+`scores` and `sources` are lists of the texts, ids, scores and documents of the contexts, `parent` the name of the
+parent span, `attributes` a subset of the span's attributes, and `"absent": True` means that no such span exists.
+`trace` is the row of the view `traces`; its `scores` are the names of its evaluators.
 `...` stands for any value but null. The application gets a model on loopback by `OPENAI_BASE_URL` and
 `ANTHROPIC_BASE_URL`, keys, and the collector by `RAGPULSE_URL`.
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import boto3
+from _replies import served
 from azure.core.credentials import AzureKeyCredential
 from azure.search.documents import SearchClient
 from bson import ObjectId
@@ -19,19 +20,23 @@ from tavily import TavilyClient
 from typesense import Client as Typesense
 
 import ragpulse
-from _replies import served
 
 GROUP = "services"
 REQUIREMENTS = [
-    "azure-search-documents", "boto3", "cohere", "mcp>=2", "meilisearch", "openai", "opensearch-py", "pinecone", "pymongo",
-    "redis", "tavily-python", "typesense",
+    "azure-search-documents", "boto3", "cohere", "mcp>=2", "meilisearch", "openai", "opensearch-py", "pinecone",
+    "pymongo", "redis", "tavily-python", "typesense",
 ]  # fmt: skip
 EXPECTED = {
     "with_pinecone": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["a.md"]},
     "with_typesense": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [None]},
     "with_meilisearch": {"contexts": ["Paris is a city."], "ids": ["7"], "scores": [0.5]},
     "with_opensearch": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5]},
-    "with_azure": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["https://example.org/p"]},
+    "with_azure": {
+        "contexts": ["Paris is a city."],
+        "ids": ["p"],
+        "scores": [0.5],
+        "sources": ["https://example.org/p"],
+    },
     "with_bedrock": {"contexts": ["Paris is a city."], "ids": ["p"], "scores": [0.5], "sources": ["s3://b/a.md"]},
     "bedrock_answer": {"response": "In France.", "contexts": ["Paris is a city."], "sources": ["s3://b/a.md"]},
     "vector_store": {"contexts": ["Paris is a city."], "scores": [0.5], "sources": ["a.md"]},

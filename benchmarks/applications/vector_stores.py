@@ -34,11 +34,10 @@ TEXTS = ["Paris is a city.", "Rome is a city."]
 HITS = [("p", TEXTS[0], 0.9), ("r", TEXTS[1], 0.5)]
 VECTORS = numpy.eye(2, dtype="float32")
 CITIES = chromadb.EphemeralClient().create_collection("cities")
-CITIES.add(
-    ids=["p", "r"], documents=TEXTS, embeddings=VECTORS, metadatas=[{"source": "a.md"}, {"source": "b.md"}]
-)
+CITIES.add(ids=["p", "r"], documents=TEXTS, embeddings=VECTORS, metadatas=[{"source": "a.md"}, {"source": "b.md"}])
 LANCE = lancedb.connect("./lance").create_table(
-    "cities", [{"id": key, "text": text, "vector": vector} for (key, text, _), vector in zip(HITS, VECTORS, strict=True)]
+    "cities",
+    [{"id": key, "text": text, "vector": vector} for (key, text, _), vector in zip(HITS, VECTORS, strict=True)],
 )
 INDEX = faiss.IndexFlatL2(2)
 INDEX.add(VECTORS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.refusals import Invalid
-from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.settings import JudgeModel, Settings, SettingsError
 
 if TYPE_CHECKING:
     from ragpulse_evaluators import Evaluator, Judge
@@ -41,16 +41,17 @@ class Catalog:
         `isolate` runs evaluators of loaded files and modules in processes of their own.
         """
         self._settings = settings or Settings()
-        self.judge_model = judge or self._settings.judge.model
+        self._default_judge = self._settings.judge_of(self._settings.judge if judge is None else judge)
         folder = Path(self._settings.source).parent if self._settings.source else Path()
         self._files = tuple(str(folder / file) for file in self._settings.evaluators.files)
         self._loads = tuple(loads)
         self._priced, self._wrap = priced, wrap
         self._isolate = isolate
         self._judge_option = judge
-        self._own_judges = {spec.name: spec.judge for spec in self._settings.evaluator if spec.judge}
+        specs = self._settings.evaluator
+        self._own_judges = {spec.name: self._settings.judge_of(spec.judge) for spec in specs if spec.judge}
         self._resolved: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
-        self._judges: dict[str, Judge] = {}
+        self._judges: dict[JudgeModel, Judge] = {}
         self._lock = Lock()
 
     @cached_property
@@ -71,14 +72,18 @@ class Catalog:
         for number, spec in enumerate(settings.evaluator):
             with self._named_line("evaluator", number):
                 fields = {"name": spec.name, "use": spec.use, **spec.params}
-                judge = self.judge if spec.judge is None else self._judge(spec.judge)
+                judge = self.judge if spec.judge is None else self._judge(self._own_judges[spec.name])
                 registry = configure_evaluators([fields], registry=registry, judge=judge)
                 if spec.judge and "judge" not in registry.accepts(spec.use):
                     raise Invalid(f"evaluator {spec.name!r}: {spec.use} asks no judge")
         return registry
 
     def check(self) -> None:
-        """Make every configured and loaded evaluator; raises SettingsError for the first mistake."""
+        """Make every configured judge and every configured or loaded evaluator; raises SettingsError for a mistake."""
+        with self._named_line("judge", "model"):
+            _ = self.judge
+        with self._named_line("evaluator"):
+            _ = self.judges
         evaluators = self._settings.evaluators
         if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
             _ = self.registry
@@ -95,12 +100,12 @@ class Catalog:
     @cached_property
     def judge(self) -> Judge | None:
         """The configured judge with its wrappers; None where no model is configured."""
-        return None if self.judge_model is None else self._judge(self.judge_model)
+        return None if self._default_judge.model is None else self._judge(self._default_judge)
 
     @property
     def judges(self) -> list[Judge]:
         """The judge of `[judge]` and those of single evaluators."""
-        own = [self._judge(model) for model in dict.fromkeys(self._own_judges.values())]
+        own = [self._judge(judge) for judge in dict.fromkeys(self._own_judges.values())]
         return own if self.judge is None else [self.judge, *own]
 
     @cached_property
@@ -116,7 +121,6 @@ class Catalog:
 
         `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises Invalid with the nearest name.
         """
-        judge = judge or self._own_judges.get(name.partition("@")[0])
         key = (name, judge, prompts, tuple(loads))
         with self._lock:
             if key not in self._resolved:
@@ -126,8 +130,10 @@ class Catalog:
     def _made(self, name: str, judge: str | None, prompts: str | None, loads: Sequence[str]) -> Evaluator:
         from ragpulse_evaluators.errors import ConfigurationError
 
-        ready = self.judge if judge is None else self._judge(judge)
+        own = self._own_judges.get(name.partition("@")[0])
+        chosen = own if judge is None else self._settings.judge_of(judge)
         try:
+            ready = self.judge if chosen is None else self._judge(chosen)
             return self._loaded(self.registry, loads).get(name, judge=ready, prompts=prompts)
         except ConfigurationError as error:
             raise Invalid(error.args[0]) from error
@@ -156,18 +162,16 @@ class Catalog:
         )
         return [isolated(item, source, limits) for item in items]
 
-    def _judge(self, model: str) -> Judge:
-        """Return the judge of this model: one for all evaluators that ask it, so that they share its limits."""
-        if model not in self._judges:
-            self._judges[model] = self._wrapped(model)
-        return self._judges[model]
+    def _judge(self, configured: JudgeModel) -> Judge:
+        """Return the judge of these settings: one for all evaluators that ask it, so that they share its limits."""
+        if configured not in self._judges:
+            self._judges[configured] = self._wrapped(configured)
+        return self._judges[configured]
 
-    def _wrapped(self, model: str) -> Judge:
+    def _wrapped(self, configured: JudgeModel) -> Judge:
         from ragpulse_evaluators.judges.providers import as_judge
 
-        configured = self._settings.judge
-        api_base = configured.api_base if model == self.judge_model else None
-        judge = as_judge(model, api_base=api_base, max_tokens=configured.max_tokens)
+        judge = as_judge(configured.model, **configured.access)
         assert judge is not None, "a model was named"
         for wrap in filter(None, (self._priced, self._wrap)):
             judge = wrap(judge)

@@ -78,7 +78,9 @@ def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error
         names = sorted(_valid_names(location[:-1]))
         hint = nearest(str(location[-1]), names) or f"; valid: {', '.join(names)}"
         return f"{prefix}unknown key {dotted!r}{hint}"
-    value = "" if isinstance(error["input"], dict) else f" (got {error['input']!r})"
+    given = error["input"]
+    is_private = isinstance(given, dict) or "://" in str(given)  # an address may hold a key
+    value = "" if is_private else f" (got {given!r})"
     return f"{prefix}{dotted}: {message(error)}{value}"
 
 
@@ -91,6 +93,7 @@ def _valid_names(location: Sequence[str | int]) -> list[str]:
             annotation = annotation.model_fields[part].annotation
         else:  # a table whose keys are the user's own names
             annotation = get_args(annotation)[1]
+        annotation = next(filter(_is_table, get_args(annotation)), annotation) if part == "judge" else annotation
     return [name for name in annotation.model_fields if name != "source"]
 
 

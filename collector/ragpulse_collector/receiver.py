@@ -7,6 +7,7 @@ the application's middleware.
 from __future__ import annotations
 
 import asyncio
+from io import BytesIO
 from typing import NamedTuple
 
 import anyio
@@ -53,7 +54,7 @@ class Intake(NamedTuple):
     store: Store
     flight: Flight
     counters: Counters
-    inflaters: anyio.CapacityLimiter
+    workers: anyio.CapacityLimiter
 
 
 def routes(store: Store, *, flight: Flight, counters: Counters) -> list[Route]:
@@ -90,28 +91,26 @@ class Endpoint:
         with self._intake.flight.board() as ticket:
             body = await self._read(request, ticket)
             if encoding is not None:
-                body = await inflate_aside(body, encoding, ticket, self._intake.inflaters)
+                body = await inflate_aside(body, encoding, ticket, self._intake.workers)
             binding = request.scope.get(BINDING)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
-            receipt = await hand_over(self._intake.store.submit, raw, ticket.limits)
+            receipt = await hand_over(self._intake.store.submit, raw, ticket.limits, self._intake.workers)
         self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt
 
     async def _read(self, request: Request, ticket: Ticket) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
+        body = BytesIO()  # joining chunks would need the memory twice
         limits = ticket.limits
         try:
             async with asyncio.timeout(limits.body_timeout_s):
                 async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > limits.max_body_bytes:
+                    if body.tell() + len(chunk) > limits.max_body_bytes:
                         raise _too_big(limits)
                     ticket.take(len(chunk))
-                    chunks.append(chunk)
+                    body.write(chunk)
         except TimeoutError as error:
             raise Refusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
-        return b"".join(chunks)
+        return body.getvalue()
 
 
 def _answer_type(request: Request) -> ContentType:

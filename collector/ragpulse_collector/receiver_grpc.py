@@ -18,6 +18,7 @@ from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from ragpulse_collector.otlp.intake import (
+    MIB,
     PROTOBUF,
     Counters,
     Flight,
@@ -52,8 +53,50 @@ _CODES = {
 }
 _ENCODINGS = {b"\x1f": "gzip", b"\x78": "deflate"}
 """The encoding by the first byte of a message; an OTLP request, which has only field 1, begins with 0x0A."""
+_MAX_MESSAGE_BYTES = 16 * MIB
+"""A message on the wire; OpenTelemetry's own receivers take 4 MiB. Inflated, it may be as large as any body."""
+_PATIENCE_S = 0.25
+"""A message that was sent as a whole arrives in milliseconds."""
 Authorize = Callable[[str | None], Binding | None]
 """Returns what the key of an `authorization` metadata value is bound to; raises PermissionError."""
+
+
+class Arrivals:
+    """Bounds the messages of one peer that arrive at once: gRPC buffers a whole message before it passes on a byte.
+
+    One more message waits a moment; then it takes the place of the one that has been arriving for the longest time. So
+    streams that send nothing, or little by little, keep nobody out.
+    """
+
+    def __init__(self, places: int, limits: Limits) -> None:
+        self._places, self._limits = places, limits
+        self._arriving: dict[str, dict[asyncio.Future[bytes], None]] = {}
+        """Peer → its messages, the oldest first."""
+
+    async def read(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
+        """Return the message of a stream; raises Refusal."""
+        arriving = self._arriving.setdefault(peer, {})
+        if len(arriving) >= self._places:
+            await asyncio.wait(arriving, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        while len(arriving) >= self._places:
+            oldest = next(iter(arriving))
+            del arriving[oldest]
+            oldest.cancel()
+        message: asyncio.Future[bytes] = asyncio.ensure_future(_read(requests, self._limits))
+        arriving[message] = None
+        try:
+            return await message
+        except asyncio.CancelledError:
+            if message not in arriving:
+                raise Refusal(
+                    503, "too many messages arrive at once", retry_after_s=self._limits.retry_after_s
+                ) from None
+            message.cancel()
+            raise
+        finally:
+            arriving.pop(message, None)
+            if not arriving:
+                self._arriving.pop(peer, None)
 
 
 class Intake(NamedTuple):
@@ -63,9 +106,8 @@ class Intake(NamedTuple):
     flight: Flight
     counters: Counters
     authorize: Authorize
-    reading: asyncio.Semaphore
-    """Bounds the messages that arrive at once: gRPC buffers a whole message before it passes on a byte."""
-    inflaters: anyio.CapacityLimiter
+    arrivals: Arrivals
+    workers: anyio.CapacityLimiter
 
 
 class GrpcReceiver:
@@ -83,8 +125,8 @@ class GrpcReceiver:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         flight = flight or Flight()
-        reading = asyncio.Semaphore(max(1, flight.limits.max_in_flight_bytes // flight.limits.max_body_bytes))
-        self._intake = Intake(store, flight, counters or Counters(), authorize, reading, anyio.CapacityLimiter(1))
+        arrivals = Arrivals(max(1, flight.limits.max_in_flight_bytes // _max_message(flight.limits)), flight.limits)
+        self._intake = Intake(store, flight, counters or Counters(), authorize, arrivals, anyio.CapacityLimiter(1))
         self._host, self._port, self._credentials = host, port, credentials
         self._server: aio.Server | None = None
 
@@ -116,7 +158,7 @@ class Export:
     """The one method of a signal's service.
 
     The server treats the request as a stream, which is the same on the wire: so the key is checked before a message is
-    read, and a message is read only when the budget allows it.
+    read, and a message is read only when its peer has a free place.
     """
 
     def __init__(self, signal: Signal, intake: Intake) -> None:
@@ -129,14 +171,13 @@ class Export:
         try:
             binding = _binding(intake.authorize, _metadata(context, "authorization"))
             with intake.flight.board() as ticket:
-                async with intake.reading:
-                    request = await _read(requests, ticket.limits)
-                    ticket.take(len(request))
+                request = await intake.arrivals.read(requests, _host(context.peer()))
+                ticket.take(len(request))
                 encoding = _ENCODINGS.get(request[:1])
                 if encoding is not None:
-                    request = await inflate_aside(request, encoding, ticket, intake.inflaters)
+                    request = await inflate_aside(request, encoding, ticket, intake.workers)
                 body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
-                receipt = await hand_over(intake.store.submit, body, ticket.limits)
+                receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
         except Refusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
             await _abort(context, refusal)
@@ -166,9 +207,18 @@ def _handler(name: str, signal: Signal, intake: Intake) -> grpc.GenericRpcHandle
     return grpc.method_handlers_generic_handler(name, {"Export": method})
 
 
+def _host(peer: str) -> str:
+    """Return the address of a peer without its port: one peer may open many connections."""
+    return peer.rpartition(":")[0]
+
+
+def _max_message(limits: Limits) -> int:
+    return min(limits.max_body_bytes, _MAX_MESSAGE_BYTES)
+
+
 def _options(limits: Limits) -> list[tuple[str, Any]]:
     return [
-        ("grpc.max_receive_message_length", limits.max_body_bytes),
+        ("grpc.max_receive_message_length", _max_message(limits)),
         ("grpc.max_concurrent_streams", 32),
         ("grpc.so_reuseport", 0),
         # gRPC inflates without a bound; compressed messages meet the same limits here as over HTTP.

@@ -83,6 +83,7 @@ class SpanBatch:
       `top_k`: how many documents were asked for; `response_missing_reason`: why `response` is null;
       `control_flow`: what ended the function when that was no error;
     - `service_tier`: as the provider bills it (`batch`, `flex`, ...); it enters the price and is not stored;
+    - `usage_problem`: why no cost can be computed from the tokens; it enters the price and is not stored;
     - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
     - `upstream_pi`: the probability with which an upstream sampler kept the trace;
     - `attributes`: the raw attributes as JSON, with references in place of query, response and contexts (see
@@ -195,12 +196,14 @@ class ScoreRecord:
     source: ScoreSource = "human"
     response_id: str | None = None
     """`gen_ai.response.id` of the scored call, if known."""
-    scope: Literal["span", "trace", "session"] | None = None
-    """What is scored, if the sender states it; None: the span, or the trace if there is no span id."""
+    scope: Literal["trace", "session"] | None = None
+    """What is scored, if it is not the span."""
+    session_id: str | None = None
+    """The session that is scored; None: that of the trace."""
     identifier: str | None = None
     """Which of several judges with one name gave the score."""
-    written_on: str | None = None
-    """The span whose attributes hold the score; it is stored once, with this span."""
+    written_on: tuple[str, str] | None = None
+    """Trace and span whose attributes hold the score; it is stored once, with this span."""
     binding: Binding | None = None
     """What the sender's key is bound to: the score counts for no request of others."""
 
@@ -239,6 +242,10 @@ class Receipt:
 
 class DecodeError(ValueError):
     """The body does not have its content type; nothing of it was stored."""
+
+
+class TooLarge(DecodeError):
+    """The body holds more than one body may; nothing of it was stored."""
 
 
 JSON = Any

@@ -19,8 +19,9 @@ from ragpulse_dashboards.formats import snippet
 
 __all__ = ["context_views", "find_sentences", "render_answer"]
 
-MAX_CHARS: Final = 100_000
-"""A longer answer is plain text: the parser must stay fast."""
+MAX_CHARS: Final = 20_000
+"""A longer answer is plain text: whatever its signs are, parsing this much takes less than half a second."""
+AS_TEXT: Final = "This answer is long: it is shown as text."
 _PARSER: Final = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _TARGET: Final = re.compile(r"\]\([^()\s]*\)")
 """The address of a link, which is not in the rendered text."""
@@ -38,13 +39,17 @@ _WARNING: Final = Markup(
 
 
 def render_answer(
-    text: str, sentences: Sequence[Mapping[str, Any]] = (), contexts: Sequence[Mapping[str, Any]] = ()
+    text: str,
+    sentences: Sequence[Mapping[str, Any]] = (),
+    contexts: Sequence[Mapping[str, Any]] = (),
+    *,
+    as_text: bool = False,
 ) -> Markup:
     """Return the answer as HTML; the closest text of the contexts stands below an unsupported sentence.
 
     A sentence that is not in the rendered text is not marked.
     """
-    tokens = _tokens(text)
+    tokens = _text_tokens(text) if as_text or len(text) > MAX_CHARS else _tokens(text)
     leaves = [token for token in tokens if token.type in ("text", "code_inline")]
     _mark(leaves, text, sentences)
     writer = _Writer([_Mark(number, sentence, contexts) for number, sentence in enumerate(sentences)])
@@ -53,10 +58,13 @@ def render_answer(
 
 def _tokens(text: str) -> list[Token]:
     """Return the tokens of a text as one list, those inside paragraphs included."""
-    if len(text) > MAX_CHARS:
-        return [Token("fence", "code", 0, content=text)]
     blocks = _PARSER.parse(text)
     return [token for block in blocks for token in (block.children or () if block.type == "inline" else (block,))]
+
+
+def _text_tokens(text: str) -> list[Token]:
+    note = [Token("paragraph_open", "p", 1), Token("text", "", 0, content=AS_TEXT), Token("paragraph_close", "p", -1)]
+    return [*note, Token("fence", "code", 0, content=text)]
 
 
 def _mark(leaves: Sequence[Token], text: str, sentences: Sequence[Mapping[str, Any]]) -> None:

@@ -16,17 +16,28 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "by_unit", "csv_text", "interval", "iso", "parse_time", "readable", "unit_of", "visible"]
+from ragpulse_dashboards.words import SHARES
+
+__all__ = [
+    "TEMPLATE_FILTERS",
+    "by_unit",
+    "csv_text",
+    "interval",
+    "iso",
+    "parse_time",
+    "readable",
+    "unit_of",
+    "visible",
+]
 
 DASH = "–"
 NBSP = "\u00a0"
 _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
 _UNITS = {
     "latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count",
-    "error_rate": "share",
+    "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
+    "acceptance": "share",
 }  # fmt: skip
-_SHARES = {"refusal": "answered"}
-"""Evaluators that answer yes or no: their mean is a share, named by what a yes means."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
@@ -236,7 +247,7 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
-    if name.startswith("coverage:") or name.removeprefix("quality:") in _SHARES:
+    if name.startswith("coverage:") or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
@@ -244,7 +255,9 @@ def unit_of(metric: Any) -> str:
 def metric_name(metric: Any) -> str:
     """A metric in words: `quality:refusal` → answered, `latency_p95` → latency p95."""
     name = str(metric).removeprefix("quality:").removeprefix("coverage:")
-    return _SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
+    if name.startswith("feedback:"):
+        return f"{name.removeprefix('feedback:').replace('_', ' ')} (people)"
+    return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
 def title(text: Any) -> str:
@@ -257,9 +270,32 @@ def dimension(name: Any) -> str:
     return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
 
 
+_NO_ANSWER = {
+    "stored_elsewhere": "content stored elsewhere",
+    "withheld": "content withheld by the application",
+    "tool_calls": "no text: the model called tools",
+    "filtered": "filtered by the provider",
+    "refused_by_provider": "refused by the provider",
+    "no_choice": "the provider returned no choice",
+    "cut": "cut before the first text",
+    "unread": "the application's result could not be read",
+}
+
+
+def no_answer(trace: Mapping[str, Any]) -> str:
+    """Why a trace has no text to show as its answer."""
+    if trace.get("response") is not None:
+        return "the answer is empty"
+    reason = trace.get("response_missing_reason")
+    if reason:
+        return _NO_ANSWER.get(reason) or str(reason).replace("_", " ")
+    return "ended in an error" if trace.get("error") else "no answer recorded"
+
+
 def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
     """A score as pages mark it: a thumb up or down passes or fails an answer like a check."""
-    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if name == "thumbs" else score
+    is_thumb = name.removeprefix("feedback:") == "thumbs"
+    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if is_thumb else score
 
 
 def sentence(text: Any) -> str:
@@ -321,6 +357,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode,
+        urlencode, no_answer,
     )
 }  # fmt: skip

@@ -38,9 +38,13 @@ __all__ = [
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
-    "session_id", "user_id", "name", "retriever", "release", "tag", "error", "dataset", "where",
+    "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source", "top_k", "answer",
+    "label", "tag", "error", "dataset", "where",
 )  # fmt: skip
-GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "tag")
+GROUPS: Final = (
+    "service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "finish_reason",
+    "agent", "data_source", "top_k", "answer", "label", "tag",
+)  # fmt: skip
 SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
 METADATA: Final = "metadata."
@@ -130,6 +134,8 @@ PREFERRED: Final = ("faithfulness", "groundedness")
 FULL_LAYOUT: Final = "base.html"
 TITLE: Final = "<title>"
 _OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
+SESSION_COOKIE: Final = "ragpulse_session"
+"""What the application sets at a login."""
 _HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
 
 
@@ -246,6 +252,7 @@ def _request_context(request: Request) -> dict[str, Any]:
         "params": request.query_params.multi_items(),
         "posted": request.method == "POST",
         "theme": request.cookies.get("theme", ""),
+        "signed_in": SESSION_COOKIE in request.cookies,
     }
 
 

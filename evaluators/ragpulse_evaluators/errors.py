@@ -4,6 +4,7 @@ EvaluatorError
 ├── ConfigurationError   a wrong name, parameter or file: raised where it is configured
 │   └── UnknownEvaluator no evaluator has this name; the message names the nearest
 ├── MissingField         the case lacks a field: the result becomes `skipped`
+│   └── NothingToScore   it lacks none, but nothing in it can be scored
 ├── Unreadable           a reply or value cannot be read as a verdict: the result becomes `invalid`
 │   └── NoVerdict        the reply was cut off, filtered or a refusal: asking again would not help
 ├── EvaluatorStopped     a user's evaluator ended its process or exceeded its time: the result becomes `error`
@@ -31,6 +32,7 @@ __all__ = (
     "MissingField",
     "NoRecording",
     "NoVerdict",
+    "NothingToScore",
     "UnknownEvaluator",
     "Unreadable",
     "excerpt",
@@ -57,6 +59,14 @@ class MissingField(EvaluatorError):
     def __init__(self, *fields: str) -> None:
         super().__init__("missing: " + ", ".join(fields))
         self.fields = fields
+
+
+class NothingToScore(MissingField):
+    """The case has every field, and nothing in it that the evaluator could score."""
+
+    def __init__(self, reason: str) -> None:
+        EvaluatorError.__init__(self, reason)
+        self.fields = ()
 
 
 class Unreadable(EvaluatorError, ValueError):

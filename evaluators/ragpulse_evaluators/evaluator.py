@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable, nearest
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
 from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Scale, Status, as_outcome
 
@@ -214,7 +214,9 @@ class Evaluator(ABC):
             [*calls, *getattr(error, "calls", ())],
             status="error",
             explanation=f"{type(error).__name__}: {error}",
-            error="".join(traceback.format_exception(error, limit=-6)),
+            error=None
+            if isinstance(error, (JudgeError, ConfigurationError))
+            else "".join(traceback.format_exception(error, limit=-6)),
             retriable=getattr(error, "retriable", isinstance(error, OSError)),
         )
 

@@ -45,6 +45,10 @@ _OTHER_NAMES = {
 _OFFERED = ("judge", "embedder", "language", "prompts")
 
 
+_LATER = {"nfc": True}
+"""Parameters that came after the first version with their defaults, which are no part of a version: series go on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A registered evaluator: its factory, and the facts that a person needs before using it.
@@ -113,7 +117,8 @@ class Entry:
 
         @wraps(function)
         def factory(**params: Any) -> Evaluator:
-            return Function(function, scale=scale or Scale(), **defaults | params)
+            given = {name: value for name, value in (defaults | params).items() if _LATER.get(name) != value}
+            return Function(function, scale=scale or Scale(), **given)
 
         set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
         example = factory()

@@ -35,7 +35,11 @@ class JudgeCall(BaseModel):
     reasoning_tokens: int | None = None
     """Of `output_tokens`, those spent on reasoning that is not in `completion`; None where the server does not say."""
     finish_reason: str | None = None
-    """Why the reply ended: `stop`, `length` (cut off at `max_tokens`), `content_filter`, `refusal`, ..."""
+    """Why the reply ended, as the provider spells it; `judges.replies.end_of` reads every spelling."""
+    problem: str | None = None
+    """Why the reply holds no answer: the field that was filled instead of the content."""
+    estimated: bool = False
+    """Whether tokens were estimated from the texts, because the server stated none that can be true."""
     sampling: dict[str, Any] | None = None
     """The sampling parameters as they were sent; None where the judge does not say."""
     cost_usd: float | None = None

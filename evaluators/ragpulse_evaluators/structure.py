@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -13,7 +13,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.matching import nonempty_references
+from ragpulse_evaluators.text.matching import form_of, nonempty_references
 
 if TYPE_CHECKING:
     import regex
@@ -47,23 +47,35 @@ def is_json(response: str, *, fenced: bool = False) -> Outcome:
     return Outcome(score=1.0, passing=True)
 
 
-def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool = False) -> Outcome:
+def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool = False, nfc: bool = True) -> Outcome:
     """True where the answer is the same JSON value as a reference; types count, key order and layout do not.
 
     null equals null, 1 equals 1.0, true does not equal 1. The explanation names the first difference. `Unreadable`
-    where a reference is itself no JSON.
+    where a reference is itself no JSON. `nfc=False` keeps apart texts that differ in their Unicode form only.
     """
+    form = form_of(nfc)
     try:
         answer = read(response, fenced=fenced)
     except ValueError as error:
         return _failed(f"the answer is no JSON: {error}")
     try:
-        differences = [difference(answer, _read_reference(text)) for text in nonempty_references(reference)]
+        answer = _texts_as(form, answer)
+        references = (_texts_as(form, _read_reference(text)) for text in nonempty_references(reference))
+        differences = [difference(answer, value) for value in references]
     except RecursionError:
         raise Unreadable("nested too deeply to be compared") from None
     if None in differences:
         return Outcome(score=1.0, passing=True)
     return _failed(differences[0] or "")
+
+
+def _texts_as(form: Callable[[str], str], value: Any) -> Any:
+    """The JSON value with every text and key in this form."""
+    if isinstance(value, dict):
+        return {form(key): _texts_as(form, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_texts_as(form, item) for item in value]
+    return form(value) if isinstance(value, str) else value
 
 
 def _read_reference(text: str) -> Any:

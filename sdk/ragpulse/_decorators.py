@@ -11,9 +11,9 @@ from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
+from ._record.otel import RECORDING_KEY, current, enter, leave
 from ._record.recording import Plan, plan_for, snapshot_text
-from ._record.scope import current, enter, leave, scope_attributes
-from ._record.tracer import RECORDING_KEY
+from ._record.scope import scope_attributes
 from ._wrappers import is_generator, wrapper_of
 
 
@@ -267,8 +267,9 @@ span: Final = Kind("chain", "Any other step; `kind=` names it.", name="span")
 def _check_options(kind: Kind, options: Mapping[str, Any]) -> None:
     """Raises TypeError for an option that does not exist, with the nearest name."""
     for option in options.keys() - Options.__annotations__.keys():
-        suggestion = get_close_matches(option, ["name", *Options.__annotations__], 1, 0.0)[0]
-        raise TypeError(f"{kind!r} has no option {option}=: did you mean {suggestion}=? help({kind!r}) lists them")
+        close = get_close_matches(option, ["name", *Options.__annotations__], 1)
+        nearest = "".join(f" did you mean {near}=?" for near in close)
+        raise TypeError(f"{kind!r} has no option {option}=:{nearest} help({kind!r}) lists them")
 
 
 def _check_function(kind: object, function: Any) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._config import PROCESS, PROVIDER, configure
+from ._dspy import track_usage
 from ._guard import GUARD, logger
 from ._settings import disabled_instrumentations
 
@@ -76,8 +77,8 @@ def instrument(*names: str) -> tuple[str, ...]:
     """
     for name in names:
         if name not in LIBRARIES:
-            nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
-            raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
+            nearest = "".join(f" did you mean {near!r}?" for near in get_close_matches(name, LIBRARIES, 1))
+            raise ValueError(f"instrument() has no {name!r}:{nearest} It has {', '.join(LIBRARIES)}")
     left_out = disabled_instrumentations()
     chosen = names or tuple(name for name in LIBRARIES if name not in left_out)
     instrumented = tuple(name for name in chosen if _is_instrumented(name, required=bool(names)))
@@ -123,6 +124,8 @@ def _instrument(name: str) -> None:
             import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor
         )()
         if not instrumentor.is_instrumented_by_opentelemetry:
+            if name == "dspy":
+                track_usage()
             instrumentor.instrument(tracer_provider=PROVIDER)
     except Exception as error:  # noqa: BLE001 - the boundary to other packages
         GUARD.contain(f"instrument({name!r})", error)

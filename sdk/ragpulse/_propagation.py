@@ -18,18 +18,15 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from . import attributes as names
 from ._export.batch import host_of
 from ._guard import GUARD
+from ._record.otel import RECORDING_KEY, current, enter, leave
 from ._record.scope import (
-    current,
     current_scope,
-    enter,
-    leave,
     scope_attributes,
     with_baggage,
     with_scope,
     without_identities,
 )
 from ._record.span import Span
-from ._record.tracer import RECORDING_KEY
 
 _BAGGAGE = W3CBaggagePropagator()
 _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), _BAGGAGE])

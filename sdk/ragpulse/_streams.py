@@ -1,50 +1,37 @@
 """Records streams: a span lasts from the first step of a generator to its end, early close or error.
 
-A generator function's wrapper returns a real (async) generator that drives the function's own, step by step; an
-iterator that a plain function returned is wrapped by a proxy. Either way the span is current only while the source
-runs, never while its consumer does, and the source's own context is put back at each step. `send`, `throw`, `close`
-and the returned value pass through as `yield from` would pass them.
+A generator function's wrapper returns a real (async) generator that drives the function's own, step by step; so does
+the wrapper of a plain function that returned one. The span is current only while the source runs, never while its
+consumer does, and the source's own context is put back at each step. `send`, `throw`, `close` and the returned value
+pass through as `yield from` would pass them.
+
+What the application gets behaves as what its function returned: a generator, an iterator of the same type
+(`_iterators`), or the very object (`_client_streams`). An object with `__next__` of any other class, such as a cursor,
+a file or a mock, is returned as it is.
 """
 
-import functools
-import inspect
-import io
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
-from types import CoroutineType
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator, Iterable
+from functools import lru_cache, partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from ._reading.values import read
+from ._client_streams import is_client_stream, observe
+from ._guard import GUARD
+from ._iterators import ITERATORS, recorded
 from ._record.call import Call
-from ._record.scope import current, enter, leave, restore
+from ._record.otel import current, enter, leave, restore
+from ._record.recording import runs_call
 
-_PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
-
-
-def is_stream(result: Any) -> bool:
-    """Whether a function's result is to be consumed step by step; files are left alone."""
-    cls = type(result)
-    if cls in _PLAIN:
-        return False
-    if hasattr(cls, "__next__") or hasattr(cls, "__anext__"):
-        return not isinstance(result, io.IOBase)
-    return cls is CoroutineType or _is_streaming_response(result) or is_manager(cls)
+_HELD = ("body_iterator", "response_gen")
+"""Where a streaming response of Starlette, FastAPI or sse-starlette, and one of LlamaIndex, have their stream."""
 
 
-def _is_streaming_response(result: Any) -> bool:
-    """Whether it is a response of Starlette, FastAPI or sse-starlette whose body is streamed later."""
-    return "body_iterator" in getattr(result, "__dict__", ())
-
-
-def is_manager(cls: type) -> bool:
-    """Whether a `with` block over the object gives a stream: `client.chat.completions.stream(...)` and its like."""
-    return cls.__name__.endswith("StreamManager") and (hasattr(cls, "__enter__") or hasattr(cls, "__aenter__"))
-
-
+@runs_call()
 def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """A generator that runs `source` under a span which starts at the first step."""
     call = begin()
     step = send = source.send
-    write: Callable[[str], int] = len
+    write: Callable[[str], object] = len
     capacity, value = 0, None
     try:
         while True:
@@ -58,7 +45,8 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
                 call.context = current()
                 restore(token)
             if capacity > 0 and type(item) is str:
-                capacity -= write(item)
+                write(item)
+                capacity -= len(item)
             else:
                 capacity, write = call.item(item), call.write
             try:
@@ -82,11 +70,12 @@ def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
         restore(token)
 
 
+@runs_call()
 async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """An async generator that runs `source` under a span which starts at the first step."""
     call = begin()
     step = send = source.asend
-    write: Callable[[str], int] = len
+    write: Callable[[str], object] = len
     capacity, value = 0, None
     try:
         while True:
@@ -103,7 +92,8 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
             call.context = current()
             leave(token)
             if capacity > 0 and type(item) is str:
-                capacity -= write(item)
+                write(item)
+                capacity -= len(item)
             else:
                 capacity, write = call.item(item), call.write
             try:
@@ -127,171 +117,22 @@ async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
         leave(token)
 
 
-def record_snapshot(call: Call, stream: Any, reply: Any = None) -> None:
-    """Records the reply that a client's stream has put together so far, and the one that its method gave."""
-    for snapshot in (read(stream, "current_message_snapshot"), read(stream, "current_completion_snapshot"), reply):
-        if snapshot is not None and snapshot is not stream:
-            call.whole(snapshot)
+class _Begun:
+    """The call of a generator that a plain function returned; it ends even if the generator is never started."""
 
+    __slots__ = ("_call",)
 
-class _Proxy:
-    """Wraps a stream and observes its steps; its class and all other attributes are those of the stream."""
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
-    __slots__ = ("__weakref__", "_ragpulse_call", "_ragpulse_source")
-    _STEPS = frozenset({"send", "throw"})
-    _ASYNC_STEPS = frozenset({"asend", "athrow"})
-    _CLOSERS = frozenset({"close", "aclose"})
-    _WHOLE = ("get_final_", "until_done")
-    """Methods of the clients' own streams: they read the source past the proxy."""
-
-    def __init__(self, call: Call, source: Any) -> None:
-        object.__setattr__(self, "_ragpulse_call", call)
-        object.__setattr__(self, "_ragpulse_source", source)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return type(self._ragpulse_source)
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._ragpulse_source, name)
-        if name in self._STEPS:
-            return lambda *args: self._step(attribute, args)
-        if name in self._ASYNC_STEPS:
-            return lambda *args: self._astep(attribute, args)
-        if name in self._CLOSERS:
-            self._ragpulse_call.closed_early()
-        if name == "text_stream":
-            return self._atexts(attribute) if hasattr(attribute, "__anext__") else self._texts(attribute)
-        if name.startswith(self._WHOLE) and callable(attribute):
-            return self._awhole(attribute) if inspect.iscoroutinefunction(attribute) else self._whole(attribute)
-        return attribute
-
-    def _texts(self, texts: Iterator[str]) -> Iterator[str]:
-        for text in texts:
-            self._ragpulse_call.item(text)
-            yield text
-        self._finish()
-
-    async def _atexts(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
-        async for text in texts:
-            self._ragpulse_call.item(text)
-            yield text
-        self._finish()
-
-    def _whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def read_whole(*args: Any, **kwargs: Any) -> Any:
-            reply = method(*args, **kwargs)
-            self._finish(reply)
-            return reply
-
-        return read_whole
-
-    def _awhole(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        async def read_whole(*args: Any, **kwargs: Any) -> Any:
-            reply = await method(*args, **kwargs)
-            self._finish(reply)
-            return reply
-
-        return read_whole
-
-    def _finish(self, reply: Any = None) -> None:
-        """The stream was read to its end by a method of its own."""
-        record_snapshot(self._ragpulse_call, self._ragpulse_source, reply)
-        self._ragpulse_call.ended()
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._ragpulse_source, name, value)
-
-    def __repr__(self) -> str:
-        return repr(self._ragpulse_source)
-
-    def _step(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        call = self._ragpulse_call
-        with call.step(StopIteration):
-            item = step(*args)
-        call.item(item)
-        return item
-
-    async def _astep(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        call = self._ragpulse_call
-        with call.step(StopAsyncIteration):
-            item = await step(*args)
-        call.item(item)
-        return item
-
-    def __enter__(self) -> Any:
-        return self._stream_of(self._ragpulse_source.__enter__())
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
-        self._leave(error)
-        return self._ragpulse_source.__exit__(kind, error, trace)
-
-    async def __aenter__(self) -> Any:
-        return self._stream_of(await self._ragpulse_source.__aenter__())
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
-        self._leave(error)
-        return await self._ragpulse_source.__aexit__(kind, error, trace)
-
-    def _stream_of(self, entered: Any) -> Any:
-        if entered is self._ragpulse_source:
-            return self
-        return observed(self._ragpulse_call, entered) if is_stream(entered) else entered
-
-    def _leave(self, error: BaseException | None) -> None:
-        self._ragpulse_call.closed_early()
+    def __call__(self) -> Call:
+        return self._call
 
     def __del__(self) -> None:
-        self._ragpulse_call.closed_early()
+        self._call.closed_early()
 
 
-class _SyncProxy(_Proxy):
-    __slots__ = ()
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> Any:
-        return self._step(self._ragpulse_source.__next__, ())
-
-
-class _AsyncProxy(_Proxy):
-    __slots__ = ()
-
-    def __aiter__(self) -> Any:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await self._astep(self._ragpulse_source.__anext__, ())
-
-
-class _DualProxy(_SyncProxy, _AsyncProxy):
-    __slots__ = ()
-
-
-class _Manager(_Proxy):
-    """A manager of a stream; the call ends with its block, whichever way the stream was read."""
-
-    __slots__ = ("_ragpulse_stream",)
-
-    def __init__(self, call: Call, source: Any) -> None:
-        super().__init__(call, source)
-        object.__setattr__(self, "_ragpulse_stream", None)
-
-    def _stream_of(self, entered: Any) -> Any:
-        object.__setattr__(self, "_ragpulse_stream", entered)
-        return super()._stream_of(entered)
-
-    def _leave(self, error: BaseException | None) -> None:
-        record_snapshot(self._ragpulse_call, self._ragpulse_stream)
-        if error is None:
-            self._ragpulse_call.closed_early()
-        else:
-            self._ragpulse_call.failed(error)
-
-
+@runs_call()
 async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine that runs under the call's span."""
     token = enter(call.context)
@@ -302,21 +143,85 @@ async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
         call.failed(error)
         raise
     leave(token)
-    if is_stream(result):
-        return observed(call, result)
+    return returned(call, result)
+
+
+def returned(call: Call, result: Any) -> Any:
+    """What the application gets for the result of a function; the call ends now, or when the stream is read."""
+    cls: Any = type(result)
+    try:
+        way = _way_of(cls)
+    except Exception as error:  # noqa: BLE001 - a class of the application that cannot be hashed or looked at
+        way = _whole
+        GUARD.contain("looking at a result's class", error)
+    return way(call, result)
+
+
+def _driven(driver: Callable[..., Any], call: Call, source: Any) -> Any:
+    generator = driver(_Begun(call), source)
+    generator.__name__, generator.__qualname__ = source.__name__, source.__qualname__
+    return generator
+
+
+def _reply(call: Call, result: dict[str, Any]) -> dict[str, Any]:
+    """A reply of boto3 may have a stream in it."""
+    for part in result.values() if "ResponseMetadata" in result else ():
+        if is_client_stream(type(part)):
+            observe(call, part)
+            return result
     call.finished(result)
     return result
 
 
-def observed(call: Call, source: Any) -> Any:
-    """The stream or coroutine that a plain function returned, with the call's span ending when it is read or closed."""
-    if isinstance(source, CoroutineType):
-        return awaited(call, source)
-    if _is_streaming_response(source):
-        source.body_iterator = observed(call, source.body_iterator)
+def _holder(call: Call, result: Any) -> Any:
+    """An object that may have a stream in an attribute, which is then replaced."""
+    try:
+        name = next((name for name in _HELD if name in vars(result)), "")
+        source = _as_generator(getattr(result, name)) if name else None
+    except Exception:  # noqa: BLE001 - no attributes, or an object that raises
+        source = None
+    if source is None:
+        return _whole(call, result)
+    call.owner = (lambda: result) if name == "response_gen" else None
+    call.beside(result)
+    setattr(result, name, returned(call, source))
+    return result
+
+
+def _as_generator(source: Any) -> Any:
+    """A generator of the items of a stream; None of anything else."""
+    if type(source) in (GeneratorType, AsyncGeneratorType):
         return source
-    if is_manager(type(source)):
-        return _Manager(call, source)
-    if not hasattr(type(source), "__anext__"):
-        return _SyncProxy(call, source)
-    return (_DualProxy if hasattr(type(source), "__next__") else _AsyncProxy)(call, source)
+    return (
+        _pieces(source) if hasattr(source, "__next__") else _apieces(source) if hasattr(source, "__aiter__") else None
+    )
+
+
+def _pieces(source: Iterable[Any]) -> Generator[Any, None, None]:
+    yield from source
+
+
+async def _apieces(source: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    async for piece in source:
+        yield piece
+
+
+def _whole(call: Call, result: Any) -> Any:
+    call.finished(result)
+    return result
+
+
+_WAYS: dict[type, Callable[[Call, Any], Any]] = {
+    GeneratorType: partial(_driven, drive),
+    AsyncGeneratorType: partial(_driven, adrive),
+    CoroutineType: awaited,
+    dict: _reply,
+    **dict.fromkeys((str, list, tuple, type(None), int, float, bool, bytes), _whole),
+    **dict.fromkeys(ITERATORS, recorded),
+}
+
+
+@lru_cache(maxsize=1024)
+def _way_of(cls: type) -> Callable[[Call, Any], Any]:
+    """How results of a class are recorded."""
+    return _WAYS.get(cls) or (observe if is_client_stream(cls) else _holder)

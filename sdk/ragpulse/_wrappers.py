@@ -8,9 +8,9 @@ from typing import Any
 
 from ._record.call import STATE, begin
 from ._record.capture import Capture
-from ._record.recording import Plan
-from ._record.scope import current, enter, leave
-from ._streams import adrive, awaited, drive, is_stream, observed
+from ._record.otel import current, enter, leave
+from ._record.recording import Plan, runs_call
+from ._streams import adrive, awaited, drive, returned
 
 Function = Callable[..., Any]
 
@@ -33,6 +33,7 @@ def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
 
 def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
     @functools.wraps(function)
+    @runs_call()
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         starter = STATE.starter
         if starter is None:
@@ -46,10 +47,7 @@ def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
             call.failed(error)
             raise
         leave(token)
-        if is_stream(result):
-            return observed(call, result)
-        call.finished(result)
-        return result
+        return returned(call, result)
 
     return wrapper
 

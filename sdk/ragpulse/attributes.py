@@ -28,6 +28,8 @@ RESPONSE_MISSING_REASON: Final = "ragpulse.response.missing_reason"
 """Why there is no response: tool_calls, filtered, refused_by_provider, withheld, no_choice, cut, unread, ..."""
 CONTROL_FLOW: Final = "ragpulse.control_flow"
 """What ended the function when that was no error: interrupt, handoff, retry, ignored, redirect, exit, cancelled, ..."""
+RESPONSE_REFUSAL: Final = "ragpulse.response.refusal"
+"""True when the response is the text of a refusal."""
 USAGE_ESTIMATED: Final = "ragpulse.usage.estimated"
 """True when the token counts are not the provider's own."""
 SCORE_SOURCE: Final = "ragpulse.score.source"
@@ -38,6 +40,7 @@ SCORE_SOURCE_HUMAN: Final = "human"
 OPERATION_NAME: Final = "gen_ai.operation.name"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
 WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+"""Not sent any more: version 0.1 of the GenAI conventions names workflows like agents."""
 AGENT_NAME: Final = "gen_ai.agent.name"
 TOOL_NAME: Final = "gen_ai.tool.name"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
@@ -56,6 +59,12 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+TOTAL_TOKENS: Final = "gen_ai.usage.total_tokens"
+"""Sent only where it contradicts input and output: then no cost can be computed."""
+AUDIO_INPUT_TOKENS: Final = "gen_ai.usage.audio.input_tokens"
+AUDIO_OUTPUT_TOKENS: Final = "gen_ai.usage.audio.output_tokens"
+TOOL_TOKENS: Final = "ragpulse.usage.tool_tokens"
+"""Tokens of tool use that the provider counts apart; like audio tokens they have prices of their own."""
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 RETRIEVAL_QUERY: Final = "gen_ai.retrieval.query.text"
@@ -122,7 +131,7 @@ OPENINFERENCE_KINDS: Final[dict[str, str]] = {
 }
 """Our kinds -> OpenInference's; anything else is CHAIN."""
 OPERATIONS: Final[dict[str, str]] = {
-    "rag": "invoke_workflow",
+    "rag": "invoke_agent",
     "retriever": "retrieval",
     "reranker": "rerank",
     "embedding": "embeddings",

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import attributes as names
+from ._config import PROCESS
 from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
-from ._record.content import ContentPolicy, Score, all_attributes
+from ._record.content import ContentPolicy, Score, all_attributes, cleaned
+from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
 
@@ -77,7 +79,10 @@ class RecordedSpan:
     start_ns: int
     end_ns: int
     attributes: dict[str, Any]
+    events: list[tuple[str, dict[str, Any]]]
+    """Names and attributes; of an exception its message and stack."""
     error: str | None
+    error_message: str | None
 
     @property
     def query(self) -> str | None:
@@ -117,7 +122,7 @@ class RecordedSpans:
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
-        self.policy = ContentPolicy()
+        self.policy = ContentPolicy(redact=redaction("default"))
 
     def offer(self, span: Any, /) -> None:
         """Takes a finished span, as the exporter would."""
@@ -167,15 +172,20 @@ def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         attributes=attributes,
+        events=[(event.name, cleaned(event.attributes or {}, policy)) for event in span.events],
+        error_message=policy.description(span.status.description),
         error=attributes.get("error.type"),
     )
 
 
 @contextmanager
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
-    """Records into memory within the block instead of sending; strict."""
+    """Records into memory within the block instead of sending; strict.
+
+    It is redacted, cut and withheld as it would be sent: as `configure` was told to before, else by the defaults.
+    """
     spans = RecordedSpans()
-    spans.policy = policy or spans.policy
+    spans.policy = policy or (PROCESS.runtime.settings.policy if PROCESS.runtime else spans.policy)
     before, strict = STATE.starter, GUARD.strict
     STATE.starter = Tracer(
         spans.offer,

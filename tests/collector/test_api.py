@@ -379,13 +379,16 @@ def test_the_chart_of_a_name_whose_scores_are_gone_is_empty(collector: Start) ->
 
 
 def test_the_chart_of_a_monitor_is_empty_before_its_first_score(collector: Start) -> None:
-    """A monitor or target may name an evaluator whose scores somebody will send."""
-    client = connect(collector(settings={"target": [{"metric": "quality:helpful", "min": 0.9}]}).url)
-    client.call("POST monitors", {"name": "m", "metric": "quality:stars", "condition": "< 0.9"})
+    """The file may name an evaluator whose scores somebody will send; a monitor of the API would stay undecided."""
+    watched = {"name": "m", "metric": "quality:stars", "condition": "< 0.9"}
+    settings = {"target": [{"metric": "quality:helpful", "min": 0.9}], "monitor": [watched]}
+    client = connect(collector(settings=settings).url)
     for name in ("stars", "helpful"):
         assert client.call("GET metrics", {"name": f"quality:{name}"})["series"] == []
     with pytest.raises(ClientError, match="did you mean 'stars'"):
         client.call("GET metrics", {"name": "quality:star"})
+    with pytest.raises(ClientError, match="no evaluator 'unheard'"):
+        client.call("POST monitors", {**watched, "name": "n", "metric": "quality:unheard"})
 
 
 def test_a_busy_store_tells_readers_when_to_come_again() -> None:

@@ -6,17 +6,16 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from traffic import rag_trace, send
-from waiting import until
+from traffic import scored
 
 from ragpulse_collector.cli import cli, run
+from ragpulse_collector.cli.tables import print_json
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.settings import SettingsError
 
@@ -25,16 +24,6 @@ if TYPE_CHECKING:
     from ragpulse_collector.settings import Settings
 
 Start = Callable[..., "Collector"]
-
-
-def scored(collector: Start, count: int = 3) -> Collector:
-    """A collector with `count` decided and scored traces."""
-    running = collector()
-    start_ns = time.time_ns() - 10_000_000_000  # of all: midnight never divides them
-    for number in range(count):
-        send(running.url, rag_trace(number, start_ns=start_ns))
-    until(connect(running.url), "select 1 from scores where status in ('ok', 'skipped')", 4 * count)
-    return running
 
 
 def test_few_options_are_also_environment_variables() -> None:
@@ -334,3 +323,13 @@ def test_show_writes_one_self_contained_page(collector: Start, tmp_path: Path) -
     text = page.read_text()
     assert "The Eiffel Tower is 330 metres tall." in text
     assert "<script" not in text
+
+
+@pytest.mark.parametrize("sign", ["\x7f", "\x9b31m", "\u202e", "\u2066", "\u200e", "\ud800", "\U000e0041", "\u2028"])
+def test_json_for_a_terminal_escapes_what_a_terminal_obeys(sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """C1, DEL and bidirectional signs in span texts; readable text of any language stays."""
+    print_json({"query": f"größe {sign} 日本"})
+    printed = capsys.readouterr().out
+    assert all(letter.isprintable() or letter == "\n" for letter in printed)
+    assert "größe" in printed
+    assert json.loads(printed) == {"query": f"größe {sign} 日本"}

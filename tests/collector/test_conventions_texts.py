@@ -42,10 +42,10 @@ RESPONSES: dict[str, tuple[Any, str | None]] = {
         {"object": "response", "output": [{"role": "assistant", "content": [{"text": "a"}]}]},
         "a",
     ),
-    "a list of texts": (["a", "b"], '["a", "b"]'),
+    "a list of texts": (["a", "b"], "a\nb"),
     "documents": (_DOCUMENTS, None),
     "an object with a known key": ({"answer": "a", "n": 1}, "a"),
-    "an object of its own": ({"sum": 3, "unit": "EUR"}, '{"sum": 3, "unit": "EUR"}'),
+    "an object of its own": ({"sum": 3, "unit": "EUR"}, None),
     "reprs of nodes": ({"nodes": ["<TextNode(id_=d1)>"]}, None),
 }
 """What a chain returned as declared JSON, and its response."""

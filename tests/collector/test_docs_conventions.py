@@ -28,3 +28,67 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
     row = next(line for line in PAGE.splitlines() if line.startswith("| limits |"))
     figures = (limits.max_body_bytes // 2**20, limits.max_in_flight_bytes // 2**20, int(limits.body_timeout_s))
     assert [int(number) for number in re.findall(r"(\d+) (?:MiB|s\b)", row)] == list(figures)
+
+
+LISTS = sorted((Path(__file__).parent / "fixtures").glob("attributes_*.txt"))
+"""The attributes of a convention at a date, one a line."""
+APART = {
+    "gen_ai.main_agent.name": "agent",
+    "gen_ai.evaluation.score.value": "a score",
+    "gen_ai.evaluation.score.label": "a score",
+    "gen_ai.evaluation.explanation": "a score",
+    "gen_ai.request.stream": "ttft_ms",
+    "llm.cost.completion": "cost_usd",
+    "input.mime_type": "query",
+    "output.mime_type": "response",
+}
+"""What is read beside the rules: of the resource, of log events, and together with another attribute."""
+RAW = "raw attributes only"
+
+
+def read_as(attribute: str) -> str:
+    """Return the columns that an attribute becomes, by the rules, or that it stays raw."""
+    if attribute in APART:
+        return APART[attribute]
+    if re.search(r"(annotation|evaluation)\.(?!metadata)\w+$", attribute) and ".0." in attribute:
+        return "a score"
+    modality = re.fullmatch(r"gen_ai\.usage\.(?:text|image|audio|video)\.(cache_read\.)?(\w+)", attribute)
+    if modality:
+        return "cached_tokens" if modality[1] else modality[2]
+    columns = dict.fromkeys(
+        rule.field
+        for rule in rule_book().rules
+        if rule.attribute == attribute
+        or (rule.attribute.endswith(".N.") and re.match(re.escape(rule.attribute[:-2]) + r"\d+\.", attribute))
+    )
+    return ", ".join(columns) or RAW
+
+
+def tables() -> str:
+    """Return the tables of the page: each list by what its attributes become."""
+    parts = []
+    for path in LISTS:
+        title, *names = path.read_text(encoding="utf-8").splitlines()
+        rows: dict[str, list[str]] = {}
+        for name in names:
+            rows.setdefault(read_as(name), []).append(f"`{name.replace('.0.', '.N.')}`")
+        lines = [
+            f"| {column} | {', '.join(rows[column])} |" for column in sorted(rows, key=lambda one: (one == RAW, one))
+        ]
+        parts.append(
+            "\n".join([f"### {title.removeprefix('# ')}", "", "| becomes | attributes |", "|---|---|", *lines])
+        )
+    return "\n\n".join(parts)
+
+
+def test_the_page_says_of_every_attribute_what_it_becomes() -> None:
+    """Of the conventions at a date; `python tests/collector/test_docs_conventions.py` writes the tables again."""
+    assert len(LISTS) == 2
+    assert tables() in PAGE
+
+
+if __name__ == "__main__":
+    page = Path(__file__).parents[2] / "docs" / "conventions.md"
+    head, begin, rest = PAGE.partition("<!-- attributes -->\n")
+    _, end, tail = rest.partition("<!-- end of attributes -->")
+    page.write_text(f"{head}{begin}{tables()}\n{end}{tail}", encoding="utf-8")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from served import Served
@@ -73,6 +74,7 @@ def test_a_refused_body_is_freed_without_the_collector(tmp_path: Path, failure: 
                 store.submit,
                 RawBody(signal="traces", content_type="application/x-protobuf", body=content),
                 Limits(),
+                anyio.CapacityLimiter(1),
             )
         except Refusal as refusal:
             return refusal.status

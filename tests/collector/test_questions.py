@@ -108,7 +108,7 @@ def test_a_judge_without_a_price_is_refused_under_a_cap(
 @pytest.mark.parametrize(
     ("row", "hint"),
     [
-        ('{"question": "?", "response": "yes"}', "a case has no field 'question': it is called 'query'"),
+        ('{"answer": "no", "response": "yes"}', "'answer' and 'response' both mean 'response' and differ"),
         ('{"respnse": "yes"}', "a case has no field 'respnse'; did you mean 'response'?"),
         ('{"response": "yes", "tenant": "x"}', "a case has no field 'tenant'; known are"),
     ],

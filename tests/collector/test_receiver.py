@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 import zlib
 from typing import Any
 
@@ -17,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from wire_support import JSON, PROTOBUF, MemoryStore, app_of, span_body
 
+from ragpulse_collector.otlp import intake
 from ragpulse_collector.otlp.intake import Counters, Limits
 from ragpulse_collector.store import Busy
 
@@ -145,6 +147,27 @@ async def test_a_body_limit_holds_before_and_after_inflating(store: MemoryStore)
     for content, encoding in [(b"x" * 1001, "none"), (chunks(), "none"), (gzip.compress(b"x" * 1001, mtime=0), "gzip")]:
         answer = await _post(store, content, limits=limits, content_type=PROTOBUF, content_encoding=encoding)
         assert (answer.status_code, Status.FromString(answer.content).code) == (413, 8)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_small_body_that_is_large_inflated_leaves_the_event_loop(
+    encoding: str, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 KiB may hold 64 MiB: only one chunk is inflated on the loop."""
+    threads = set[str]()
+    whole = intake.inflate
+
+    def noted(*arguments: Any) -> bytes:
+        threads.add(threading.current_thread().name)
+        return whole(*arguments)
+
+    monkeypatch.setattr(intake, "inflate", noted)
+    compress = {"gzip": gzip.compress, "deflate": zlib.compress}[encoding]
+    large = span_body({"a": "x" * 3_000_000})
+    for body in (span_body({"a": 1}), large):
+        answer = await _post(store, compress(body), content_type=PROTOBUF, content_encoding=encoding)
+        assert answer.status_code == 200
+    assert (len(threads), threading.current_thread().name in threads) == (1, False)
 
 
 async def test_partial_success_counts_what_was_refused(store: MemoryStore) -> None:

@@ -114,6 +114,15 @@ async def test_messages_beyond_the_limit_are_exhausted_for_good(compression: Any
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata() or ())
 
 
+async def test_a_message_of_very_many_spans_is_exhausted_for_good() -> None:
+    """As over HTTP, where it is 413; the limit is named."""
+    async with _channel(MemoryStore()) as channel:
+        spans = b"\x12\x00" * 400_000
+        error = await _refused(channel, span_body({}) + b"\x0a\x84\xea\x30\x12\x80\xea\x30" + spans)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "more than 50000 spans" in error.details()
+
+
 async def test_partial_success_counts_refused_spans() -> None:
     """The same answer as over HTTP."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -148,6 +157,38 @@ async def test_a_slow_message_is_cut_off_and_no_message_is_none() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await channel.stream_unary(TRACES)(iter([]), timeout=60)
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("silent", [2, 8, 31, 100])
+@pytest.mark.parametrize("begins", [False, True], ids=["nothing", "a part"])
+async def test_streams_that_send_no_whole_message_keep_nobody_out(silent: int, begins: bool) -> None:
+    """An export of the same computer is stored meanwhile; at most eight streams of a peer wait for their message."""
+    counters = Counters()
+    async with _channel(MemoryStore(), counters=counters) as channel:
+        calls = [channel.stream_unary(TRACES)(timeout=60) for _ in range(silent)]
+        if begins:  # a message that flow control cuts: its first bytes are on their way
+            for call in calls[:4]:
+                asyncio.ensure_future(call.write(bytes(2**20))).cancel()
+        await asyncio.wait_for(channel.unary_unary(TRACES)(span_body({"a": 1})), 20)
+        async with asyncio.timeout(20):
+            while counters.requests["traces", 503] < silent - 8:
+                await asyncio.sleep(0.01)
+        for call in calls:
+            call.cancel()
+    assert counters.requests["traces", 200] == 1
+
+
+async def test_a_stop_does_not_wait_for_silent_streams() -> None:
+    """The streams end with the server."""
+    receiver = GrpcReceiver(MemoryStore(), host="127.0.0.1", port=0)
+    port = await receiver.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        calls = [channel.stream_unary(TRACES)(timeout=60) for _ in range(4)]
+        await channel.unary_unary(TRACES)(b"")
+        await asyncio.wait_for(receiver.stop(0.1), 20)
+        for call in calls:
+            with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
+                await call
 
 
 async def test_a_taken_port_is_an_os_error() -> None:

@@ -14,7 +14,7 @@ from stored_units import Units, open_store
 
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.selection import filter_of
-from ragpulse_collector.api.handlers.data import Download
+from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.api.operations import ApiError

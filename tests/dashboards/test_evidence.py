@@ -4,7 +4,9 @@ import re
 from html import unescape
 
 import pytest
+from markupsafe import escape
 
+from ragpulse_dashboards import answer
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_evaluators import Case, evaluate_sync
 
@@ -125,3 +127,11 @@ def test_without_evidence_nothing_is_claimed() -> None:
     assert find_sentences([{"evaluator": "groundedness", "parts": {"sentences": []}}, {"parts": None}]) == []
     assert context_views([{"text": "t"}], [])[0].used is None
     assert render_answer("plain") == "<p>plain</p>"
+
+
+@pytest.mark.parametrize("sign", ["[", "![", "|\n", "* a\n", "a|b\n-|-\n", "plain text "])
+def test_a_long_answer_is_shown_as_text(sign: str) -> None:
+    """Whatever it holds, parsing it would take seconds for each view of the page."""
+    text = sign * (99_000 // len(sign))
+    html = render_answer(text)
+    assert html == f'<p>{answer.AS_TEXT}</p><pre class="code" tabindex="0">{escape(text)}</pre>'

@@ -1,5 +1,6 @@
 """Delivery: what is counted, what is sent again, and how quickly an exit gives up."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
-from ragpulse._export.batch import Destination
+from ragpulse._export.batch import Batch, Destination
+from ragpulse._export.spool import DiskSpool
 from ragpulse._export.transport import Poster
 
 from .conftest import Collector, serve
@@ -365,3 +367,67 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(pulse: Collector) -> None:
     said = ragpulse.doctor(timeout=0.5)
     assert "fix: start the collector" in said
     assert "hunter2" not in said
+
+
+def _spooled(folder: Path) -> DiskSpool:
+    spool = DiskSpool(folder)
+    assert spool.put(Batch("/v1/traces", b"a prompt", 1, False))
+    return spool
+
+
+def test_the_spool_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Batches hold prompts; the umask does not matter."""
+    former = os.umask(0)
+    try:
+        _spooled(tmp_path / "deep" / "spool")
+    finally:
+        os.umask(former)
+    paths = list((tmp_path / "deep" / "spool").rglob("*"))
+    modes = {path.stat().st_mode & 0o777 for path in paths if path.is_file()}
+    folders = {path.stat().st_mode & 0o777 for path in (tmp_path / "deep" / "spool", *paths) if path.is_dir()}
+    assert (modes, folders, len(paths)) == ({0o600}, {0o700}, 3)
+
+
+def test_the_spool_follows_no_link_and_trusts_no_other_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as the spool itself nor as a folder or a file in it."""
+    other = tmp_path / "other"
+    _spooled(other)
+    (tmp_path / "link").symlink_to(other)
+    assert not DiskSpool(tmp_path / "link").put(Batch("/v1/traces", b"x", 1, False))
+    (inner,) = other.iterdir()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "1-1").symlink_to(inner)  # a folder with a batch
+    (root / "1-2").mkdir()
+    (root / "1-2" / "1.otlp").symlink_to(next(inner.glob("*.otlp")))
+    spool = DiskSpool(root)
+    assert spool.head() is None
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert DiskSpool(other).head() is None  # its batch belongs to another user
+
+
+def test_what_a_crash_cut_short_is_removed_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The whole batches of a process that has ended are adopted, in folders that earlier versions left readable."""
+    folder = tmp_path / "00000000000000000001-1"
+    folder.mkdir(mode=0o755)
+    whole = DiskSpool(tmp_path / "elsewhere")
+    whole.put(Batch("/v1/traces", b"whole", 1, False))
+    (file,) = (tmp_path / "elsewhere").rglob("*.otlp")
+    file.rename(folder / file.name)
+    (folder / "000000000002.part").write_bytes(b"half")
+    head = DiskSpool(tmp_path).head()
+    assert (head is not None and head[1].body, list(tmp_path.rglob("*.part"))) == (b"whole", [])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert "1 batches that a crash cut short were removed" in caplog.text
+
+
+def test_a_batch_that_the_disk_refuses_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: the batch stays in memory."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    spool = _spooled(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    assert not spool.put(Batch("/v1/traces", b"x", 1, False))
+    assert list(tmp_path.rglob("*.part")) == []

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, get_type_hints
 
 import pytest
@@ -213,10 +214,18 @@ def test_probe_6_a_returned_iterator_is_a_stream(pulse: Collector, made: Any) ->
     assert {between.parent for between in pulse.spans if between.name == "between"} == {""}
 
 
-def test_probe_6_an_iterator_that_is_never_read_still_ends_its_span(pulse: Collector) -> None:
+@pytest.mark.parametrize("made", [lambda items: (item for item in items), lambda items: map(str, items), chain])
+def test_probe_6_an_iterator_that_is_never_read_still_ends_its_span(pulse: Collector, made: Any) -> None:
     """Dropping the iterator ends the span, marked."""
-    ragpulse.llm(name="dropped")(lambda question: iter(CHUNKS))("q")
+    ragpulse.llm(name="dropped")(lambda question: made(CHUNKS))("q")
     assert _flushed(pulse).one("dropped").attributes["ragpulse.ended_early"] is True
+
+
+def test_probe_6_a_containers_iterator_is_recorded_whole(pulse: Collector) -> None:
+    """Its items exist when the function returns: nothing is left out when it is dropped."""
+    ragpulse.llm(name="dropped")(lambda question: iter(CHUNKS))("q")
+    span = _flushed(pulse).one("dropped")
+    assert (span.attributes["output.value"], span.attributes.get("ragpulse.ended_early")) == ("".join(CHUNKS), None)
 
 
 def test_probe_6_a_provider_stream_keeps_its_own_attributes(pulse: Collector) -> None:

@@ -100,7 +100,7 @@ def test_content_never_reaches_another_exporter_unasked(
     theirs = {span.name: span for span in seen.get_finished_spans()}
     assert dict(theirs["ask"].attributes or {}) == {
         "ragpulse.span.kind": "rag",
-        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.operation.name": "invoke_agent",
         "gen_ai.prompt.version": "v7",
     }
     failed = theirs["refuse"]
@@ -194,7 +194,7 @@ def test_errors_and_early_closing_look_the_same_on_a_foreign_provider(
     ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
     with pytest.raises(KeyError), ragpulse.rag("failing"):
         raise KeyError("x")
-    stream = ragpulse.llm(name="stream")(lambda q: iter(["a", "b"]))("q")
+    stream = ragpulse.llm(name="stream")(lambda q: (part for part in ("a", "b")))("q")
     assert next(stream) == "a"
     del stream
     ragpulse.shutdown(timeout=20)

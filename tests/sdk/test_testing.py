@@ -1,5 +1,8 @@
 """What users test their own applications with."""
 
+import re
+from typing import Any
+
 import pytest
 
 import ragpulse
@@ -85,3 +88,52 @@ def test_figures_of_a_model_call_are_at_hand(ragpulse_spans: RecordedSpans) -> N
     assert (found.usage, found.model, found.cost_usd) == (None, None, None)
     (context,) = found.contexts
     assert context.text == context["text"] == context["content"] == "Paris is in France."
+
+
+def _own_rule(text: str) -> str:
+    return text.replace("ACME-7", "[customer]")
+
+
+RULES: dict[str, tuple[Any, str, str]] = {
+    "a function": (_own_rule, "order of ACME-7", "order of [customer]"),
+    "a pattern": (re.compile(r"ACME-\d"), "order of ACME-7", "order of [redacted]"),
+    "a list": (["key", _own_rule], "sk-abcdefghijklmnopjane of ACME-7", "[redacted:key] of [customer]"),
+    "all": ("all", "write to jane@doe.example", "write to [redacted:email]"),
+    "none": ("off", "password=hunter2", "password=hunter2"),
+}
+
+
+@pytest.mark.parametrize("shape", RULES)
+def test_what_is_captured_is_what_would_be_sent(shape: str) -> None:
+    """The rules of `configure`: in queries, responses, contexts, metadata, exceptions, and their messages."""
+    rule, secret, shown = RULES[shape]
+    ragpulse.configure(endpoint="http://127.0.0.1:9", redact=rule)
+    try:
+        with capture() as spans:
+            with ragpulse.attributes(metadata={"note": secret}):
+                ragpulse.rag(name="echo")(lambda question: question)(secret)
+            ragpulse.retriever(name="search")(lambda query: [{"text": secret, "note": secret}])("q")
+            with pytest.raises(ValueError, match=re.escape(secret)), ragpulse.tool("failing"):
+                raise ValueError(secret)
+    finally:
+        ragpulse.shutdown(timeout=0)
+    echo, search, failing = spans.one("echo"), spans.one("search"), spans.one("failing")
+    assert (echo.query, echo.response, search.contexts[0].text) == (shown, shown, shown)
+    assert failing.error_message == f"ValueError: {shown}"
+    assert failing.events[0][1]["exception.message"] == shown
+    everything = "".join(map(str, spans))
+    assert (secret in everything) is (shown == secret)
+
+
+def test_what_is_withheld_is_not_captured() -> None:
+    """As `configure` was told."""
+    ragpulse.configure(endpoint="http://127.0.0.1:9", capture_content=False, max_text_bytes=10)
+    try:
+        with capture() as spans:
+            ragpulse.rag(name="echo")(lambda question: question)("a question")
+    finally:
+        ragpulse.shutdown(timeout=0)
+    assert (spans.one("echo").query, spans.one("echo").response) == (None, None)
+    with capture() as spans:
+        ragpulse.rag(name="echo")(lambda question: question)("as sk-abcdefghijklmnopjane")
+    assert spans.one("echo").query == "as [redacted:key]"

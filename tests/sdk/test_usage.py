@@ -1,12 +1,26 @@
 """Tokens, model and price from every provider's shape, as objects and as dicts."""
 
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import ragpulse
+from ragpulse._dspy import track_usage as wrap_dspy
 from ragpulse._reading.replies import reply_text
 from ragpulse._reading.usage import Usage, add_facts, reply_facts, usage_facts
+from ragpulse.testing import RecordedSpans, ragpulse_spans
+
+__all__ = ["ragpulse_spans"]
 
 IN, OUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 READ, WRITE = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_write.input_tokens"
@@ -136,3 +150,88 @@ def test_nothing_is_guessed() -> None:
     assert usage_facts({"total_tokens": 9}) == {}
     assert usage_facts({"prompt_tokens": -1, "completion_tokens": "many"}) == {}
     assert usage_facts(Usage(output_tokens=2, estimated=True)) == {OUT: 2, "ragpulse.usage.estimated": True}
+
+
+def _said(tokens: int, text: str = "", **fields: Any) -> AIMessage:
+    usage = UsageMetadata(input_tokens=tokens, output_tokens=tokens // 10, total_tokens=tokens + tokens // 10)
+    return AIMessage(text, usage_metadata=usage, response_metadata={"model_name": "m"}, **fields)
+
+
+class RequestUsage:
+    """As of AutoGen."""
+
+    def __init__(self, tokens: int) -> None:
+        self.prompt_tokens, self.completion_tokens = tokens, tokens // 10
+
+
+def _autogen(kind: str, source: str, tokens: int) -> SimpleNamespace:
+    return SimpleNamespace(type=kind, source=source, content="x", models_usage=RequestUsage(tokens) if tokens else None)
+
+
+_CALLS = [{"name": "weather", "args": {}, "id": "c1"}]
+RUNS: dict[str, tuple[Any, int | None]] = {
+    "state of a graph": (
+        {"messages": [HumanMessage("q"), _said(100, tool_calls=_CALLS), ToolMessage("x", tool_call_id="c1"),
+                      _said(120, "yes")]}, 220),
+    "list of messages": ([HumanMessage("q"), _said(100, tool_calls=_CALLS), _said(120, "yes")], 220),
+    "earlier turns are not counted again": (
+        {"messages": [HumanMessage("q"), _said(500, "no"), HumanMessage("r"), _said(120, "yes")]}, 120),
+    "run of AutoGen": (
+        SimpleNamespace(messages=[_autogen("TextMessage", "user", 0), _autogen("ToolCallRequestEvent", "guide", 100),
+                                  _autogen("TextMessage", "guide", 120)]), 220),
+    "messages as mappings": (
+        {"messages": [{"role": "user", "content": "q"},
+                      {"role": "assistant", "content": "a", "usage": {"prompt_tokens": 70, "completion_tokens": 7}},
+                      {"role": "assistant", "content": "b", "usage": {"prompt_tokens": 30, "completion_tokens": 3}}]},
+        100),
+    "the run's own figure": (
+        {"messages": [HumanMessage("q"), _said(100, "yes")], "usage": {"input_tokens": 300, "output_tokens": 30}}, 300),
+    "figures of a run of agno": (SimpleNamespace(content="yes", metrics={"input_tokens": 50, "output_tokens": 5}), 50),
+    "messages without figures": ({"messages": [HumanMessage("q"), AIMessage("yes")]}, None),
+    "a question only": ({"messages": [HumanMessage("q")]}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", RUNS)
+@pytest.mark.parametrize("kind", ["agent", "rag"])
+def test_the_calls_of_a_run_are_summed(ragpulse_spans: RecordedSpans, shape: str, kind: str) -> None:
+    """An agent calls its model several times before it answers; each reply states its own usage."""
+    result, tokens = RUNS[shape]
+    getattr(ragpulse, kind)(name="run")(lambda question: result)("q")
+    usage = ragpulse_spans.one("run").usage
+    assert usage == (None if tokens is None else ragpulse.Usage(input_tokens=tokens, output_tokens=tokens // 10))
+
+
+def test_dspys_model_calls_have_their_usage() -> None:
+    """Its instrumentation leaves it out: dspy's own tracker has it, also under a tracker of the application."""
+    tracked: list[Any] = []
+
+    class Tracker:
+        def get_total_tokens(self) -> dict[str, Any]:
+            return {"m": {"prompt_tokens": 120, "completion_tokens": 5}}
+
+    class LM:
+        def __call__(self, prompt: str) -> str:
+            return prompt
+
+        async def acall(self, prompt: str) -> str:
+            return prompt
+
+    @contextmanager
+    def track_usage() -> Iterator[Tracker]:
+        tracked.append("begun")
+        yield Tracker()
+
+    provider = TracerProvider()
+    seen = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(seen))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "dspy", SimpleNamespace(LM=LM, track_usage=track_usage))  # type: ignore[arg-type]
+        wrap_dspy()
+        with provider.get_tracer("dspy").start_as_current_span("LM"):
+            assert LM()("q") == "q"
+        with provider.get_tracer("dspy").start_as_current_span("LM"):
+            assert asyncio.run(LM().acall("q")) == "q"
+    assert [dict(span.attributes or {}) for span in seen.get_finished_spans()] == [
+        {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 5}
+    ] * 2

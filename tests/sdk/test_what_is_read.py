@@ -48,6 +48,8 @@ def _recorded(span: RecordedSpan) -> dict[str, Any]:
         "response": span.response,
         "contexts": [{key: value for key, value in each.items() if value is not None} for each in span.contexts],
         "unread": unread and unread[1],
+        "missing": span.attributes.get("ragpulse.response.missing_reason"),
+        "error": span.error,
         "model": span.model,
         **{name: span.attributes.get(key) for name, key in COUNTS.items()},
     }

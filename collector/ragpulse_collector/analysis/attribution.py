@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, range_of, window_of
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, grouping, iso, range_of, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, SQUARED_ERROR
 from ragpulse_collector.store.protocol import utc_now
@@ -95,7 +95,8 @@ def failure_attribution(
     contexts, an unsupported answer counts as generation if it used any context, else as retrieval.
     """
     window = window_of({"width": 30, **params}, now=clock())
-    groups, filters = dimensions(params), filter_of(params)
+    filters = filter_of(params)
+    groups, other_groups = grouping(store, window, filters, dimensions(params))
     roles = {
         "faithful": first_of(store, window, FAITHFUL),
         "sufficient": first_of(store, window, SUFFICIENT),
@@ -116,6 +117,7 @@ def failure_attribution(
             {"t": iso(key[0]), "group": dict(zip(map(public_name, groups), key[1:], strict=True)), **cells[key]}
             for key in sorted(cells, key=lambda key: (key[0], str(key[1:])))
         ],
+        "other_groups": other_groups,
     }
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, window_of
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, grouping, window_of
 from ragpulse_collector.analysis.traffic import (
     ClusteredMean,
     DecisionCounts,
@@ -18,6 +18,7 @@ from ragpulse_collector.analysis.traffic import (
     TrafficBucket,
     decision_counts,
     failing,
+    means,
     p95,
     prompt_markers,
     queue,
@@ -27,7 +28,7 @@ from ragpulse_collector.analysis.traffic import (
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import Filter, bound_to, first_span
+from ragpulse_collector.store.queries.traces import Filter, Grouping, bound_to, first_span
 
 __all__ = ["Snapshot", "Snapshots", "snapshot_of"]
 
@@ -42,7 +43,7 @@ class Snapshot:
     def __init__(
         self, store: Store, window: Window, filters: Filter, groups: tuple[str, ...], *, now: datetime
     ) -> None:
-        self.store, self.window, self.filters, self.groups, self.now = store, window, filters, groups, now
+        self.store, self.window, self.filters, self.group_by, self.now = store, window, filters, groups, now
         self._lock = threading.RLock()
         self._parts: dict[object, Any] = {}
         self._queue_since: datetime | None = None
@@ -51,6 +52,19 @@ class Snapshot:
         self.read_s = 0.0
         """How long reading the parts took."""
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The columns to group by."""
+        return self._grouping().columns
+
+    @property
+    def other_groups(self) -> int:
+        """How many groups are one, because there are too many."""
+        return self._grouping().others
+
+    def _grouping(self) -> Grouping:
+        return self.part("grouping", lambda: grouping(self.store, self.window, self.filters, self.group_by))
+
     def traffic(self) -> list[TrafficBucket]:
         """Return every metric of the traffic per group and bucket."""
         return self.part("traffic", lambda: traffic(self.store, self.window, self.filters, self.groups))
@@ -58,6 +72,10 @@ class Snapshot:
     def failing(self) -> dict[tuple[Any, ...], ClusteredMean]:
         """Return the share of failed requests by bucket (None: the whole window) and group."""
         return self.part("failing", lambda: failing(self.store, self.window, self.filters, self.groups))
+
+    def means(self, metric: str) -> dict[tuple[Any, ...], ClusteredMean]:
+        """Return the mean of a metric with `each` by bucket and group."""
+        return self.part(metric, lambda: means(self.store, metric, self.window, self.filters, self.groups))
 
     def quality(self, evaluator: str | None, family: str = "quality") -> list[Bucket]:
         """Return the buckets of one evaluator, or of all (None), which serve each of them."""
@@ -194,7 +212,7 @@ class Snapshots:
         """Return a snapshot for a request, new or recent; raises Invalid naming the mistake."""
         store = self._store.limited() if params.get("where") else self._store
         snapshot = snapshot_of(store, params, now=self._clock(), skip=skip)
-        key = repr((params.get("from"), params.get("to"), snapshot.window.step_s, snapshot.filters, snapshot.groups))
+        key = repr((params.get("from"), params.get("to"), snapshot.window.step_s, snapshot.filters, snapshot.group_by))
         with self._lock:
             now = self._timer()
             entry = self._entries.pop(key, None) or _Entry(now, snapshot)

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
+from ragpulse_collector.analysis.traffic import NAMES
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, trace_rows
 
 _COUNT = 5
@@ -21,6 +22,8 @@ _COUNT = 5
 
 def column_of(metric: str) -> str:
     """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
+    if metric in NAMES and (each := NAMES[metric].each):
+        return each
     errors = "coalesce(error, false)::INTEGER"
     columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": errors, "errors": errors}
     same = ("cost_usd", "input_tokens", "output_tokens")
@@ -70,7 +73,7 @@ def source_of(store: Store, name: str, window: Window, params: Mapping[str, Any]
         return sql, {**window.parameters, **filters.parameters}, True
     if family not in MEASURES:
         raise Invalid(f"no metric {name!r}")
-    sample = sample_of(store, evaluator, window.parameters, filters)
+    sample = sample_of(store, measured(family, evaluator), window.parameters, filters)
     sql = (
         "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
         f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
@@ -89,6 +92,11 @@ _ATTRIBUTES = (
     "variant",
     "release",
     "error",
+    "finish_reason",
+    "agent",
+    "data_source",
+    "top_k",
+    "answer",
 )
 _COLUMNS_READ = ", ".join((*_ATTRIBUTES, "tags", "metadata"))
 _SCRIPTS = ("Hiragana", "Katakana", "Hangul", "Han", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Thai", "Greek")
@@ -123,7 +131,11 @@ def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row
     scored = bool(evaluator) and family in MEASURES
     if scored:
         sample = sample_of(
-            store, evaluator, window.parameters, filters, columns=(*_ATTRIBUTES, "tags", "metadata", "query")
+            store,
+            measured(family, evaluator),
+            window.parameters,
+            filters,
+            columns=(*_ATTRIBUTES, "tags", "metadata", "query"),
         )
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, cluster,"

@@ -15,6 +15,7 @@ from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import sum_coverage
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.scores import other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
 
@@ -35,7 +36,8 @@ def overview(
 ) -> dict[str, Any]:
     """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
 
-    `changes` are the level shifts inside the range, the surest first; `as_of` is when the figures were read.
+    `changes` are the level shifts inside the range, the surest first; `others` are labels, people's scores, and scores
+    on scales of their own; `as_of` is when the figures were read.
 
     With `only` = `traffic` no scores are read. With `snapshots` the charts of the same range share its data.
     """
@@ -57,6 +59,7 @@ def overview(
         "dropped": sum(row["dropped"] for row in rows),
         "queued": snapshot.queued(),
         "coverage": rows,
+        "others": snapshot.part("others", lambda: other_scores(store, window.parameters, filters)),
         "changes": snapshot.part("changes", lambda: changes(snapshot)),
         "cost_per_good_answer": cost and cost | {"evaluators": good_by(names)},
     }
@@ -64,7 +67,10 @@ def overview(
 
 def _traffic(snapshot: Snapshot) -> dict[str, Any]:
     buckets = [bucket.values for bucket in snapshot.traffic()]
-    n, errors, known_costs = (sum(bucket[name] for bucket in buckets) for name in ("n", "error_rate", "known_cost_usd"))
+    n, errors, known_costs, known_answers, empty, refused = (
+        sum(bucket[name] for bucket in buckets)
+        for name in ("n", "error_rate", "known_cost_usd", "known_answer", "empty", "refused")
+    )
     costs = [bucket["cost"] for bucket in buckets if bucket["cost"] is not None]
     failed = snapshot.failing().get((None,))
     failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
@@ -76,6 +82,9 @@ def _traffic(snapshot: Snapshot) -> dict[str, Any]:
         "lag_s": None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
+        "n_answers": known_answers,
+        "n_empty": empty,
+        "n_refused": refused,
         "error_interval": None if failing is None else [failing.lo, failing.hi],
         "latency_p95": snapshot.p95(snapshot.window.first, snapshot.window.last) if n else None,
         "cost_usd": math.fsum(costs) if costs else None,

@@ -52,6 +52,8 @@ class Answered:
     latency_ms: float | None = None
     cost_usd: float | None = None
     scores: Sequence[Score] = field(default=())
+    reference: str | Sequence[str] | None = None
+    """The expected answer, of a dataset that has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
-from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
+from ragpulse_collector.store.queries.traces import (
+    Filter,
+    Grouping,
+    bound_to,
+    grouping_of,
+    has_label,
+    holds_words,
+    metadata_column,
+)
 from ragpulse_collector.store.sql.where import condition, holds
 from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""
 MAX_POINTS = 2_000
+MAX_GROUPS, MAX_GROUPED_POINTS = 100, 20_000
+"""The groups of an answer, and the points of all its groups together; all other groups are one."""
 MAX_DURATION_S = 1e10
 """About 317 years: longer durations lead to times that Python does not have."""
 _ORIGIN = datetime(2000, 1, 3)
@@ -155,9 +166,16 @@ DIMENSIONS = (
     "name",
     "retriever",
     "release",
+    "finish_reason",
+    "agent",
+    "data_source",
+    "top_k",
+    "answer",
     "error",
 )
 """Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""
+SEVERAL = ("tag", "label")
+"""Dimensions of which a trace may have several values."""
 _METADATA = "metadata."
 
 
@@ -177,7 +195,7 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
             parts.append("coalesce(error, false)" if _truth(value) else "NOT coalesce(error, false)")
         elif value not in (None, "", [], ()):
             values[f"f_{column}"] = _texts(value)
-            parts.append(f"list_contains($f_{column}::VARCHAR[], {column})")
+            parts.append(f"list_contains($f_{column}::VARCHAR[], {column}::VARCHAR)")
     label_parts, parameters = _labels_of(params)
     parts += label_parts
     values |= parameters
@@ -192,9 +210,13 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
 
 
 def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Return the conditions on tags, metadata and datasets."""
+    """Return the conditions on labels of scores, tags, metadata and datasets."""
     parts: list[str] = []
     values: dict[str, Any] = {}
+    if params.get("label"):
+        parts.append(has_label("$f_label", "$f_label_of" if params.get("evaluator") else None))
+        values |= {"f_label": _texts(params["label"])}
+        values |= {"f_label_of": str(params["evaluator"])} if params.get("evaluator") else {}
     if params.get("tag"):
         values["f_tag"] = _texts(params["tag"])
         parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
@@ -232,10 +254,17 @@ def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_dimension, names)))
 
 
+def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, ...]) -> Grouping:
+    """Return what an answer is grouped by: fewer groups where it has more points in each."""
+    points = 1 if not window.step_s else max(1, int((window.last - window.first).total_seconds() // window.step_s))
+    limit = max(1, min(MAX_GROUPS, MAX_GROUPED_POINTS // points))
+    return grouping_of(store, window.parameters, filters, columns, limit)
+
+
 def _dimension(name: str) -> str:
     if name.startswith(_METADATA) and name != _METADATA:
         return metadata_column(name.removeprefix(_METADATA))
-    if name not in (*DIMENSIONS, "tag"):
-        possible = (*DIMENSIONS, "tag", "metadata.<key>")
+    if name not in (*DIMENSIONS, *SEVERAL):
+        possible = (*DIMENSIONS, *SEVERAL, "metadata.<key>")
         raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

@@ -15,7 +15,7 @@ from ragpulse_collector.analysis.traffic import NAMES, ClusteredMean, DecisionCo
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, off_scale
 from ragpulse_collector.store.queries.traces import public_name
 
 __all__ = ["series"]
@@ -39,7 +39,9 @@ def series(
     the judge's error against people's labels; `assisted_by` (an evaluator that scored everything) narrows them.
     `replayed_where` names the conditions of replays in a series: their scores represent those traces only. A series
     starts with scores of replays and continues with those of a rule from `online_since`; `replayed` of a point counts
-    scores of replays. With `snapshots` it shares data with other requests. A list of names gives `{"metrics": [...]}`.
+    scores of replays. `left_out` of `feedback:NAME` counts values outside the scale of their name. The largest groups
+    are answered, all others together as `(other)`: `other_groups` counts them. With `snapshots` it shares data with
+    other requests. A list of names gives `{"metrics": [...]}`.
     """
     name = params.get("name") or ""
     if isinstance(name, list):
@@ -57,7 +59,7 @@ def series(
     )
     window = snapshot.window
     if is_quality:
-        all_series, unit = _quality(snapshot, family, evaluator), "score" if family == "score" else "share"
+        all_series, unit = _quality(snapshot, family, evaluator), "score" if family in ("score", FEEDBACK) else "share"
         markers = snapshot.markers(evaluator, family)
         if check:
             assist(store, evaluator, check, window, snapshot.filters, snapshot.groups, all_series)
@@ -67,8 +69,12 @@ def series(
         all_series, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.markers()
     else:
         all_series, unit, markers = _traffic(snapshot, name), NAMES[name].unit, snapshot.markers()
+    left_out = (
+        {"left_out": off_scale(store, evaluator, window.parameters, snapshot.filters)} if family == FEEDBACK else {}
+    )
     ends = {"from": iso(window.first), "to": iso(window.last)}
-    return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": all_series, "markers": markers}
+    answer = {"name": name, "unit": unit, "step": window.step_s, **ends, "series": all_series, "markers": markers}
+    return answer | {"other_groups": snapshot.other_groups, **left_out}
 
 
 def _corrected(params: Mapping[str, Any]) -> bool:
@@ -94,6 +100,10 @@ def _traffic(snapshot: Snapshot, name: str) -> list[dict[str, Any]]:
         for (start, *group), share in snapshot.failing().items():
             if start is not None:
                 points_by_group[tuple(group)][start] = _share(share)
+    elif NAMES[name].each:
+        unknown = {(bucket.start, *bucket.group): bucket.unknown_share(name) for bucket in snapshot.traffic()}
+        for (start, *group), mean in snapshot.means(name).items():
+            points_by_group[tuple(group)][start] = _share(mean) | {"unknown_share": unknown.get((start, *group), 0.0)}
     else:
         for bucket in snapshot.traffic():
             seconds = snapshot.seconds_covered(bucket.start) if name == "throughput" else 1.0

@@ -16,7 +16,7 @@ from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
-from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, facts_of, prompt_starts, with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
@@ -30,13 +30,23 @@ class Traffic:
     unit: str
     count: bool = False
     of: str | None = None
-    """The column that it adds up; every total has a share of unknown values."""
+    """The column that it reads; every total has a share of unknown values."""
+    each: str | None = None
+    """A mean: its SQL for a request, null if the request does not count."""
+
+
+def _share_of(answer: str) -> Traffic:
+    """Return the share of the answers that are so, of those that are known to be answered or not."""
+    each = f"CASE WHEN answer IS NOT NULL THEN ({answer})::INTEGER END"
+    return Traffic(f"avg({each})", "share", of="answer", each=each)
 
 
 _SCALED = "sum(1 / coalesce(upstream_pi, 1))"
 # DuckDB computes equal aggregates once.
 _LATENCY = "quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
 _TTFT = "quantile_cont(ttft_ms, [0.5, 0.95])"
+ACCEPTED = "CASE WHEN feedback IS NOT NULL THEN greatest(feedback, 0) END"
+"""What a request adds to acceptance; a thumb down is 0, also if the client sent -1."""
 NAMES: dict[str, Traffic] = {
     "requests": Traffic(_SCALED, "requests", count=True),
     "errors": Traffic("sum(CASE WHEN error THEN 1 / coalesce(upstream_pi, 1) ELSE 0 END)", "requests", count=True),
@@ -50,12 +60,14 @@ NAMES: dict[str, Traffic] = {
     "output_tokens": Traffic("sum(output_tokens / coalesce(upstream_pi, 1))", "tokens", of="output_tokens"),
     "cost_usd": Traffic("sum(cost_usd / coalesce(upstream_pi, 1))", "USD", of="cost_usd"),
     "throughput": Traffic(_SCALED, "requests/s", count=True),
+    "empty_rate": _share_of("answer = 'empty'"),
+    "refused_rate": _share_of("answer = 'refused'"),
+    "unanswered_rate": _share_of("answer <> 'answered'"),
+    "acceptance": Traffic(f"avg({ACCEPTED})", "share", of="feedback", each=ACCEPTED),
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
 _FAMILIES = (*MEASURES, "coverage")
-FEEDBACK = "feedback"
-"""The name of a score whose sender does not name it."""
 
 
 def check_metric(
@@ -69,7 +81,7 @@ def check_metric(
         possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise Invalid(f"no metric {metric!r}{hint}")
-    check_evaluator(evaluator, names, stored_names)
+    check_evaluator(measured(family, evaluator), names, stored_names)
 
 
 def check_evaluator(
@@ -79,7 +91,7 @@ def check_evaluator(
 
     Without `stored_names` only a slip of a known name is refused: other names may get scores later.
     """
-    bare = name.partition("@")[0]
+    bare = name if feedback_name(name) else name.partition("@")[0]
     if bare in names or bare == FEEDBACK:
         return
     stored = () if stored_names is None else stored_names()
@@ -93,6 +105,8 @@ _TOTALS = {
     "estimated": "bool_or(coalesce(upstream_pi, 1) < 1)",
     "cost": "sum(cost_usd)",
     "tokens": "sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))",
+    "empty": "count(*) FILTER (answer = 'empty')",
+    "refused": "count(*) FILTER (answer = 'refused')",
     **{f"known_{one.of}": f"count({one.of})" for one in NAMES.values() if one.of},
 }
 
@@ -104,7 +118,7 @@ class TrafficBucket:
     start: datetime
     group: tuple[Any, ...]
     values: dict[str, Any]
-    """By the keys of NAMES, and n, estimated (scaled up), cost and tokens (not scaled), known_<column>."""
+    """By the keys of NAMES; n, estimated (scaled up); cost, tokens, empty, refused (not scaled); known_<column>."""
 
     def unknown_share(self, name: str) -> float:
         """Return the share of requests without a value of the metric."""
@@ -162,6 +176,18 @@ def _clustered(store: Store, sql: str, parameters: Mapping[str, Any]) -> dict[tu
         tuple(row[size + 2 :]): ClusteredMean(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1]))
         for row in store.read(sql, parameters).rows
     }
+
+
+def means(
+    store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]
+) -> dict[tuple[Any, ...], ClusteredMean]:
+    """Return the mean of a metric with `each` by bucket and group."""
+    source = (
+        f"SELECT *, {window.bucket('start_time')} AS t, coalesce(upstream_pi, 1) AS pi, {NAMES[metric].each} AS y"
+        f" FROM {with_columns('traces', groups)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
+    )
+    return by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters})
 
 
 _COUNTED = """

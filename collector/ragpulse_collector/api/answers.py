@@ -59,6 +59,9 @@ class TraceScore(Answer):
     normalized: float | None
     status: str
     passing: bool | None
+    label: str | None
+    score: float | None
+    """On its own scale."""
 
 
 class TraceRow(Answer):
@@ -91,6 +94,17 @@ class TraceRow(Answer):
     tags: list[str] | None
     metadata: dict[str, str | None] | None
     release: str | None
+    finish_reason: str | None
+    agent: str | None
+    data_source: str | None
+    top_k: int | None
+    answer: str | None
+    """`answered`, `refused` or `empty`; null if that is unknown."""
+    response_missing_reason: str | None
+    control_flow: str | None
+    feedback: float | None
+    feedbacks: Any
+    """The newest score of people by name."""
 
 
 class ScoredTrace(TraceRow):
@@ -148,11 +162,26 @@ class Sessions(Answer):
     next: int | None
 
 
+class SessionScore(Answer):
+    """A score about a whole session."""
+
+    evaluator: str
+    identifier: str | None
+    source: str
+    normalized: float | None
+    score: float | None
+    label: str | None
+    explanation: str | None
+    created_at: datetime
+
+
 class SessionTurns(Answer):
     """A session with its turns, the first one first."""
 
     session: Session
     turns: list[ScoredTrace]
+    scores: list[SessionScore]
+    """Those about the session as a whole."""
 
 
 class Neighbour(Answer):
@@ -262,6 +291,8 @@ class DatasetFilled(Answer):
 
     name: str
     added: int
+    new: int
+    """Those that the dataset did not have."""
     more: bool
 
 

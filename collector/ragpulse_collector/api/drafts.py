@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ragpulse_collector.analysis.traffic import FEEDBACK
 from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
 from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.store.queries.scores import FEEDBACK
 
 MAX_TEXT = 10_000
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
@@ -186,6 +186,7 @@ class Item(BaseModel):
     latency_ms: float | None = None
     cost_usd: float | None = None
     scores: list[dict[str, Any]] = []
+    reference: str | list[str] | None = None
 
 
 class DatasetDraft(TraceList):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
@@ -121,13 +122,15 @@ class Refusal(Exception):
 class Keys:
     """The keys in force, and browser sessions opened with them: in memory, so a restart asks for the key again."""
 
-    def __init__(self, settings: CollectorSettings) -> None:
-        self._open: OrderedDict[str, ApiKey] = OrderedDict()
+    def __init__(self, settings: CollectorSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._open: OrderedDict[str, tuple[ApiKey, float]] = OrderedDict()
+        self._clock = clock
         self.replace(settings)
 
     def replace(self, settings: CollectorSettings) -> None:
         """Put the keys of these settings in force; sessions of other keys end."""
         self._accepted, self.needed = settings.api_keys, settings.needs_key
+        self.session_s = settings.login_days * 86_400
 
     def find(self, secret: str) -> ApiKey | None:
         """Return the key whose hash matches, compared in constant time."""
@@ -146,15 +149,19 @@ class Keys:
     def open(self, key: ApiKey) -> str:
         """Return a new session token for a key that was just checked."""
         token = secrets.token_urlsafe(32)
-        self._open[token] = key
+        self._open[token] = key, self._clock() + self.session_s
         while len(self._open) > MAX_SESSIONS:
             self._open.popitem(last=False)
         return token
 
     def of_session(self, token: str) -> ApiKey | None:
         """Return the key behind a session token, while it is in force."""
-        key = self._open.get(token)
-        return key if key in self._accepted else None
+        key, until = self._open.get(token, (None, 0.0))
+        return key if key in self._accepted and self._clock() < until else None
+
+    def close(self, cookies: str) -> None:
+        """End the session of a request's cookies."""
+        self._open.pop(_cookie(cookies), None)
 
 
 class Guard:
@@ -265,10 +272,14 @@ def _cookie(header: str) -> str:
     return morsel.value if morsel else ""
 
 
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")
+"""`name`, `name:port`, `[address]` or `[address]:port`, and nothing behind it."""
+
+
 def _host_name(header: str) -> str:
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    """Return the name of a Host header without its port; a malformed one is no host's name."""
+    match = _HOST.fullmatch(header.lower())
+    return (match[1] or match[2] or "") if match else f"?{header}"
 
 
 def _with_deadline(receive: Receive) -> Receive:

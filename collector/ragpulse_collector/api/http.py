@@ -56,9 +56,22 @@ def problem(status: int, detail: str, *, instance: str = "", errors: Sequence[Ma
     return dump(body | ({"errors": list(errors)} if errors else {}))
 
 
+MAX_ANSWER_BYTES = 64 * 2**20
+"""As much as one body may hold: a trace of one body can be read."""
+NO_STORE = {"Cache-Control": "no-store"}
+"""Answers hold prompts and documents: no browser or proxy keeps them."""
+
+
 def json_response(content: Any, status: int = 200) -> Response:
-    """Answer JSON."""
-    return Response(dump(content), status, media_type="application/json")
+    """Answer JSON; raises ApiError 413 for an answer that is too large."""
+    body = dump(content)
+    if len(body) > MAX_ANSWER_BYTES:
+        raise ApiError(
+            413,
+            f"the answer has {len(body):,} bytes, at most {MAX_ANSWER_BYTES:,} are sent: narrow it with from, to, a "
+            "filter or limit, or write a file with `ragpulse export`",
+        )
+    return Response(body, status, NO_STORE, "application/json")
 
 
 def refusal(request: Request, error: ApiError) -> Response:
@@ -81,4 +94,5 @@ def http_refusal(request: Request, error: HTTPException) -> Response:
 def _problem(
     request: Request, status: int, detail: str, headers: Mapping[str, str] | None, errors: Sequence[Any] = ()
 ) -> Response:
-    return Response(problem(status, detail, instance=request.url.path, errors=errors), status, headers, MEDIA_TYPE)
+    content = problem(status, detail, instance=request.url.path, errors=errors)
+    return Response(content, status, {**NO_STORE, **(headers or {})}, MEDIA_TYPE)

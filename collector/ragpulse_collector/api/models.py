@@ -48,6 +48,12 @@ class Filters(Range):
     name: Many = Field([], description="Name of the root span.")
     retriever: Many = []
     release: Many = Field([], description="`service.version` of the application.")
+    finish_reason: Many = Field([], description="Why the model stopped, as the provider spells it.")
+    agent: Many = []
+    data_source: Many = []
+    top_k: Many = []
+    answer: Many = Field([], description="`answered`, `refused` or `empty`.")
+    label: Many = Field([], description="Traces with a score that has one of these labels; with `evaluator` its label.")
     tag: Many = Field([], description="Traces that have one of these tags.")
     metadata: Metadata = Field(
         {},

@@ -5,6 +5,7 @@ Over HTTP it is `/api/v1/<path>`; the pages and the demo call it by its name; `/
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,8 +20,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.answers import Problem
+from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
-from ragpulse_collector.api.handlers.data import Download
 from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused
@@ -104,6 +105,10 @@ class Operations:
         raise ApiError(404, f"no operation {operation!r}")
 
 
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""A disk that is full, read-only or failing: not a bug of ours."""
+
+
 async def perform(operation: Operation, values: Mapping[str, Any], caller: Caller | None = None) -> Any:
     """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
 
@@ -118,6 +123,10 @@ async def perform(operation: Operation, values: Mapping[str, Any], caller: Calle
         return await anyio.to_thread.run_sync(operation.answer_to, params)
     except Refused as error:
         raise ApiError(error.status, str(error), retry_after_s=error.retry_after_s) from error
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise ApiError(503, f"the disk refuses: {error.strerror}", retry_after_s=10) from error
 
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -146,12 +155,11 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
             accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
             caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
-            answer = await perform(operation, await _values(request), caller)
+            return _response(await perform(operation, await _values(request), caller))
         except ApiError as error:
             return refusal(request, error)
         except Refusal as error:
             return refusal(request, ApiError(error.status, error.message))
-        return _response(answer)
 
     return endpoint
 

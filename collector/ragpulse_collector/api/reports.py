@@ -71,6 +71,10 @@ class Metrics(Answer):
     to: datetime
     series: list[Series]
     markers: list[Any]
+    other_groups: int = 0
+    """Groups beyond the largest, which are one series `(other)`."""
+    left_out: int = 0
+    """Values of `feedback:NAME` outside the scale of that name."""
 
 
 class ManyMetrics(Answer):
@@ -111,6 +115,18 @@ class Headline(Judged, Measured):
     """That this share moved, where it surely did: then the wording of the answers changed."""
 
 
+class OtherScores(Answer):
+    """Scores of one name as they are: of people, sent ones, or on a scale of their own."""
+
+    name: str
+    n: int
+    mean: float | None
+    least: float | None
+    most: float | None
+    labels: Any
+    """The most frequent labels with their numbers."""
+
+
 class Level(Answer):
     """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
 
@@ -142,6 +158,10 @@ class Overview(Answer):
     n_traces: int
     error_rate: float | None
     error_interval: list[float | None] | None
+    n_answers: int
+    """Requests that are known to be answered or not."""
+    n_empty: int
+    n_refused: int
     latency_p95: float | None
     """Milliseconds."""
     cost_usd: float | None
@@ -152,6 +172,7 @@ class Overview(Answer):
     queued: int = 0
     dropped: int = 0
     changes: list[Change] = []
+    others: list[OtherScores] = []
 
 
 class Exemplars(Answer):
@@ -256,6 +277,7 @@ class Attribution(Answer):
 
     evaluators: Any
     cells: list[dict[str, Any]]
+    other_groups: int = 0
 
 
 class Agreement(Answer):

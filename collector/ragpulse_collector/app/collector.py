@@ -103,15 +103,16 @@ class Collector:
             self.stop()
             raise
 
-    def run(self, ready: Callable[[], object] = lambda: None) -> None:
+    def run(self, ready: Callable[[], object] = lambda: None, signalled: Callable[[], object] = lambda: None) -> None:
         """Serve in this thread until SIGINT or SIGTERM, then stop in order; `ready` is called once all components run.
 
-        Raises SettingsError, StoreError or OSError with the fix where a component cannot start.
+        `signalled` is called when the signal comes. Raises SettingsError, StoreError or OSError with the fix where a
+        component cannot start.
         """
         errors: list[Exception] = []
         beginning = threading.Thread(target=self._begin_or_end, args=(ready, errors), name="ragpulse-start")
         try:
-            self._server.run(listening=beginning.start)
+            self._server.run(listening=beginning.start, signalled=signalled)
         finally:
             if beginning.ident is not None:
                 beginning.join()

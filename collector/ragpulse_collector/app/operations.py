@@ -20,6 +20,7 @@ from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, coverage
 from ragpulse_collector.api import answers, drafts, models, reports, states
+from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
 from ragpulse_collector.api.handlers.status import Status
@@ -39,7 +40,8 @@ from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
-from ragpulse_collector.store.queries.scores import met_evaluators
+from ragpulse_collector.store.queries.scores import measured, met_evaluators
+from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.retention import prune_service
 
 Force = Callable[[str, str | None, Sequence[str]], int]
@@ -61,10 +63,14 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
+
+    def names() -> set[str]:
+        return {*catalog.registry.names, *settings.feedback.metrics}
+
     targets = Targets(
         store,
         settings.target,
-        evaluators=lambda: catalog.registry.names,
+        evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
     reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
@@ -86,9 +92,10 @@ def operations(
             *(monitor.settings.metric for monitor in monitors.definitions),
             *(target.metric for target in settings.target),
         ]
-        return {metric.partition(":")[2].partition("@")[0] for metric in metrics}
+        families = (metric.partition(":")[::2] for metric in metrics)
+        return {measured(family, name.partition("@")[0]) for family, name in families}
 
-    check = _name_check(store, lambda: catalog.registry.names, watched)
+    check = _name_check(store, names, watched)
     return Operations(replace(operation, check=check) for operation in table)
 
 
@@ -283,15 +290,17 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
 
 
 def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
-    views: dict[str, Any] = {"run": partial(data.export_archive, store), "params": models.Export,
+    copies = Copies(outbox_folder(store.path))
+    views: dict[str, Any] = {"run": partial(data.export_archive, store, copies), "params": models.Export,
                              "files": ("application/x-tar",),
                              "summary": "Every view as Parquet or JSON lines, in one tar."}  # fmt: skip
-    copy: dict[str, Any] = {"run": partial(data.snapshot_file, store), "files": ("application/octet-stream",),
+    copy: dict[str, Any] = {"run": partial(data.snapshot_file, store, copies), "files": ("application/octet-stream",),
                             "summary": "A consistent copy of the database."}  # fmt: skip
     return (
         Operation("GET export", **views),
         Operation("POST export", **views),
-        Operation("GET export/traces", partial(data.traces_file, store, max_rows=settings.collector.sql_max_rows),
+        Operation("GET export/traces",
+                  partial(data.traces_file, store, copies, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
         Operation("GET export/evaluations", _from_values(partial(data.evaluation_events, store)),

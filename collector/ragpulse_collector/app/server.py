@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -168,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 KEEP_ALIVE_S = 75
-GRACE_S = 10
+GRACE_S = 3
 BACKLOG = 512
 _OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 """On Windows SO_REUSEADDR would let a second process take the port of a running one."""
@@ -203,14 +204,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Calls `listening` when it accepts requests, and `stopping` when it starts to stop."""
+    """Calls `listening` when it accepts requests, `signalled` at SIGTERM, and `stopping` when it starts to stop."""
 
     listening: Callable[[], object] = staticmethod(lambda: None)
+    signalled: Callable[[], object] = staticmethod(lambda: None)
     stopping: Callable[[], object] = staticmethod(lambda: None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.signalled()
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.stopping()
@@ -249,11 +255,12 @@ class Server:
         """The port that was bound (useful with port 0)."""
         return int(self._socket.getsockname()[1])
 
-    def run(self, listening: Callable[[], object]) -> None:
+    def run(self, listening: Callable[[], object], signalled: Callable[[], object]) -> None:
         """Serve in this thread until SIGINT or SIGTERM, then return.
 
-        `listening` is called on the event loop, once requests are accepted.
+        `listening` is called on the event loop, once requests are accepted; `signalled` when the signal comes.
         """
+        self._server.signalled = signalled
         self._server.listening = listening
         # uvicorn raises the signal again once it has stopped: without a handler the process would end too early.
         former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -285,7 +292,7 @@ class Server:
         self._socket.close()
 
 
-STOP_AFTER_S = 5.0
+STOP_AFTER_S = 1.0
 
 
 def credentials(settings: CollectorSettings) -> Any:

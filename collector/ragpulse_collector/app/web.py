@@ -66,6 +66,7 @@ def web(
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
         _Last("/", Pages(operations, settings.collector)),
+        Route("/login/end", partial(_logout, settings, keys), methods=["POST"]),
         Route("/login", partial(_login, settings, keys), methods=["POST"]),  # after the pages, which have the form
     ]
     middleware = []
@@ -169,25 +170,30 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
     status = await operations.call("GET status", {})
     overview = await operations.call("GET overview", {"from": "-24h"})
     drift = await operations.call("GET drift", {})
-    text = render(status, [*overview["quality"], *await _by_service(operations, overview["quality"])], drift["watched"])
+    services, others = await _by_service(operations, overview["quality"])
+    text = render(status, [*overview["quality"], *services], drift["watched"], other_services=others)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the last day's quality of each service, by the version and judge of the headline."""
+async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Return the last day's quality of the largest services, by the version and judge of the headline.
+
+    All others are one service; their number comes second.
+    """
     headlines = {f"quality:{row['evaluator']}": row for row in quality}
     params = {"name": list(headlines), "from": "-24h", "step": "all", "group_by": "service"}
-    metrics = await operations.call("GET metrics", params) if headlines else {"metrics": []}
-    return [
+    metrics = (await operations.call("GET metrics", params))["metrics"] if headlines else []
+    rows = [
         {
             "evaluator": headlines[metric["name"]]["evaluator"],
             "service": series["group"]["service"],
             **series["points"][0],
         }
-        for metric in metrics["metrics"]
+        for metric in metrics
         for series in metric["series"]
         if all(series[key] == headlines[metric["name"]][key] for key in ("version", "judge"))
     ]
+    return rows, max((metric["other_groups"] for metric in metrics), default=0)
 
 
 async def _openapi(operations: Operations, root: str, request: Request) -> Response:
@@ -214,5 +220,14 @@ async def _login(settings: Settings, keys: Keys, request: Request) -> Response:
     secure = by_tls(request.url.scheme, request.headers) or (collector.public_url or "").startswith("https:")
     # Lax: a link from a chat message opens the page; forms of other sites are refused by the origin check.
     session, path = keys.open(key), collector.root or "/"
-    answer.set_cookie(COOKIE, session, httponly=True, samesite="lax", secure=secure, path=path)
+    age = int(keys.session_s)
+    answer.set_cookie(COOKIE, session, max_age=age, httponly=True, samesite="lax", secure=secure, path=path)
+    return answer
+
+
+async def _logout(settings: Settings, keys: Keys, request: Request) -> Response:
+    """End the session, here and in the browser."""
+    keys.close(request.headers.get("cookie", ""))
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, path=settings.collector.root or "/")
     return answer

@@ -114,6 +114,8 @@ class Components:
             session_quiet_s=options.session_quiet_s,
             pi_scale=self.pacer.pi_scale,
             acceptance=self._settings.feedback.acceptance,
+            scales=self._settings.feedback.scale,
+            refuses=_refuses,
         )
 
     @cached_property
@@ -134,7 +136,10 @@ class Components:
     @cached_property
     def monitors(self) -> Monitors:
         """Watch metrics and send messages."""
-        return Monitors(self._store, self._settings, evaluators=lambda: self._catalog.registry.names)
+        return Monitors(self._store, self._settings, evaluators=self._names)
+
+    def _names(self) -> set[str]:
+        return {*self._catalog.registry.names, *self._settings.feedback.metrics}
 
     @cached_property
     def drift(self) -> DriftWatch:
@@ -350,6 +355,13 @@ def retention_cutoff(now: datetime, *, days: float, whole_days: bool) -> datetim
     """Return the time before which requests are too old; `whole_days`: a midnight, where a file holds one day."""
     cutoff = now - timedelta(days=days)
     return cutoff.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else cutoff
+
+
+def _refuses(response: str) -> bool:
+    """Whether a response declines to answer; the phrases are loaded with the first one."""
+    from ragpulse_evaluators.grounding.refusal import find_refusal
+
+    return find_refusal(response) is not None
 
 
 def _lease(db: str) -> Lease | None:

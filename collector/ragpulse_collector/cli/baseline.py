@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ragpulse_collector.analysis.regression import Answered, Score
+from ragpulse_collector.cli.case_files import lines_of
 from ragpulse_collector.cli.options import Ask, Failure
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 
@@ -109,7 +110,7 @@ def _answered(fields: Mapping[str, Any]) -> Answered:
 def read_baseline(path: Path) -> list[Answered]:
     """Read a file of `ragpulse freeze`; raises Failure naming the first wrong line."""
     answers = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in lines_of(path):
         try:
             answers.append(_answered(json.loads(line)))
         except (ValueError, TypeError, KeyError) as error:

@@ -55,7 +55,7 @@ def sql(ask: Ask, query: str, as_json: bool) -> None:
     if as_json:
         print_json([dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]])
         return
-    table("", answer["columns"], answer["rows"])
+    table("", answer["columns"], answer["rows"], stored=True)
 
 
 @click.command()

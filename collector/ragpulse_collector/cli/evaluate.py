@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import click
 
+from ragpulse_collector.cli.case_files import Row, read_rows
 from ragpulse_collector.cli.options import (
     COUNT,
     EXISTING_FILE,
@@ -28,7 +29,8 @@ from ragpulse_collector.cli.options import (
     prompts_option,
     since_option,
 )
-from ragpulse_collector.cli.tables import print_json, table
+from ragpulse_collector.cli.tables import dotted, print_json, table
+from ragpulse_dashboards.words import called
 
 Split = Literal["train", "test"]
 _labels_option = option(
@@ -81,7 +83,7 @@ def evaluate(
     cache: str | None,
     as_json: bool,
 ) -> None:
-    """Evaluate the cases of a file (JSON lines or Parquet) and print a summary."""
+    """Evaluate the cases of a file (JSON lines, JSON, CSV, YAML or Parquet) and print a summary."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import evaluate_sync, summarize
 
@@ -96,8 +98,8 @@ def evaluate(
     if as_json:
         print_json(reports)
         return
-    for name, report in reports.items():
-        table(name, ("name", "value"), report.items())
+    for report in reports.values():
+        _print(report)
 
 
 def _recorder(cache: str | None) -> Any:
@@ -115,27 +117,34 @@ def _plain(report: Any) -> dict[str, Any]:
 
 
 def _cases(path: Path) -> list[Any]:
+    return _cases_of(path, read_rows(path))
+
+
+def _cases_of(path: Path, rows: Iterable[Row]) -> list[Any]:
     from pydantic import ValidationError
 
     from ragpulse_evaluators import Case
 
     cases = []
-    for number, row in enumerate(_rows(path), 1):
+    for row in rows:
         try:
-            cases.append(Case.model_validate({key: value for key, value in row.items() if key not in _EXTRA_COLUMNS}))
+            cases.append(
+                Case.model_validate({key: value for key, value in row.fields.items() if key not in _EXTRA_COLUMNS})
+            )
         except ValidationError as error:
-            raise Failure(f"{path}:{number}: {_mistake(error.errors()[0])}") from error
+            raise Failure(f"{row.place}: {_mistake(error.errors()[0])}") from error
     if not cases:
-        raise Failure(f"{path} holds no case: one JSON object a line with query, response, contexts, reference, ...")
+        raise Failure(f"{path} holds no case: objects with query, response, contexts, reference, ...")
     return cases
 
 
 def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]:
     """Return the cases, a person's score of each, and their rows."""
-    rows = list(_rows(path))
-    if any("human" not in row for row in rows):
+    rows = read_rows(path)
+    fields = [dict(row.fields) for row in rows]
+    if any("human" not in row for row in fields):
         raise Failure(f"{path}: every line needs `human`: the person's score")
-    return _cases(path), [float(row["human"]) for row in rows], rows
+    return _cases_of(path, rows), [float(row["human"]) for row in fields], fields
 
 
 _EXTRA_COLUMNS = ("human", "group", "kind")
@@ -146,27 +155,6 @@ def _mistake(error: Mapping[str, Any]) -> str:
     """Say what is wrong with a row."""
     field = ".".join(map(str, error["loc"]))
     return f"{field}: {error['msg']}" if field else str(error["msg"]).removeprefix("Value error, ")
-
-
-def _rows(path: Path) -> Iterable[dict[str, Any]]:
-    if path.suffix == ".parquet":
-        import duckdb
-
-        cursor = duckdb.execute("select * from read_parquet(?)", [str(path)])
-        columns = [column[0] for column in cursor.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise Failure(f"{path}:{number}: not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise Failure(f"{path}:{number}: each line must be a JSON object")
-        rows.append(row)
-    return rows
 
 
 @click.command()
@@ -251,4 +239,10 @@ def _report(report: Any, as_json: bool) -> None:
     if as_json:
         print_json(_plain(report))
         return
-    table("report", ("name", "value"), _plain(report).items())
+    _print(_plain(report))
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    """Print what a report has: intervals as such, nested figures under dotted names, nothing for what is unknown."""
+    rows = [(name, called(value) if name == "evaluator" else value) for name, value in dotted(report)]
+    table("report", ("name", "value"), [(name, value) for name, value in rows if value not in (None, {}, [], ())])

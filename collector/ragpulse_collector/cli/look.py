@@ -12,7 +12,6 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,10 +35,11 @@ from ragpulse_collector.cli.options import (
     source,
     where_option,
 )
-from ragpulse_collector.cli.tables import cell, dotted, interval, print_json, safe, table
+from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, table
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
+from ragpulse_dashboards.words import called
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 
@@ -73,7 +73,8 @@ def metrics(
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
-            table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value", *by), rows)
+            title = " ".join(filter(None, [called(answer["name"]), *labels]))
+            table(title, ("time", "value", *by), rows)
 
 
 def _assisted(estimate: dict[str, Any]) -> str:
@@ -107,8 +108,8 @@ def traces(
 
 def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
     scores = " ".join(
-        f"{name}={score['normalized']:.2f}" if score["normalized"] is not None else f"{name}={score['status']}"
-        for name, score in sorted(trace["scores"].items())
+        f"{name}={score['status'] if score['normalized'] is None else format(score['normalized'], '.2f')}"
+        for name, score in sorted((called(name), score) for name, score in trace["scores"].items())
     )
     tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
     return (
@@ -140,13 +141,17 @@ def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
         print_json(answer)
         return
     trace = answer["trace"]
-    click.echo(safe(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms"))
+    click.echo(
+        safe(f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
+    )
     click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
     for name, columns in TRACE_TABLES.items():
-        table(name, columns, ([_short(row[column]) for column in columns] for row in answer[name]))
+        table(name, columns, ([_short(column, row[column]) for column in columns] for row in answer[name]))
 
 
-def _short(value: Any) -> Any:
+def _short(column: str, value: Any) -> Any:
+    if column == "evaluator":
+        return called(value)
     return value[:90] if isinstance(value, str) else value
 
 
@@ -195,7 +200,7 @@ def diagnose(source: Source) -> list[Finding]:
         Client(address)
     except ClientError as error:
         return [_configuration(), Finding(False, str(error), f"--url {DEFAULT_URL}, or RAGPULSE_URL")]
-    findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
+    findings = [_configuration(), *_environment(address), _disk()]
     try:
         ask = source.asker()
         status = ask("GET status", {})
@@ -243,15 +248,6 @@ def _environment(address: str) -> Iterator[Finding]:
         )
 
 
-def _judge_library() -> Finding:
-    settings = load_settings(None)
-    with suppress(SettingsError):  # reported by _configuration
-        settings = load_settings(config_path(None))
-    if settings.judge.model and importlib.util.find_spec("litellm") is None:
-        return Finding(False, f"the judge {settings.judge.model} needs litellm", "pip install 'ragpulse[judge]'")
-    return Finding(True, f"judge: {settings.judge.model or 'none configured'}")
-
-
 def _disk() -> Finding:
     free = shutil.disk_usage(".").free
     fix = "free some space, or lower retention_gb" if free < LOW_DISK_BYTES else None
@@ -275,6 +271,8 @@ def _port(address: str, failure: Failure) -> Finding:
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    if not status["judge"]["down_since"]:  # else it is one of the problems
+        yield Finding(True, f"judge: {status['judge']['model'] or 'none configured'}")
     for problem in status["problems"]:
         yield Finding(False, problem["text"], problem["fix"])
     if status["db"]["problem"]:
@@ -288,7 +286,7 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
         age = (datetime.now(UTC) - datetime.fromisoformat(str(newest)).replace(tzinfo=UTC)).total_seconds()
         skew = age < -SKEW_S
         fix = "set the clock of the sending machine" if skew else None
-        yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), fix)
+        yield Finding(not skew, f"newest span {ago(age)}" + (": it is in the future" if skew else ""), fix)
     for code, count in status["rejected"]["requests_by_code"].items():
         yield Finding(False, f"{count} requests were refused with {code}", "the log of the sender names the reason")
     yield _undecided(status["undecided"])
@@ -306,7 +304,7 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
         return Finding(True, f"{traces} traces are undecided")
     fix = "restart the collector with the role evaluate, and look at its log and its clock"
     return Finding(
-        False, f"{traces} traces are undecided, the oldest for {oldest_s:.0f} s: nothing evaluates them", fix
+        False, f"{traces} traces are undecided, the oldest came {ago(oldest_s)}: nothing evaluates them", fix
     )
 
 
@@ -327,7 +325,7 @@ def status(ask: Ask, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    table("status", ("name", "value"), ((key, cell(value)) for key, value in dotted(answer)))
+    table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 
 @click.command()

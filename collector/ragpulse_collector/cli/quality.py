@@ -31,7 +31,8 @@ from ragpulse_collector.cli.options import (
     where_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, print_json, table, watch
+from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, p_value, print_json, table, watch
+from ragpulse_dashboards.words import called
 
 
 @click.command()
@@ -129,13 +130,13 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
         print_json(answer)
         return
     rows = [
-        (answer["a"]["name"], interval(answer["a"])),
-        (answer["b"]["name"], interval(answer["b"])),
+        (called(answer["a"]["name"]), interval(answer["a"])),
+        (called(answer["b"]["name"]), interval(answer["b"])),
         ("difference b - a", interval(answer["difference"])),
     ]
     table("", ("side", "estimate"), rows)
     test = answer["test"]
-    result = "no test" if test is None else f"{test['name']} p={cell(test['p'])}"
+    result = "no test" if test is None else f"{test['name']}, {p_value(test['p'])}"
     needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
     paired = "paired" if answer["paired"] else "unpaired"
     click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
@@ -168,8 +169,12 @@ def check(
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
+<<<<<<< HEAD
     limit = f">= {minimum}" if maximum is None else f"<= {maximum}"
     click.echo(f"{f'{measure}:' if measure else ''}{evaluator} {limit}: {answer['verdict']}   {interval(answer)}")
+=======
+    click.echo(f"{called(evaluator)} >= {minimum:g}: {answer['verdict']}   {interval(answer)}")
+>>>>>>> main
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:
@@ -191,7 +196,8 @@ def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool)
     if as_json:
         print_json(answer)
         return
-    table("plan", ("name", "value"), answer.items())
+    rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
+    table("plan", ("name", "value"), rows)
 
 
 @click.command()
@@ -199,7 +205,8 @@ def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool)
 def monitors(ask: Ask) -> None:
     """Show the monitors with their states, and the changes that each can detect."""
     rows = [
-        [monitor[field] or "" for field in ("name", "metric", "condition", "state", "text", "detects")]
+        [monitor["name"], called(monitor["metric"])]
+        + [monitor[field] or "" for field in ("condition", "state", "text", "detects")]
         for monitor in ask("GET monitors", {})["monitors"]
     ]
     table("monitors", ("name", "metric", "condition", "state", "now", "detects"), rows)
@@ -223,7 +230,7 @@ def monitor(ask: Ask, notify: tuple[str, ...], save: bool, **options: Any) -> No
     times = "once" if preview["would_have_fired"] == 1 else f"{preview['would_have_fired']} times"
     click.echo(f"would have fired {times} in the last {preview['days']} days")
     for firing in preview["firings"][-5:]:
-        click.echo(f"  {firing['t']}  {firing['text']}")
+        click.echo(f"  {cell(firing['t'])}  {firing['text']}")
     click.echo(preview["detects"] or "the detectable change is unknown for this metric")
     if save:
         ask("POST monitors", draft)

@@ -33,6 +33,7 @@ from ragpulse_collector.cli.options import (
 )
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 from ragpulse_collector.refusals import Refusal
+from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.regression import Answered
@@ -59,10 +60,12 @@ def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, da
     if not answers:
         raise Failure("no answered question in this range: look further back with --since")
     if dataset:
-        ask(f"POST datasets/{quote(dataset, safe='')}", {"items": [asdict(answer) for answer in answers]})
+        items = [asdict(answer) for answer in answers]
+        stored = ask(f"POST datasets/{quote(dataset, safe='')}", {"items": items})
+        click.echo(f"{stored['added']} questions in {dataset}, {stored['new']} of them new")
     else:
         write_baseline(Path(out), answers)
-    click.echo(f"{len(answers)} questions in {dataset or out}")
+        click.echo(f"{len(answers)} questions in {out}")
     click.echo(f"next: ragpulse regress {dataset or out} --app module:function")
 
 
@@ -217,7 +220,7 @@ def _rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     labels = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
             "identical": "answers identical", "similarity": "answers similar"}  # fmt: skip
     rows = [(label, interval(report[name]), "", "") for name, label in labels.items()]
-    figures = [(score["evaluator"], score) for score in report["scores"]]
+    figures = [(called(score["evaluator"]), score) for score in report["scores"]]
     figures += [("latency, ms", report["latency_ms"]), ("cost, USD per 1,000", _thousand(report["cost_usd"]))]
     return rows + [
         (f"{name}, b - a", interval(figure["difference"]), cell(figure["a"]), cell(figure["b"]))
@@ -235,7 +238,7 @@ def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _verdicts(report: Mapping[str, Any]) -> list[str]:
-    return [f"{gate['metric']} >= {gate['min']:g}: {gate['verdict']}{_need(gate)}" for gate in report["gates"]]
+    return [f"{called(gate['metric'])} >= {gate['min']:g}: {gate['verdict']}{_need(gate)}" for gate in report["gates"]]
 
 
 def _need(gate: Mapping[str, Any]) -> str:
@@ -258,7 +261,7 @@ def _counts(report: Mapping[str, Any]) -> str:
 def _changed(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (pair["query"][:60], cell(pair["change"]), cell(pair["jaccard"]), cell(pair["similarity"]),
-         ", ".join(f"{name} {fall:+.2f}" for name, fall in pair["scores"].items()), pair["trace_b"])
+         ", ".join(f"{called(name)} {fall:+.2f}" for name, fall in pair["scores"].items()), pair["trace_b"])
         for pair in report["worst"][:10]
     ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ragpulse_collector.cli.options import Ask, Failure, in_ci
+from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
     from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
 
 PIPED_WIDTH = 2000
 """Nothing is cut where no terminal ends the line."""
+ALIGNED = 60
+"""Longer values do not widen their column: the next value follows after two blanks."""
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)?")
 TRACE_ID_WIDTH = 32
 
 
@@ -28,25 +33,55 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows: numbers to the right, unknown values as a dash. Span texts are hostile: markup is escaped."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stored: bool = False) -> None:
+    """Print rows: numbers to the right, unknown values as a dash; with `stored`, texts and times as they are stored."""
+    rows = list(rows)
+    numeric = [all(isinstance(row[index], int | float | None) for row in rows) for index in range(len(columns))]
+    show = _as_stored if stored else cell
+    cells = [[show(value) for value in row] for row in rows]
+    if not sys.stdout.isatty():
+        lines = [title] if title else []
+        click.echo("\n".join([*lines, *_aligned([list(columns), *cells], numeric)]))
+        return
     from rich.markup import escape
     from rich.table import Table
 
     output = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    rows = list(rows)
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float | None) for row in rows)
+    for column, right in zip(columns, numeric, strict=True):
         width = TRACE_ID_WIDTH if column == "trace" else None
-        justify: Literal["right", "left"] = "right" if numeric else "left"
-        output.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not numeric, min_width=width)
-    for row in rows:
-        output.add_row(*(escape(cell(value)) for value in row))
+        justify: Literal["right", "left"] = "right" if right else "left"
+        output.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not right, min_width=width)
+    for row in cells:
+        output.add_row(*map(escape, row))  # span texts are hostile: markup is escaped
     console().print(output)
 
 
+def _aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> Iterator[str]:
+    """Align columns up to `ALIGNED` characters; nothing is cut, and no line ends in blanks."""
+    widths = [
+        max(len(text) for text in column if len(text) <= ALIGNED or column[0] == text)
+        for column in zip(*lines, strict=True)
+    ]
+    for line in lines:
+        padded = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        )
+        yield "  ".join(padded).rstrip()
+
+
 def cell(value: Any) -> str:
-    """Format one value: four significant digits, unknown as a dash, on one line."""
+    """Format one value on one line: four significant digits, intervals, times to the second, unknown as a dash."""
+    if isinstance(value, Mapping):
+        return _fields(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell, value)) or "-"
+    if isinstance(value, str) and (time := _TIME.fullmatch(value)):
+        return f"{time[1]} {time[2]}{'' if time[3] == ':00' else time[3]} UTC"
+    return _as_stored(value)
+
+
+def _as_stored(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -56,13 +91,55 @@ def cell(value: Any) -> str:
     return safe(str(value), breaks="")
 
 
+def _fields(content: Mapping[str, Any]) -> str:
+    """Format an estimate as an interval, and other fields as `ok 3, skipped 0`."""
+    if "lo" in content and "hi" in content:
+        return interval({"value": content.get("estimate"), **content})
+    return ", ".join(f"{name} {cell(value)}" for name, value in content.items()) or "-"
+
+
+def measured(name: str, value: Any) -> tuple[str, str]:
+    """Return the name and the value of a figure whose name ends in its unit: `uptime_s` is a duration."""
+    from ragpulse_dashboards.formats import NBSP, size
+
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return name, cell(value)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return name.removesuffix("_s"), duration(value)
+    if "bytes" in name:
+        return name, size(value).replace(NBSP, " ")
+    return name, f"{value:,}" if isinstance(value, int) else cell(value)
+
+
+def duration(number: float) -> str:
+    """Format seconds: with tenths below ten."""
+    from ragpulse_dashboards.formats import NBSP, seconds
+
+    return f"{number:.1f} s" if 0 < number < 10 else seconds(number).replace(NBSP, " ")
+
+
+def p_value(p: float) -> str:
+    """Format the p-value of a test: `p=0.032`, or `p < 0.0001`."""
+    from ragpulse_dashboards import formats
+
+    text = formats.p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p={text}"
+
+
+def ago(age_s: float) -> str:
+    """Format an age as its largest unit: 29 seconds ago, 3 days ago, in 2 hours."""
+    sizes = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+    size_s, unit = next((one for one in sizes if abs(age_s) >= one[0]), sizes[-1])
+    number = int(abs(age_s) // size_s)
+    text = f"{number} {unit}{'' if number == 1 else 's'}"
+    return f"in {text}" if age_s <= -1 else f"{text} ago"
+
+
 def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested objects under dotted names: `retention.days`; lists as words, empty as unknown."""
     for key, value in content.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not {"lo", "hi"} <= value.keys():
             yield from dotted(value, f"{prefix}{key}.")
-        elif isinstance(value, Mapping | list):
-            yield f"{prefix}{key}", ", ".join(map(str, value)) or None
         else:
             yield f"{prefix}{key}", value
 
@@ -72,21 +149,31 @@ def safe(text: str, *, breaks: str = "\n\t") -> str:
     return "".join(letter if letter.isprintable() or letter in breaks else " " for letter in text)
 
 
-def interval(point: dict[str, Any] | None) -> str:
-    """Format an estimate with its interval and n: in its own words, or as `0.91 [0.88, 0.93] n=120`."""
+def interval(point: Mapping[str, Any] | None) -> str:
+    """Format an estimate with its interval and n: in its own words, or as `0.91 (0.88 to 0.93) n=120`."""
     if point and point.get("words"):
         return str(point["words"])
     if not point or point.get("value") is None:
         return "-"
     text = cell(float(point["value"]))
     if point.get("lo") is not None and point.get("hi") is not None:
-        text += f" [{point['lo']:.3f}, {point['hi']:.3f}]"
-    return text + (f" n={point['n']}" if point.get("n") is not None else "")
+        text += f" ({_bound(point['lo'])} to {_bound(point['hi'])})"
+    return text + (f" n={point['n']:,}" if point.get("n") not in (None, point["value"]) else "")
+
+
+def _bound(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else cell(float(value))
 
 
 def print_json(content: Any) -> None:
     """Print an answer as JSON for other programs."""
-    print(json.dumps(content, ensure_ascii=False, indent=2, default=str))
+    print(terminal_json(content, indent=2))
+
+
+def terminal_json(content: Any, *, indent: int | None = None) -> str:
+    """Return JSON in which signs that a terminal obeys or hides (C1, DEL, bidi) are escaped."""
+    text = json.dumps(content, ensure_ascii=False, indent=indent, default=str)
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def cost(bill: Mapping[str, Any]) -> str:
@@ -139,7 +226,7 @@ def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
     plain = in_ci() or not sys.stderr.isatty()
     latest, printed_at = run, 0.0
     with Progress(*columns, disable=plain or quiet, console=console()) as bars:
-        bar = bars.add_task(run["evaluator"], total=run["total"], cost="")
+        bar = bars.add_task(called(run["evaluator"]), total=run["total"], cost="")
 
         def show(state: dict[str, Any]) -> None:
             nonlocal latest, printed_at
@@ -156,7 +243,7 @@ def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
 
 def _summary(run: dict[str, Any]) -> str:
     return (
-        f"{run['evaluator']} {run['status']}: {run['done']}/{run['total']} "
+        f"{called(run['evaluator'])} {run['status']}: {run['done']}/{run['total']} "
         f"ok={run['ok']} skipped={run['skipped']} invalid={run['invalid']} error={run['error']} "
         f"cost={run['cost_usd'] or 0:.4f} USD  run:{run['run_id']}"
     )

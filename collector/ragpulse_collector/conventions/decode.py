@@ -110,7 +110,7 @@ def _reject_unbound(batch: Batch, binding: Binding) -> None:
                 (allowed[-1].trace_ids[row].hex(), allowed[-1].span_ids[row].hex()) for row in range(len(rows))
             }
     batch.spans = allowed
-    batch.scores = [score for score in batch.scores if (score.trace_id, score.written_on) in span_ids]
+    batch.scores = [score for score in batch.scores if score.written_on in span_ids]
     _bind(batch, binding)
 
 

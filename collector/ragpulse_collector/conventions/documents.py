@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ragpulse._reading.hits import hits_in, own_id, parts_of, table
+from ragpulse._reading.hits import hits_in, table
+from ragpulse._reading.parts import is_given, parts_of
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
@@ -15,8 +16,10 @@ from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
-_MAX_FLAT_LENGTH = len("999999.document.metadata")
+_FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata|name|url|mime_type)")
+_MAX_FLAT_LENGTH = len("999999.document.mime_type")
+_ABOUT = ("name", "url", "mime_type")
+"""What a document says about itself beside its metadata."""
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
 _NO_SPAN = BareSpan()
@@ -84,8 +87,14 @@ def flattened(members: Any, span: Span) -> Result | None:
         for index, row in rows.items()
         if type(row.get("content")) is str and row["content"]
     }
-    records = [_record(index + 1, row) for index, row in sorted(rows.items())]
+    records = [_record(index + 1, _with_source(row)) for index, row in sorted(rows.items())]
     return Result(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+
+
+def _with_source(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with its name, address and type among its metadata."""
+    about = {name: row.pop(name) for name in _ABOUT if name in row}
+    return {**row, "metadata": {**(parsed(row.get("metadata")) or {}), **about}} if about else row
 
 
 @lru_cache(maxsize=4096)
@@ -114,11 +123,10 @@ def _documents_result(value: Any, items: Sequence[Any]) -> Result | None:
         exact = _exact_documents(value, items)
         if exact is not None:
             return exact
-    records = [_record(rank, item) for rank, item in enumerate(items, start=1)]
-    if any(
-        is_message(item) or record == ContextRecord(record.rank) for item, record in zip(items, records, strict=True)
-    ):
+    found = [None if is_message(item) else _read(rank, item) for rank, item in enumerate(items, start=1)]
+    if None in found:
         return None
+    records = list(filter(None, found))
     texts = [
         (record.text, {"$lifted": "contexts", "rank": record.rank}) for record in records if record.text is not None
     ]
@@ -152,12 +160,16 @@ def _is_exact(item: dict[str, Any]) -> bool:
         and text != ""
         and type(text) in _TEXT_OR_NONE
         and (metadata is None or (type(metadata) is dict and metadata != {}))
-        and own_id((item, metadata), metadata) == get("id")
+        and (metadata is None or is_given(get("id")) or parts_of(item)[0] == get("id"))
     )
 
 
 def _record(rank: int, item: Any) -> ContextRecord:
-    """Read one hit by the rule of the SDK; metadata may be JSON in a text."""
+    return _read(rank, item) or ContextRecord(rank)
+
+
+def _read(rank: int, item: Any) -> ContextRecord | None:
+    """Read one hit by the rule of the SDK, None if it has nothing; metadata may be JSON in a text."""
     if isinstance(item, list):
         item = next(iter(table([item])), None)
     elif isinstance(item, dict) and type(item.get("metadata")) is str:
@@ -165,6 +177,8 @@ def _record(rank: int, item: Any) -> ContextRecord:
     if isinstance(item, str):
         return ContextRecord(rank, text=item or None)
     id_, score, text, metadata = parts_of(item)
+    if (id_, score, text) == (None, None, None) and not metadata:
+        return None
     return ContextRecord(rank, id_, None if score is None else number(score, _NO_SPAN), text or None, _object(metadata))
 
 

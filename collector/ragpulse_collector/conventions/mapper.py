@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS, openinference
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
+from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
-from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink
+from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
@@ -30,9 +32,13 @@ _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
 _SCORE_NAME = re.compile(
     r"(?:(trace|session)\.)?(annotations|evaluations)\.([0-9]{1,6})\.(?:annotation|evaluation)\."
-    r"(name|score|label|explanation|annotator_kind)"
+    r"(name|score|label|explanation|annotator_kind|identifier)"
 )
+_CARRIERS = ("evaluator", "other")
+"""Kinds of spans that may only bring a score; others state their own work, and their links another thing."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_ERROR = (None, None)
+_MISSING = "response_missing_reason"
 _SEARCHES = ("retriever", "reranker")
 
 
@@ -68,22 +74,26 @@ class Mapper:
     def spans(self, wire: WireBatch) -> MappedBatch:
         """Return a batch in canonical columns."""
         mapping = self.fields(wire)
-        return MappedBatch(_span_batch(wire, mapping), list(_scores(wire, mapping)), len(mapping.failed))
+        spans = _span_batch(wire, mapping)
+        return MappedBatch(spans, list(_scores(wire, mapping, spans)), len(mapping.failed))
 
 
 def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     """Return the mapped fields with the fields of spans and scope themselves."""
     _remove_nested_ids(mapping)
+    _settle_missing(mapping, len(wire))
     values = mapping.values
     kinds: list[Any] = values.pop("kind", [])
     contexts = values.pop("contexts", None)
+    for row in settle_usage(values, kinds, len(wire)):
+        mapping.flags.setdefault(row, []).append("usage_estimated")
     columns: dict[str, Values] = {"kind": [kind or "other" for kind in kinds]} if kinds else {}
     for name, value in _scope_fields(wire.scope).items():
         stated = values.pop(name, None)
         columns[name] = Constant(value, len(wire)) if stated is None else [own or value for own in stated]
     columns |= values
     _settle_times(wire, columns)
-    _settle_status(wire, columns)
+    _settle_status(wire, columns, mapping.errors)
     if "cost_usd" in values:
         columns["cost_source"] = [None if usd is None else "provider" for usd in values["cost_usd"]]
     _settle_sparse(wire, columns, mapping, contexts)
@@ -106,6 +116,24 @@ def _remove_nested_ids(mapping: FieldMapping) -> None:
     for row, value in zip(*mapping.column(NESTED), strict=True):
         if true(value) and "response_id" in mapping.values:
             mapping.values["response_id"][row] = mapping.sources["response_id"][row] = None
+
+
+def _settle_missing(mapping: FieldMapping, size: int) -> None:
+    """Set why a response is missing: as the sender states it, as its value shows it, or by how the reply ended."""
+    values, unknown = mapping.values, [None] * size
+    responses: list[Any] = values.get("response", unknown)
+    stated, endings = values.get(_MISSING, unknown), values.get("finish_reason", unknown)
+    reasons: list[str | None] = [None] * size
+    for row, response in enumerate(responses):
+        if not response:
+            shown = mapping.reasons.get(row)
+            ended = shapes.MISSING_REASONS.get(str(endings[row]).lower())
+            if response is not None and ended in (None, shapes.CUT):
+                continue
+            responses[row] = mapping.sources.get("response", responses)[row] = None
+            reasons[row] = stated[row] or (ended if shown == shapes.UNREAD else shown or ended) or shown
+    if any(reasons) or _MISSING in values:
+        values[_MISSING] = reasons
 
 
 def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -140,16 +168,23 @@ def _settle_times(wire: WireBatch, columns: dict[str, Values]) -> None:
     columns |= {"name": wire.names, "start_ns": starts, "end_ns": ends}
 
 
-def _settle_status(wire: WireBatch, columns: dict[str, Values]) -> None:
-    """Set the status: a dialect's own wins, and only errors have a message."""
+def _settle_status(wire: WireBatch, columns: dict[str, Values], errors: Mapping[int, tuple[str | None, str]]) -> None:
+    """Set the status: a dialect's own wins, and only errors have a message. An error in place of a reply is one."""
     own_status, messages = columns.pop("status", None), columns.pop("status_message", None)
-    rows = range(len(wire))
+    rows, unknown = range(len(wire)), [None] * len(wire)
     status = [_STATUS.get(wire.status_codes.get(row, 0), "unset") for row in rows]
     if own_status is not None and not isinstance(own_status, Constant):
         status = [own or stated for own, stated in zip(own_status, status, strict=True)]
     columns["status"] = status
+    errors = {row: error for row, error in errors.items() if status[row] == "unset"}
+    if errors:
+        status[:] = ["error" if row in errors else own for row, own in enumerate(status)]
+        types = columns.get("error_type", unknown)
+        if not isinstance(types, Constant):
+            columns["error_type"] = [own or errors.get(row, _NO_ERROR)[0] for row, own in enumerate(types)]
     if "error" in status:
-        own_messages = messages if messages is not None and not isinstance(messages, Constant) else [None] * len(wire)
+        own_messages = messages if messages is not None and not isinstance(messages, Constant) else unknown
+        own_messages = [own or errors.get(row, _NO_ERROR)[1] for row, own in enumerate(own_messages)]
         columns["status_message"] = [
             wire.status_messages.get(row, own_messages[row]) if status[row] == "error" else None for row in rows
         ]
@@ -205,6 +240,8 @@ def _flags(wire: WireBatch, columns: Mapping[str, Values], mapping: FieldMapping
 
 def _mapped_from(mapping: FieldMapping, flags: Mapping[int, list[str]], size: int) -> list[str]:
     """Return for each row the JSON object field → attribute it was read from."""
+    for name in FIELDS:
+        mapping.sources.pop(name, None)
     fields = list(mapping.sources)
     texts: dict[tuple[str | None, ...], str] = {}
     rows = list(zip(*mapping.sources.values(), strict=True)) if fields else [()] * size
@@ -237,8 +274,12 @@ def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
     return texts
 
 
-def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
-    """Yield the scores in attributes of spans; those about a trace or session belong to the trace's first unit."""
+def _scores(wire: WireBatch, mapping: FieldMapping, spans: SpanBatch) -> Iterator[ScoreRecord]:
+    """Yield the scores in attributes of spans.
+
+    Those about a trace belong to its first unit, those about a session to the session that the span names. A score that
+    comes later is on a carrier: a span of an evaluator or of no kind with exactly one link, to what is scored.
+    """
     for shape, plan in mapping.plans:
         score_columns: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
         for name in plan.watched.get("scores", ()):
@@ -248,15 +289,26 @@ def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
             for (scope, *_), columns in score_columns.items():
                 values = {name: column[index] for name, column in columns.items()}
                 if values.get("name"):
-                    yield _score(wire, row, values, of_span=scope is None)
+                    yield _score(wire, row, values, scope, spans)
 
 
-def _score(wire: WireBatch, row: int, values: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
-    span, span_id = BareSpan(), wire.span_ids[row].hex()
+def _target(wire: WireBatch, row: int, kind: Any) -> tuple[str, str]:
+    """Return the trace and the span that the scores on a span are about: itself, or the only link of a carrier."""
+    links = wire.links.get(row, [])
+    if len(links) == 1 and kind in _CARRIERS and is_trace_id(bytes.fromhex(links[0].trace_id)):
+        return links[0].trace_id, links[0].span_id
+    return wire.trace_ids[row].hex(), wire.span_ids[row].hex()
+
+
+def _score(wire: WireBatch, row: int, values: Mapping[str, Any], scope: Any, spans: SpanBatch) -> ScoreRecord:
+    span, (trace_id, span_id) = BareSpan(), _target(wire, row, spans.value("kind", row))
     return ScoreRecord(
-        trace_id=wire.trace_ids[row].hex(),
-        span_id=span_id if of_span else None,
-        written_on=span_id,
+        trace_id=trace_id,
+        span_id=span_id if scope is None else None,
+        scope=scope,
+        session_id=spans.value("session_id", row) if scope == "session" else None,
+        identifier=unquoted(values.get("identifier"), span),
+        written_on=(wire.trace_ids[row].hex(), wire.span_ids[row].hex()),
         time_ns=wire.end_ns[row] or wire.start_ns[row],
         name=str(values["name"]),
         score=number(values.get("score"), span),

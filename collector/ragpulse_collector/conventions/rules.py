@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ragpulse.shapes import UNREAD
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 
 _log = logging.getLogger(__name__)
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 _KNOWN_PLANS = 1024
 """How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
+WITHOUT_RESPONSE = frozenset({"retriever", "reranker", "embedding"})
+_FAILED = 2
 TEXTS = frozenset({"query", "response"})
 
 
@@ -65,7 +68,11 @@ class Result:
     """Suffix of the attribute name ("" for the attribute itself) → what replaces its value (see lifting)."""
     truncated: bool = False
     flag: str | None = None
-    """What is odd about the value; becomes a flag of the span if no rule can read the field."""
+    """What is odd about the value; becomes a flag of the span if no rule can read the field, or if this one did."""
+    reason: str | None = None
+    """Why there is no response (see `ragpulse.shapes`), if no rule can read one."""
+    error: tuple[str | None, str] | None = None
+    """Type and message of an error that came in place of a reply."""
 
 
 Read = Callable[[Any, Span], Any]
@@ -83,12 +90,14 @@ class Rule:
     """An exact name; a prefix ending in "." or, where numbers follow, in ".N." (the reader gets {suffix: value});
     or `event:NAME` (the reader gets the events)."""
     read: Read
+    beside: str | None = None
+    """An attribute that the span must have, too."""
 
 
-def rules(**fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
+def rules(beside: str | None = None, /, **fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
     """Return the rules of a dialect by field: each attribute, in order, with its reader or readers."""
     return tuple(
-        Rule(field, attribute, read)
+        Rule(field, attribute, read, beside)
         for field, attributes in fields.items()
         for attribute, readers in attributes.items()
         for read in (readers if isinstance(readers, tuple) else (readers,))
@@ -164,7 +173,8 @@ class RuleBook:
                     families.setdefault(family, []).append((name, suffix))
         # Attributes with the name of an event rule are left out: its reader expects events.
         plain = [name for name in names if not name.startswith("event:")]
-        steps = tuple(step for name in (*plain, *families) for step in self._by_attribute.get(name, ()))
+        found = (step for name in (*plain, *families) for step in self._by_attribute.get(name, ()))
+        steps = tuple(step for step in found if step.rule.beside is None or step.rule.beside in plain)
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
         return Plan(steps, families, {label: matches for label, matches in watched.items() if matches})
 
@@ -179,7 +189,7 @@ class FieldMapping:
     def __init__(self, wire: WireBatch, book: RuleBook) -> None:
         self._wire, self._book = wire, book
         self.plans: list[tuple[Shape, Plan]] = [(shape, book.plan(shape.attributes)) for shape in wire.shapes]
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[tuple[str, str | None], Column] = {}
         self.values: dict[str, list[Any]] = {}
         self._span = _RowView(wire, self.values)
         self.sources: dict[str, list[str | None]] = {}
@@ -188,16 +198,22 @@ class FieldMapping:
         self.truncated: set[int] = set()
         self.failed: set[int] = set()
         self.flags: dict[int, list[str]] = {}
-        """Row → flags of values that could not be read."""
+        """Row → flags of odd values."""
+        self.reasons: dict[int, str] = {}
+        """Row → why there is no response."""
+        self.empty: set[int] = set()
+        """Rows in which a reader found an empty text."""
+        self.errors: dict[int, tuple[str | None, str]] = {}
+        """Row → type and message of an error that came in place of a response."""
         for name, rules in self._rules().items():
             self._settle(name, rules)
         self._drop_failed()
 
-    def column(self, name: str) -> Column:
-        """Return the rows that have an attribute, a family of attributes or events, and their values."""
-        column = self._columns.get(name)
+    def column(self, name: str, beside: str | None = None) -> Column:
+        """Return the rows that have an attribute (beside another), a family of attributes or events, and the values."""
+        column = self._columns.get((name, beside))
         if column is None:
-            column = self._columns[name] = _unzip(self._cells(name))
+            column = self._columns[name, beside] = _unzip(self._cells(name, beside))
         return column
 
     def _rules(self) -> dict[str, list[Rule]]:
@@ -210,7 +226,7 @@ class FieldMapping:
             by_field.setdefault(by_order[order].field, []).append(by_order[order])
         return by_field
 
-    def _cells(self, name: str) -> Iterator[Column]:
+    def _cells(self, name: str, beside: str | None) -> Iterator[Column]:
         """Yield the chunks of a column."""
         if name.startswith("event:"):
             yield _events_named(self._wire.events, name.removeprefix("event:"))
@@ -220,7 +236,7 @@ class FieldMapping:
                     yield shape.rows, _gathered(shape, plan.families[name])
         else:
             for shape in self._wire.shapes:
-                if name in shape.attributes:
+                if name in shape.attributes and (beside is None or beside in shape.attributes):
                     yield shape.rows, shape.attributes[name]
 
     def _settle(self, field: str, rules: Sequence[Rule]) -> None:
@@ -231,21 +247,37 @@ class FieldMapping:
         if field == "kind":
             self.values[field] = column  # for readers of other fields
         for number, rule in enumerate(rules):
-            name = rule.attribute
-            rows, values = self.column(name)
+            rows, values = self.column(rule.attribute, rule.beside)
             if number:
                 rows, values = _empty(column, rows, values)
             for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
                 if type(result) is Result:
-                    result = self._unpack(name, row, result, row_flags)
+                    result = self._unpack(rule.attribute, row, result, row_flags)
                 if result is not None:
                     column[row] = result
-                    sources[row] = name
+                    sources[row] = rule.attribute
+        if field == "response" and None in column:
+            self._keep_empty(rules, column, sources)
         self.values[field], self.sources[field] = column, sources
         self._flag(row_flags, column)
         if field in TEXTS:
             for name in dict.fromkeys(rule.attribute for rule in rules):
                 self._lift(field, name, column)
+
+    def _keep_empty(self, rules: Sequence[Rule], column: list[Any], sources: list[str | None]) -> None:
+        """Keep the empty text of a call that did not fail, where it was sent and no rule found another."""
+        kinds = self.values.get("kind") or column
+        for rule in rules:
+            rows, values = _empty(column, *self.column(rule.attribute, rule.beside))
+            for row, value in zip(rows, values, strict=True):
+                is_sent = value == "" or row in self.empty
+                if (
+                    is_sent
+                    and kinds[row] not in WITHOUT_RESPONSE
+                    and row not in self.reasons
+                    and self._wire.status_codes.get(row) != _FAILED
+                ):
+                    column[row], sources[row] = "", rule.attribute
 
     def _flag(self, row_flags: Mapping[int, str], values: Sequence[Any]) -> None:
         for row, flag in row_flags.items():
@@ -273,6 +305,15 @@ class FieldMapping:
     def _unpack(self, name: str, row: int, result: Result, row_flags: dict[int, str]) -> Any:
         if result.flag is not None:
             row_flags[row] = result.flag
+            if result.value is not None:
+                self.flags.setdefault(row, []).append(result.flag)
+        if result.reason is not None and self.reasons.get(row, UNREAD) == UNREAD:
+            self.reasons[row] = result.reason
+        if result.error is not None:
+            self.errors.setdefault(row, result.error)
+        if result.value == "":
+            self.empty.add(row)
+            return None
         prefix = name.removesuffix("N.")
         for suffix, template in result.templates.items():
             self.templates.setdefault(prefix + suffix, {})[row] = template
@@ -284,7 +325,9 @@ class FieldMapping:
         """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""
         reference = {"$lifted": field}
         rows, values = self.column(name)
-        same = [row for row, value in zip(rows, values, strict=True) if type(value) is str and value == texts[row]]
+        same = [
+            row for row, value in zip(rows, values, strict=True) if value and type(value) is str and value == texts[row]
+        ]
         if same:
             templates = self.templates.setdefault(name, {})
             for row in same:

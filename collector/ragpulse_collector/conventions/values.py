@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import orjson
 
+from ragpulse.shapes import OBJECT_REPR
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
 from ragpulse_collector.records import Kind
 
@@ -27,20 +28,27 @@ KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
 
 QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
 """A quoted text. Possessive, like the patterns below: a hostile text would be matched in exponential time otherwise."""
-_OBJECT = re.compile(
-    r"<[\w.]++(?: object| of)?+\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]++>|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL
-)
+_OBJECT = re.compile(rf"{OBJECT_REPR}|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL)
 """`<generator object answer at 0x7f>`, `<NodeWithScore(node=...)>`."""
-_CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?", flags=re.DOTALL)
-"""`ChatMessage(_role=...)`, a list of such; dataclasses and pydantic's repr."""
+_CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?|[A-Z]\w*Event\(\)", flags=re.DOTALL)
+"""`ChatMessage(_role=...)`, a list of such; dataclasses and pydantic's repr; an event of a workflow."""
 _FIELDS = re.compile(
     rf"(?:[a-z_]\w*=(?:{QUOTED}|[^\s'\"]++)(?:\s|$))+|[a-z_]\w*=(?:{QUOTED}) [a-z_]\w*=.*", flags=re.DOTALL
 )
 """`answer='Yes.' sources=['a']`: pydantic's str."""
-REPR_BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_]|[a-z_]\w*+=['\"]"
+REPR_BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_)]|[a-z_]\w*+=['\"]"
 may_be_repr = re.compile(REPR_BEGINS).match
 """Whether a text begins like a repr: a quick check that excludes almost all texts."""
-_TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?text=({QUOTED})")
+_QUOTED_REPR = re.compile(rf'"(?:{REPR_BEGINS})')
+
+
+def may_hold_repr(value: Any) -> bool:
+    """Return whether JSON may have a repr in it: a quick check of its text."""
+    return type(value) is not str or _QUOTED_REPR.search(value) is not None
+
+
+_TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?(?:text|content)=({QUOTED})")
+_THOUGHT = re.compile(rf"\b(?:Think|Reasoning|Thought)\w*+\((?:[^()'\"]|{QUOTED})*+\)")
 _ANSWER_FIELDS = (
     "answer",
     "response",
@@ -80,6 +88,11 @@ def count(value: Any, _: Span) -> int | None:
     if number_ is None or not 0 <= number_ <= MAX_COUNT or number_ != int(number_):
         return None
     return int(number_)
+
+
+def positive(value: Any, span: Span) -> int | None:
+    """Return a whole number above 0."""
+    return count(value, span) or None
 
 
 def number(value: Any, _: Span) -> float | None:
@@ -278,14 +291,14 @@ def text_in(text: str) -> str | None:
         return None
     texts = [unquote(quoted) for quoted in _TEXT.findall(text)]
     if texts:
-        return "\n".join(filter(None, texts)) or None
+        return "".join(filter(None, texts)) or None
     by_name: dict[str, str] = {}
-    for name, quoted in _NAMED.findall(text):
+    for name, quoted in _NAMED.findall(_THOUGHT.sub("", text)):
         by_name.setdefault(name, quoted)
     return next((unquote(by_name[name]) for name in _ANSWER_FIELDS if name in by_name), None)
 
 
-def role_of(text: str) -> str | None:
+def role_of_repr(text: str) -> str | None:
     """Return the role of a chat message given as its repr."""
     match = _ROLE.search(text[:200]) if is_repr(text) else None
     return None if match is None else next(filter(None, match.groups())).lower()

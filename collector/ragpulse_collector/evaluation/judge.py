@@ -34,15 +34,19 @@ class JudgePrices:
     def __init__(self, settings: Settings, prices: Prices) -> None:
         self._settings, self._prices = settings, prices
         judges = settings.judges
-        self._free = frozenset[str]().union(*(judge.names for judge in judges if judge.is_local))
+        local, remote = (
+            frozenset[str]().union(*(judge.names for judge in judges if judge.is_local == is_local))
+            for is_local in (True, False)
+        )
+        self._free = local - remote  # a model that is asked at both places has a price to be named
         self._all_local = bool(judges) and all(judge.is_local for judge in judges)
 
     def __call__(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """Return what a call of these lengths costs."""
         if model in self._free and not self.configured_name(model):
             return 0.0
-        provider, _, name = (self.configured_name(model) or model).rpartition("/")
-        call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
+        name = self.configured_name(model) or model
+        call = Call(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
         return self._prices.cost(call).cost_usd
 
     def configured_name(self, model: str) -> str | None:
@@ -81,10 +85,13 @@ class PricedJudge(JudgeWrapper):
         try:
             calls = await question.put_to(self._inner)
         except JudgeError as failed:
-            if failed.maybe_billed:
-                failed.calls = (self._lost(question, model),)
+            lost = (self._lost(question, model),) if failed.maybe_billed else ()
+            failed.calls = (*(self._priced(call, model) for call in failed.calls), *lost)
             raise
-        return [call.model_copy(update={"cost_usd": self._prices.cost_of_call(call, model)}) for call in calls]
+        return [self._priced(call, model) for call in calls]
+
+    def _priced(self, call: JudgeCall, model: str) -> JudgeCall:
+        return call.model_copy(update={"cost_usd": self._prices.cost_of_call(call, model)})
 
     def _lost(self, question: Question, model: str) -> JudgeCall:
         prompt = transcript(question.messages)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -47,7 +48,8 @@ _OWN = 64
 """Jobs of one evaluator of a user in one batch, and running at once: each such evaluator has its own pool."""
 _FETCH = 8192
 """Jobs read from the store at once."""
-_LAST_S, _CANCEL_S = 4.0, 1.0
+_THREADS = 64
+_LAST_S, _CANCEL_S = 2.0, 0.5
 """How long a stop waits for evaluations, and then for cancelled ones: Docker kills a process after ten seconds."""
 
 
@@ -134,6 +136,8 @@ class Worker:
     def _main(self, ready: threading.Event) -> None:
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
+            # The default has six threads on two cores: names that resolve slowly for one judge would stop all reads.
+            self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="ragpulse-evaluate"))
             runner.run(self._run(ready))
 
     async def _run(self, ready: threading.Event) -> None:

@@ -56,7 +56,7 @@ class Answer(BaseModel):
 def pages(path: Path, since: datetime) -> Iterator[Page]:
     """Yield the answers of a file since then, in groups of one service; raises ValueError that names the line."""
     service, spans = "", list[Span]()
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

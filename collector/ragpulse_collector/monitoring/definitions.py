@@ -27,7 +27,11 @@ from ragpulse_collector.settings import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
+<<<<<<< HEAD
 from ragpulse_collector.store.queries.scores import refuse_unclear
+=======
+from ragpulse_collector.store.queries.scores import met_evaluators
+>>>>>>> main
 from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
@@ -161,7 +165,11 @@ class Definitions:
 
     def save(self, monitor: MonitorSettings, *, actor: str, replace: bool) -> Monitor:
         """Store a monitor; raises Invalid naming the mistake, Conflict where the name is taken."""
+<<<<<<< HEAD
         self._check_new(monitor)
+=======
+        self.check_draft(monitor)
+>>>>>>> main
         self._refuse_fixed(monitor.name)
         exists = any(other.settings.name == monitor.name for other in self)
         if exists and not replace:
@@ -183,9 +191,16 @@ class Definitions:
         self.named(name)
         self._append(Stored(name, None, None, True), actor, "delete")
 
-    def check(self, monitor: MonitorSettings) -> None:
+    def check_draft(self, monitor: MonitorSettings) -> None:
+        """Raise Invalid like `check`, also for a name with neither an evaluator nor a stored score.
+
+        A file may name an evaluator whose scores arrive later, so that a new store can start.
+        """
+        self.check(monitor, lambda: met_evaluators(self._store))
+
+    def check(self, monitor: MonitorSettings, stored_names: Callable[[], Collection[str]] | None = None) -> None:
         """Raise Invalid with the mistake and the nearest name."""
-        check_metric(monitor.metric, self._evaluators())
+        check_metric(monitor.metric, self._evaluators(), stored_names)
         condition = parse(monitor.condition)
         dimensions({"group_by": monitor.group_by})
         filter_of({"where": monitor.where})

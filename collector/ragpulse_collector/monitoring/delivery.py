@@ -23,6 +23,7 @@ from ragpulse_collector.settings import DestinationSettings, MonitorSettings, Sm
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import Message, add_attempt, pending_messages
+from ragpulse_dashboards.words import called
 from ragpulse_evaluators.runner import Retry
 
 _YEAR_S = 365.25 * 86_400
@@ -43,7 +44,7 @@ def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: St
     group_text = of_group(group)
     evaluator = monitor.metric.partition(":")[2]
     if monitor.condition == "no data" or reading.value is None:
-        events = f"evaluations by {evaluator}" if evaluator else "requests"
+        events = f"evaluations by {called(evaluator)}" if evaluator else "requests"
         return (
             f"no {events}{group_text} in the last {window_text(monitor.window)}"
             if not reading.n
@@ -51,10 +52,11 @@ def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: St
         )
     ends = "" if reading.lo is None or reading.hi is None else f" ({number(reading.lo)} to {number(reading.hi)})"
     if state == "undecided" and reading.n is not None and reading.n < monitor.min_n:
-        return f"{monitor.metric}{group_text} = {number(reading.value)} from {reading.n:g}; {monitor.min_n} are needed"
+        value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}"
+        return f"{value} from {reading.n:g}; {monitor.min_n} are needed"
     ok = "is no longer" if before == "firing" else "is not"
     verb = {"firing": "is", "ok": ok}.get(state, "may or may not be")
-    value = f"{monitor.metric}{group_text} = {number(reading.value)}{ends}"
+    value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}{ends}"
     return f"{value} over the last {window_text(monitor.window)}: {verb} {monitor.condition}"
 
 

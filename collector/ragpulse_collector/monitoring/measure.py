@@ -171,18 +171,19 @@ def _traffic(
 
     With fewer than five users, the requests of a session are: an outage must page a small team too.
     """
-    quantile, total_column = _quantile(metric), NAMES[metric].of
+    quantile, total_column, is_mean = _quantile(metric), NAMES[metric].of, NAMES[metric].each is not None
     column = "ttft_ms" if metric.startswith("ttft") else "latency_ms"
     value_sql = (
         f"({column} > $limit)::INTEGER"
         if quantile
-        else total_column or ("error::INTEGER" if "error" in metric else "1")
+        else NAMES[metric].each or total_column or ("error::INTEGER" if "error" in metric else "1")
     )
     pi_sql = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
     keys = ("t", *groups)
     source = f"SELECT *, {window.bucket('start_time')} AS t, {pi_sql} AS pi, {value_sql} AS y"
     source += (
         f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+        f"{' AND y IS NOT NULL' if is_mean else ''}"
     )
     parameters = {**window.parameters, **filters.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(
@@ -201,7 +202,7 @@ def _traffic(
             return replace(absent(metric), n=n)
         if quantile is not None:
             reading = _beyond(value, _share(sums, confidence), quantile, condition.limit)
-        elif metric == "error_rate":
+        elif metric == "error_rate" or is_mean:
             reading = _share(sums, confidence)
         else:
             reading = _total(value, sums, confidence, window.bucket_s if metric == "throughput" else 1.0)
@@ -223,7 +224,7 @@ def _share(moments: Moments, confidence: float) -> Reading:
 
 def absent(metric: str) -> Reading:
     """Return the reading of a group without requests: nothing was measured, but a count or a sum is 0."""
-    counted = metric in NAMES and (NAMES[metric].count or NAMES[metric].of)
+    counted = metric in NAMES and (NAMES[metric].count or (NAMES[metric].of and not NAMES[metric].each))
     return Reading(0.0, 0.0, 0.0, 0) if counted else Reading(None, None, None, 0)
 
 

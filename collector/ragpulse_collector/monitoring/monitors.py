@@ -46,6 +46,7 @@ from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
+from ragpulse_dashboards.words import called
 
 __all__ = ["Monitors"]
 
@@ -127,7 +128,7 @@ class Monitors:
 
         Raises Invalid naming the mistake.
         """
-        self.definitions.check(draft)
+        self.definitions.check_draft(draft)
         now = self._clock()
         state: dict[str, dict[str, Any]] = {}
         firings: list[dict[str, Any]] = []
@@ -275,7 +276,7 @@ class Monitors:
                 text = "" if is_firing else self._change_text(monitor, change, now)
                 findings[group] = _Finding("firing", reading, text, f"since {iso(change.start)}")
             else:
-                text = f"{monitor.metric}{of_group(group)} holds its level of {number(strict.before)}"
+                text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(strict.before)}"
                 findings[group] = _Finding("ok", reading, text)
         for group in stored_states.keys() - changes.keys():
             findings[group] = _Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
@@ -284,7 +285,9 @@ class Monitors:
     def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
         verb = "fell" if change.after < change.before else "rose"
         levels = f"{number(change.before)} -> {number(change.after)}"
-        text = f"{monitor.metric}{of_group(change.group)} {verb} {levels} since {change.start:%a %d %b %H:%M} UTC"
+        text = (
+            f"{called(monitor.metric)}{of_group(change.group)} {verb} {levels} since {change.start:%a %d %b %H:%M} UTC"
+        )
         if change.predecessor is not None:
             text += f", against {plain_group(change.predecessor)}"
         if change.wording:

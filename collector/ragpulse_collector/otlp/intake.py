@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import islice
 from typing import Any, Literal
 
 import anyio
@@ -24,7 +26,7 @@ from zlib_ng import zlib_ng as zlib
 
 from ragpulse_collector.otlp import json_body, protobuf
 from ragpulse_collector.otlp.wire import WireBatch, WireLog
-from ragpulse_collector.records import DecodeError, RawBody, Receipt
+from ragpulse_collector.records import DecodeError, RawBody, Receipt, TooLarge
 
 MIB = 1024 * 1024
 ENCODINGS = ("gzip", "x-gzip", "deflate")
@@ -33,21 +35,34 @@ _PIECE = _CHUNK = 1 * MIB
 _FIRST_PASS = 4 * MIB
 """A larger body is inflated twice, first only to measure it, so that a bomb needs no more memory than this."""
 _INLINE_BYTES = 64 * 1024
-"""Compressed bodies up to this size are inflated on the event loop: waking a thread costs more."""
+"""Compressed bodies up to this size are inflated on the event loop, unless they are large inflated: waking a thread
+costs more."""
 _MAX_MEMBERS = 64
 """A gzip body may have several members; more than this is an attack."""
 
 
-async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, inflaters: anyio.CapacityLimiter) -> bytes:
+async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, workers: anyio.CapacityLimiter) -> bytes:
     """Inflate like `inflate`, large bodies on a thread; then gives back the bytes of the compressed body."""
-    inflated: bytes | Refusal
-    if len(body) <= _INLINE_BYTES:
-        inflated = inflate(body, encoding, ticket)
-    else:
-        inflated = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=inflaters)
-        if isinstance(inflated, Refusal):
-            raise Refusal(inflated.status, inflated.message, retry_after_s=inflated.retry_after_s)
+    inflated = _inflate_little(body, encoding, ticket) if len(body) <= _INLINE_BYTES else None
+    if inflated is None:
+        outcome = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=workers)
+        if isinstance(outcome, Refusal):
+            raise Refusal(outcome.status, outcome.message, retry_after_s=outcome.retry_after_s)
+        inflated = outcome
     ticket.give_back(len(body))
+    return inflated
+
+
+def _inflate_little(body: bytes, encoding: str, ticket: Ticket) -> bytes | None:
+    """Inflate a body of one chunk; returns None for a longer one, of which little was inflated: 64 KiB may hold 64 MiB.
+
+    Raises Refusal 400, 503.
+    """
+    chunks = list(islice(_chunks(body, encoding), 2))
+    if len(chunks) > 1 or sum(map(len, chunks)) > ticket.limits.max_body_bytes:
+        return None
+    inflated = b"".join(chunks)
+    ticket.take(len(inflated))
     return inflated
 
 
@@ -61,19 +76,20 @@ def _inflate_or_refusal(body: bytes, encoding: str, ticket: Ticket) -> bytes | R
 
 def inflate(body: bytes, encoding: str, ticket: Ticket) -> bytes:
     """Return the inflated body; raises Refusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
-    chunks: list[bytes] = []
+    inflated = BytesIO()  # joining chunks would need the memory twice
     total = 0
     for chunk in _chunks(body, encoding):
         total += len(chunk)
         if total > ticket.limits.max_body_bytes:
-            chunks.clear()  # the traceback holds this frame for a while
+            inflated.close()  # the traceback holds this frame for a while
             raise Refusal(413, f"the body inflates to more than {ticket.limits.max_body_bytes} bytes")
         if total <= _FIRST_PASS:
-            chunks.append(chunk)
+            inflated.write(chunk)
     ticket.take(total)
     if total > _FIRST_PASS:
-        chunks = list(_chunks(body, encoding))
-    return b"".join(chunks)  # of a single chunk no copy is made
+        inflated.seek(0)
+        inflated.writelines(_chunks(body, encoding))
+    return inflated.getvalue()
 
 
 def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
@@ -258,7 +274,7 @@ class Ticket:
 def parse_spans(body: RawBody) -> tuple[list[WireBatch], int]:
     """Return the spans of a traces body, a batch for each scope, and how many were rejected for their ids.
 
-    Raises DecodeError where the body is not what its content type promises.
+    Raises DecodeError where the body is not what its content type promises, TooLarge where it holds too much.
     """
     return json_body.spans(body.body) if body.content_type == "application/json" else protobuf.spans(body.body)
 
@@ -276,20 +292,22 @@ def count_metrics(body: RawBody) -> dict[str, int]:
 Submit = Callable[[RawBody], Future[Receipt]]
 
 
-async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
+async def hand_over(submit: Submit, body: RawBody, limits: Limits, workers: anyio.CapacityLimiter) -> Receipt:
     """Return the receipt once the body's content is on disk; metrics are only checked, in a thread.
 
-    Raises Refusal: 400 for a body that cannot be decoded; 503 for everything else, which is not the sender's fault.
+    Raises Refusal: 400 for a body that cannot be decoded; 413 for one that holds too much; 503 for everything else,
+    which is not the sender's fault.
 
     The store's exceptions lose their traceback here: futures refer to them in cycles, and the traceback to the body.
     """
     try:
         if body.signal == "metrics":
-            return Receipt(not_stored=await asyncio.to_thread(count_metrics, body))
+            return Receipt(not_stored=await anyio.to_thread.run_sync(count_metrics, body, limiter=workers))
         # Shielded: a sender that disconnects must not cancel the write.
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:
-        raise Refusal(400, str(error)) from error.with_traceback(None)
+        status = 413 if isinstance(error, TooLarge) else 400
+        raise Refusal(status, str(error)) from error.with_traceback(None)
     except Exception as error:  # noqa: BLE001 - the boundary: after a failure of ours the sender retries its batch
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:

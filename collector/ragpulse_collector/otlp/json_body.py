@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ragpulse_collector.otlp.bounds import Meter, check_json
 from ragpulse_collector.otlp.wire import (
     MAX_DEPTH,
     VECTOR_LENGTH,
@@ -38,6 +39,8 @@ _SURROGATE = re.compile(
 )
 """Half of a surrogate pair, which JavaScript writes where it cut a text. Group 1 matches what stays: other escapes
 and whole pairs."""
+_MAX_ESCAPES = 500_000
+"""Each one is looked at in Python, and only in a body that cannot be read otherwise."""
 _HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
@@ -49,23 +52,29 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
     """
     batches = []
     rejected = 0
+    meter = Meter()
     for resource_spans in _messages(_load(body), "resourceSpans"):
         resource = _attributes(_message(resource_spans, "resource"))
         for scope_spans in _messages(resource_spans, "scopeSpans"):
             rows = WireRows(_scope(resource, scope_spans))
             messages = _messages(scope_spans, "spans")
+            meter.add_rows(1 + len(messages))
             rejected += len(messages) - sum([_add_span(rows, span) for span in messages])
             batches.append(rows.batch())
+            meter.add_columns(sum(len(shape.attributes) for shape in batches[-1].shapes))
     return batches, rejected
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
     """Yield the records of a JSON ExportLogsServiceRequest; raises DecodeError."""
+    meter = Meter()
     for resource_logs in _messages(_load(body), "resourceLogs"):
         resource = _attributes(_message(resource_logs, "resource"))
         for scope_logs in _messages(resource_logs, "scopeLogs"):
             scope = _scope(resource, scope_logs)
-            for record in _messages(scope_logs, "logRecords"):
+            records = _messages(scope_logs, "logRecords")
+            meter.add_rows(1 + len(records))
+            for record in records:
                 yield _log(record, scope)
 
 
@@ -79,9 +88,12 @@ def metrics(body: bytes) -> dict[str, int]:
 
 
 def _load(body: bytes) -> Message:
+    check_json(body)
     try:
         request = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as error:
+        if body.count(b"\\") > _MAX_ESCAPES:
+            raise DecodeError(f"not JSON: {error}") from error
         try:
             request = orjson.loads(_SURROGATE.sub(_replaced_surrogate, body))
         except orjson.JSONDecodeError:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -18,11 +20,12 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message_factory import GetMessageClass
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import ScopeLogs
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
 
+from ragpulse_collector.otlp.bounds import Fields, Layout, Meter, check_controls
 from ragpulse_collector.otlp.wire import (
     VECTOR_LENGTH,
     Attributes,
@@ -50,67 +53,99 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
     """
     batches = []
     rejected = 0
-    try:
-        for resource_spans in _message(_TRACES, body).resource_spans:
-            resource = _attributes(resource_spans.resource.attributes)
-            for scope_spans in resource_spans.scope_spans:
-                scope = Scope(resource, scope_spans.scope.name, scope_spans.scope.version)
-                valid = list(filter(_has_ids, scope_spans.spans))
-                rejected += len(scope_spans.spans) - len(valid)
-                batches.append(_batch(valid, scope))
-    except (ProtobufError, UnicodeDecodeError) as error:
-        raise _unreadable(_TRACES, error) from error
+    with _readable("ExportTraceServiceRequest"):
+        for resource, pieces in _scopes(body, _SPAN):
+            batch, pairs = WireBatch(scope=Scope(resource)), list[Sequence[bytes]]()
+            for piece in pieces:
+                part = _SCOPE_SPANS.FromString(piece)
+                _merge(batch.scope, part.scope)
+                sent = part.spans
+                _METER.get().add_rows(len(sent))
+                valid = list(filter(_has_ids, sent))
+                rejected += len(sent) - len(valid)
+                _add_spans(batch, pairs, valid)
+            batch.shapes = _shapes(pairs)
+            batches.append(batch)
     return batches, rejected
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
-    """Yield the records of an ExportLogsServiceRequest; raises DecodeError before the first."""
-    for resource_logs in _message(ExportLogsServiceRequest, body).resource_logs:
-        resource = _attributes(resource_logs.resource.attributes)
-        for scope_logs in resource_logs.scope_logs:
-            scope = Scope(resource, scope_logs.scope.name, scope_logs.scope.version)
-            for record in scope_logs.log_records:
-                yield _log(record, scope)
+    """Yield the records of an ExportLogsServiceRequest; raises DecodeError."""
+    with _readable("ExportLogsServiceRequest"):
+        for resource, pieces in _scopes(body, _RECORD):
+            scope = Scope(resource)
+            for part in map(ScopeLogs.FromString, pieces):
+                _merge(scope, part.scope)
+                _METER.get().add_rows(len(part.log_records))
+                for record in part.log_records:
+                    yield _log(record, scope)
 
 
 def metrics(body: bytes) -> dict[str, int]:
     """Return the number of metrics of each service in an ExportMetricsServiceRequest; raises DecodeError."""
     counts: Counter[str] = Counter()
-    for resource in _message(ExportMetricsServiceRequest, body).resource_metrics:
-        service = service_name(_attributes(resource.resource.attributes))
-        counts[service] += sum(len(scope.metrics) for scope in resource.scope_metrics)
+    fields = _fields(body)
+    with _readable("ExportMetricsServiceRequest"):
+        for resource, scopes in _resources(fields):
+            counts[service_name(resource)] += sum(len(fields.by_number(*scope).get(_ROWS, ())) for scope in scopes)
     return counts
 
 
-def _message(request_type: Any, body: bytes) -> Any:
+def _fields(body: bytes) -> Fields:
+    _METER.set(Meter())
+    return Fields(body, _METER.get())
+
+
+def _scopes(body: bytes, row: Layout) -> Iterator[tuple[Attributes, Iterator[bytes]]]:
+    """Yield each scope of a body in pieces, with the attributes of its resource."""
+    fields = _fields(body)
+    resources = list(_resources(fields))
+    check_controls(body)
+    for resource, scopes in resources:
+        for scope in scopes:
+            yield resource, fields.pieces(*scope, _ROWS, {1: {3: _PAIR}, _ROWS: row})
+
+
+def _resources(fields: Fields) -> Iterator[tuple[Attributes, list[tuple[int, int]]]]:
+    """Yield each resource of a body with where its scopes are: the fields have the same numbers in all signals."""
+    for content in fields.by_number(0, len(fields.body)).get(1, ()):
+        found = fields.by_number(*content)
+        resource = Resource.FromString(fields.merged(found.get(1, []), {1: _PAIR}))
+        yield _attributes(resource.attributes), found.get(2, [])
+
+
+def _merge(scope: Scope, part: Any) -> None:
+    """Add what a piece holds of a scope, which may come after its spans or in two parts."""
+    scope.name, scope.version = part.name or scope.name, part.version or scope.version
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
     try:
-        return request_type.FromString(body)
-    except ProtobufError as error:
-        raise _unreadable(request_type, error) from error
-
-
-def _unreadable(request_type: Any, error: Exception) -> DecodeError:
-    return DecodeError(
-        f"not a readable {request_type.__name__} ({error}): truncated, text that is not UTF-8, "
-        "or values nested more than 100 levels deep"
-    )
+        yield
+    except (ProtobufError, UnicodeDecodeError) as error:
+        raise DecodeError(
+            f"not a readable {name} ({error}): truncated, text that is not UTF-8, "
+            "or values nested more than 100 levels deep"
+        ) from error
 
 
 def _has_ids(span: Any) -> bool:
     return is_trace_id(span.trace_id) and is_span_id(span.span_id)
 
 
-def _batch(spans: Sequence[Any], scope: Scope) -> WireBatch:
-    """Return the spans of one scope by column."""
-    trace_ids, span_ids, parents, names, starts, ends = (list(map(field, spans)) for field in _SPAN_FIELDS)
-    batch = WireBatch(
-        scope=scope, trace_ids=trace_ids, span_ids=span_ids,
-        parent_span_ids=[parent if is_span_id(parent) else None for parent in parents],
-        names=names, start_ns=starts, end_ns=ends, shapes=_shapes([span.attributes[:] for span in spans]),
-    )  # fmt: skip
-    for row, span in enumerate(spans):
+def _add_spans(batch: WireBatch, pairs: list[Sequence[bytes]], spans: Sequence[Any]) -> None:
+    """Add spans to the columns of a batch, and the bytes of their attributes to `pairs`."""
+    for row, span in enumerate(spans, len(batch)):
         _add_sparse(batch, row, span)
-    return batch
+    columns: tuple[list[Any], ...] = (batch.trace_ids, batch.span_ids, batch.names, batch.start_ns, batch.end_ns)
+    for column, field in zip(columns, _SPAN_FIELDS, strict=True):
+        column.extend(map(field, spans))
+    parents = [span.parent_span_id for span in spans]
+    batch.parent_span_ids.extend([parent if is_span_id(parent) else None for parent in parents])
+    attributes = [span.attributes[:] for span in spans]
+    _METER.get().add_parts(sum(map(len, attributes)))
+    pairs.extend(attributes)
 
 
 def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
@@ -125,14 +160,23 @@ def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
         batch.dropped_attributes[row] = span.dropped_attributes_count
     if span.events:
         batch.events[row] = [
-            WireEvent(event.name, event.time_unix_nano, dict(map(_PAIRS.__getitem__, event.attributes)))
-            for event in span.events
+            WireEvent(event.name, event.time_unix_nano, _own(event)) for event in _counted(span.events, _EVENT_PARTS)
         ]
     if span.links:
         batch.links[row] = [
-            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_PAIRS.__getitem__, link.attributes)))
-            for link in span.links
+            WireLink(link.trace_id.hex(), link.span_id.hex(), _own(link)) for link in _counted(span.links, _EVENT_PARTS)
         ]
+
+
+def _own(part: Any) -> Attributes:
+    """Return the attributes of an event or a link."""
+    return dict(map(_PAIRS.__getitem__, _counted(part.attributes)))
+
+
+def _counted(messages: Any, parts: int = 1) -> Any:
+    """Return a repeated field after its messages were counted, each as so many parts."""
+    _METER.get().add_parts(len(messages) * parts)
+    return messages
 
 
 def _shapes(pairs: Sequence[Sequence[bytes]]) -> list[Shape]:
@@ -152,6 +196,7 @@ def _shapes_of_one_length(rows: list[int], pairs: Sequence[Sequence[bytes]]) -> 
         for row in rows:
             by_names.setdefault(tuple(map(_key, pairs[row])), []).append(row)
     for alike in by_names.values():
+        _METER.get().add_columns(len(pairs[alike[0]]))
         # Of a name that occurs twice the last value counts.
         yield Shape(alike, dict(map(_column, zip(*[pairs[row] for row in alike], strict=True))))
 
@@ -166,14 +211,17 @@ def _have_one_key(pairs: Sequence[bytes]) -> bool:
 def _key(pair: bytes) -> bytes | str:
     """Return the bytes of an attribute's name at their usual position, else the name itself."""
     end = _end_of_key(pair)
-    return pair[:end] if end < len(pair) else _PAIRS[pair][0]
+    return pair[:end] if end <= len(pair) else _PAIRS[pair][0]
 
 
 def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
     """Return the name and the values of attributes that have the same name."""
     first = pairs[0]
     if pairs.count(first) == len(pairs):
+        meter = _METER.get()
+        before = meter.parts
         name, value = _PAIRS[first]
+        meter.add_parts((meter.parts - before) * (len(pairs) - 1))  # each span stores the value
         return name, [value] * len(pairs)
     end = _end_of_key(first)
     if end < len(first):
@@ -188,17 +236,16 @@ def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
     return _PAIRS[first][0], [_PAIRS[pair][1] for pair in pairs]
 
 
-def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
-    """Return the class of traces requests with another descriptor of a span, for the same wire format."""
+def _scope_spans_class() -> Any:
+    """Return the class of the spans of a scope that leaves attributes as bytes, for the same wire format."""
     pool = DescriptorPool()
-    (trace,) = trace_service_pb2.DESCRIPTOR.dependencies
-    for file in (*_dependencies(trace), trace, trace_service_pb2.DESCRIPTOR):
+    for file in (*_dependencies(trace_pb2.DESCRIPTOR), trace_pb2.DESCRIPTOR):
         proto = FileDescriptorProto.FromString(file.serialized_pb)
-        if file is trace:
+        if file is trace_pb2.DESCRIPTOR:
             (span,) = (message for message in proto.message_type if message.name == "Span")
-            change(span)
+            _attributes_as_bytes(span)
         pool.Add(proto)
-    return GetMessageClass(pool.FindMessageTypeByName(trace_service_pb2.ExportTraceServiceRequest.DESCRIPTOR.full_name))
+    return GetMessageClass(pool.FindMessageTypeByName(trace_pb2.ScopeSpans.DESCRIPTOR.full_name))
 
 
 def _dependencies(file: Any) -> list[Any]:
@@ -241,9 +288,9 @@ class _Pairs(dict[bytes, tuple[str, Any]]):
 
 
 def _end_of_key(pair: bytes) -> int:
-    """Return the end of the key at the start of an attribute, or its length if the key is elsewhere or long."""
+    """Return the end of the key at the start of an attribute, or more than its length if it is elsewhere or long."""
     is_short_key = len(pair) > 2 and pair[0] == _KEY and pair[1] < 0x80  # most keys are that short
-    return 2 + pair[1] if is_short_key else len(pair)
+    return 2 + pair[1] if is_short_key else len(pair) + 1
 
 
 class _Names(dict[bytes, str]):
@@ -295,9 +342,9 @@ def _log(record: Any, scope: Scope) -> WireLog:
     )
 
 
-def _attributes(pairs: Iterable[Any]) -> Attributes:
+def _attributes(pairs: Any) -> Attributes:
     out: Attributes = {}
-    for pair in pairs:
+    for pair in _counted(pairs):
         value = pair.value
         text = value.string_value
         out[pair.key] = text if text else _other(value)
@@ -325,7 +372,7 @@ def _list(value: Any) -> Any:
     values = value.array_value.values
     if len(values) >= VECTOR_LENGTH and values[0].WhichOneof("value") in ("double_value", "int_value"):
         return Vector(len(values))
-    return [item.string_value or _other(item) for item in values]
+    return [item.string_value or _other(item) for item in _counted(values)]
 
 
 _READ: dict[str, Any] = {
@@ -341,7 +388,16 @@ _KEY = ord("\n")
 _DOUBLE = b"\x12\x09\x21"
 """The bytes before a number of eight bytes."""
 _PAIRS, _NAMES, _HEADERS = _Pairs(), _Names(), _Headers()
-_SPAN_FIELDS = tuple(
-    map(attrgetter, ("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano"))
-)
-_TRACES = _traces_class(_attributes_as_bytes)
+_SPAN_FIELDS = tuple(map(attrgetter, ("trace_id", "span_id", "name", "start_time_unix_nano", "end_time_unix_nano")))
+_SCOPE_SPANS = _scope_spans_class()
+_METER: ContextVar[Meter] = ContextVar("meter")
+"""Counts the body that this thread reads."""
+_EVENT_PARTS = 4
+"""An event or a link takes as much memory as four attributes."""
+_ROWS = 2
+"""The field of a scope with its spans, log records or metrics."""
+_VALUE: dict[int, Any] = {}
+_PAIR: Layout = {2: _VALUE}
+_VALUE |= {5: {1: _VALUE}, 6: {1: _PAIR}}
+_SPAN: Layout = {9: _PAIR, 11: {3: _PAIR}, 13: {4: _PAIR}}
+_RECORD: Layout = {5: _VALUE, 6: _PAIR}

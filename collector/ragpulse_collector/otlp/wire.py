@@ -65,13 +65,13 @@ class WireBatch:
     """
 
     scope: Scope
-    trace_ids: Sequence[bytes]
-    span_ids: Sequence[bytes]
-    parent_span_ids: Sequence[bytes | None]
-    names: Sequence[str]
-    start_ns: Sequence[int]
-    end_ns: Sequence[int]
-    shapes: Sequence[Shape]
+    trace_ids: list[bytes] = field(default_factory=list)
+    span_ids: list[bytes] = field(default_factory=list)
+    parent_span_ids: list[bytes | None] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    start_ns: list[int] = field(default_factory=list)
+    end_ns: list[int] = field(default_factory=list)
+    shapes: Sequence[Shape] = ()
     """Each row is in exactly one of them."""
     status_codes: dict[int, int] = field(default_factory=dict)
     status_messages: dict[int, str] = field(default_factory=dict)

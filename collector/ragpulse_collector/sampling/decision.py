@@ -49,7 +49,8 @@ class Sampler:
     that ask for them) once they have been quiet for `session_quiet_s`.
 
     `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
-    budget allows and why (`budget` or `throttled`). One sampler may run on a store at a time.
+    budget allows and why (`budget` or `throttled`). `acceptance` and `scales` are those of the settings, and
+    `refuses(response)` returns whether a response declines to answer. One sampler may run on a store at a time.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class Sampler:
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
         acceptance: Sequence[str] = ACCEPTANCE,
+        scales: Mapping[str, tuple[float, float]] | None = None,
+        refuses: Callable[[str], object] = lambda _: False,
         max_traces: int = 4_000,
         max_spans: int = 20_000,
     ) -> None:
@@ -74,7 +77,9 @@ class Sampler:
         self._session_quiet = timedelta(seconds=session_quiet_s)
         self._salt = salt
         self._pi_scale = pi_scale
-        self._acceptance = list(acceptance)
+        ranges = [list(scale) for scale in (scales or {}).values()]
+        self._opinions = {"accepted": list(acceptance), "scaled": list(scales or ()), "ranges": ranges}
+        self._refuses = refuses
         self._every = timedelta(seconds=every_s)
         self._max_traces, self._max_spans = max_traces, max_spans
         self._low: datetime | None = None
@@ -202,7 +207,8 @@ class Sampler:
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted)
-        run(sql.FACT, {"accepted": self._acceptance})
+        self._find_refusals(transaction)
+        run(sql.FACT, self._opinions)
         if due.late:
             run(sql.RETIRE_FACTS, lo)
         # Spans received after this are late: they make a revision.
@@ -211,6 +217,11 @@ class Sampler:
         if due.feedback:
             run(sql.SETTLE_FEEDBACK)
         run(decisions.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
+
+    def _find_refusals(self, transaction: Transaction) -> None:
+        responses = transaction.execute(sql.RESPONSES).rows
+        refused = [trace_id for trace_id, response in responses if self._refuses(response)]
+        transaction.execute(sql.REFUSED, {"traces": refused})
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
         lo, now = {"lo": due.lo}, {"at": transaction.at}

@@ -16,6 +16,7 @@ from ragpulse_collector.settings.tables import (
     CollectorSettings,
     EvaluatorFiles,
     EvaluatorSpec,
+    JudgeModel,
     JudgeSettings,
     Price,
     Role,
@@ -132,9 +133,14 @@ class FeedbackSettings(Section):
     """The `[feedback]` table: what acceptance is, and the scales of other scores of people."""
 
     acceptance: tuple[str, ...] = ACCEPTANCE
-    """Names of scores that are acceptance; only values from 0 to 1 count."""
+    """Names of scores that are acceptance: 0 to 1, or -1 for a thumb down; other values are left out."""
     scale: dict[str, tuple[float, float]] = {}
     """Name to lowest and highest value; others are stored and left out of the series."""
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics of the names in these settings: they may be asked for before the first score."""
+        return {f"feedback:{name}" for name in (*self.acceptance, *self.scale)}
 
     @field_validator("scale")
     @classmethod
@@ -176,6 +182,7 @@ __all__ = [
     "EvaluatorFiles",
     "EvaluatorSpec",
     "FeedbackSettings",
+    "JudgeModel",
     "JudgeSettings",
     "MonitorSettings",
     "Price",
@@ -220,11 +227,21 @@ class Settings(Section):
         return entries
 
     @property
-    def judges(self) -> list[JudgeSettings]:
+    def judges(self) -> list[JudgeModel]:
         """The judge of `[judge]`, if there is one, and those of single evaluators."""
-        models = dict.fromkeys(spec.judge for spec in self.evaluator if spec.judge not in (None, self.judge.model))
-        own = [JudgeSettings(model=model) for model in models]
-        return own if self.judge.model is None else [self.judge, *own]
+        own = [self.judge_of(spec.judge) for spec in self.evaluator if spec.judge is not None]
+        return list(dict.fromkeys(judge for judge in (self.judge, *own) if judge.model is not None))
+
+    def judge_of(self, judge: JudgeModel | str) -> JudgeModel:
+        """Return the judge that is meant: the configured one of this name or model, else one with these settings alone.
+
+        The limit of replies in `[judge]` is that of every judge without an own one.
+        """
+        asked = JudgeModel(model=judge) if isinstance(judge, str) else judge
+        if asked == JudgeModel(model=asked.model):
+            tables = (self.judge, *(spec.judge for spec in self.evaluator if spec.judge not in (None, asked)))
+            asked = next((table for table in tables if table and asked.model in (table.name, table.model)), asked)
+        return asked if asked.max_tokens else asked.model_copy(update={"max_tokens": self.judge.max_tokens})
 
     def path(self) -> Path | None:
         """Return the absolute path of the file these came from; None for defaults."""

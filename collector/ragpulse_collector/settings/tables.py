@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import re
 import secrets
 from collections.abc import Sequence
@@ -112,6 +113,8 @@ class CollectorSettings(Section):
     """Services whose traces go earlier than after `retention_days`."""
     api_keys: tuple[ApiKey, ...] = ()
     """`ragpulse key` prints an entry."""
+    login_days: float = Field(30, gt=0)
+    """A login with a key ends after this time; a restart ends it too."""
     generate_key: bool = False
     """Make a key at the first start where one is needed: it is printed once, its hash kept in `<db>.key`."""
     published_on_loopback: bool = False
@@ -206,27 +209,48 @@ class CollectorSettings(Section):
         return self.db.startswith("ducklake:")
 
 
-class JudgeSettings(Section):
-    """The `[judge]` table: no judge is ever called without a model named here or by `--judge`."""
+class JudgeModel(Section):
+    """One judge: the `[judge]` table, or the `judge` of an `[[evaluator]]`."""
 
     model: str | None = None
     """Any litellm name, or `http://host:port/v1#model`."""
-    budget_usd_per_day: float = Field(1.0, ge=0)
-    """No judge is asked beyond it."""
-    concurrency: int = Field(4, ge=1, le=512)
-    """Questions at once, for each judge."""
-    requests_per_minute: int | None = Field(None, ge=1)
-    """At most so many questions, for each judge; none: no limit."""
+    name: str | None = None
+    """Stands for model and address in the id, so that the series goes on when the judge moves."""
     api_base: str | None = None
     """Another address than the provider's own."""
+    api_key_env: str | None = None
+    """Name of the environment variable with the key. None: the provider's own key, for its own host only."""
     max_tokens: int | None = Field(None, ge=1)
     """The longest reply, reasoning included: sent with every request and reserved for it. None: 4,096."""
+    structured: Literal["json_schema", "json_object", "none"] | None = None
+    """How JSON is asked for. None: as the server takes it, by schema first."""
+    limit_parameter: str | None = None
+    """The server's name for the limit of a reply. None: `max_tokens`, or `max_completion_tokens` if that is refused."""
+    omit: tuple[str, ...] = ()
+    """Parameters that the server does not take, such as `temperature`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_key(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "api_key" in values:
+            raise ValueError('a key is not written here: name its variable, as in api_key_env = "OPENAI_API_KEY"')
+        return values
+
+    @field_validator("model", "api_base")
+    @classmethod
+    def _readable(cls, text: str | None) -> str | None:
+        from ragpulse_evaluators.judges.addresses import Address, split_judge
+
+        at_address = split_judge(text or "") if text and "://" in text else None
+        if at_address:
+            Address.read(at_address[0])
+        return text
 
     @property
     def address(self) -> str | None:
         """Where the judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""
-        model = self.model or ""
-        return model.partition("#")[0] if model.startswith(("http://", "https://")) else self.api_base
+        model = (self.model or "").strip()
+        return model.partition("#")[0] if model.lower().startswith(("http://", "https://")) else self.api_base
 
     @property
     def is_local(self) -> bool:
@@ -239,7 +263,28 @@ class JudgeSettings(Section):
     def names(self) -> frozenset[str]:
         """What the model may be called where it is priced: as configured, as litellm names it, or as the URL does."""
         model = self.model or ""
-        return frozenset((model, f"openai/{model}", model.rpartition("#")[2]))
+        return frozenset((model, f"openai/{model}", model.rpartition("#")[2].strip()))
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """The options of the judge, with its key; raises SettingsError where the key's variable is not set."""
+        options = self.model_dump(include={"name", "api_base", "max_tokens", "structured", "limit_parameter", "omit"})
+        if self.api_key_env is None:
+            return options
+        if not (key := os.environ.get(self.api_key_env)):
+            raise SettingsError(f"api_key_env: the environment variable {self.api_key_env} is not set")
+        return options | {"api_key": key}
+
+
+class JudgeSettings(JudgeModel):
+    """The `[judge]` table: no judge is ever called without a model named here or by `--judge`."""
+
+    budget_usd_per_day: float = Field(1.0, ge=0)
+    """No judge is asked beyond it."""
+    concurrency: int = Field(4, ge=1, le=512)
+    """Questions at once, for each judge."""
+    requests_per_minute: int | None = Field(None, ge=1)
+    """At most so many questions, for each judge; none: no limit."""
 
 
 class TierPrice(Section):
@@ -286,8 +331,14 @@ class EvaluatorSpec(BaseModel):
     """The new name."""
     use: str
     """The registered evaluator; all other keys are its parameters."""
-    judge: str | None = None
-    """A judge of its own, named like `[judge] model`; it is paid from the same budget. None: the judge of `[judge]`."""
+    judge: JudgeModel | None = None
+    """A judge of its own: a name like `[judge] model`, or a table with `model`, `api_key_env`, ... It is paid from the
+    same budget. None: the judge of `[judge]`."""
+
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _named(cls, judge: Any) -> Any:
+        return {"model": judge} if isinstance(judge, str) else judge
 
     @property
     def params(self) -> dict[str, Any]:

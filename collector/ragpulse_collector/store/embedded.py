@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shlex
+import shutil
 import tempfile
 import threading
 import time
@@ -19,10 +20,17 @@ import duckdb
 
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.refusals import Busy, TooSlow
-from ragpulse_collector.store.connection import attach_file, duckdb_settings, lock_down, open_file
+from ragpulse_collector.store.connection import (
+    attach_file,
+    duckdb_settings,
+    first_line,
+    is_invalidated,
+    lock_down,
+    open_file,
+)
 from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
-from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.log import LogWatch, log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
 from ragpulse_collector.store.protocol import Refused, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
@@ -126,7 +134,8 @@ class Writing(Reading):
         cursor.commit()
 
     def end_queries(self) -> None:
-        """End users' queries at once, and accept no more: a stop does not wait for them."""
+        """End users' queries and copies at once, and accept no more: a stop does not wait for them."""
+        super().end_queries()
         if self._readers is not None:
             self._readers.close()
 
@@ -224,6 +233,7 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = duckdb_settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), WriteOptions(**options))
+        shutil.rmtree(outbox_folder(self.path), ignore_errors=True)  # what a killed process left
         if POSSIBLE and _OPENS_UNLOCKED:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
@@ -236,7 +246,24 @@ class EmbeddedStore(Writing):
         connection, _ = open_current(self.path, lambda: attach_file(self.path, self._name, self._config))
         lock_down(connection, writable=outbox_folder(self.path))
         self._identity = _identity(self.path)
+        self._log = LogWatch(self.path)
         return connection
+
+    def _check(self) -> None:
+        super()._check()
+        self._keep_log()
+
+    def _keep_log(self) -> None:
+        """If the log was removed or cut, write what it held into the file: memory still has it. Raises StoreError."""
+        if not self._log.is_whole():
+            try:
+                with contextlib.closing(self._make_cursor()) as cursor:
+                    cursor.execute("CHECKPOINT")
+            except duckdb.Error as error:
+                if not is_invalidated(error):
+                    raise StoreError(f"the log of {self.path} was removed or cut: {first_line(error)}") from error
+                _log.error("the log of %s was removed or cut, and cannot be written again: %s", self.path, error)
+        self._log.look()
 
     def problem(self) -> str | None:
         """Return why nothing more is stored: the file was removed or replaced; None otherwise."""
@@ -265,7 +292,8 @@ class EmbeddedStore(Writing):
         if (problem := self.problem()) is not None:
             _log.error("%s", problem)
             return
-        with contextlib.suppress(duckdb.Error, OSError):
+        with contextlib.suppress(duckdb.Error, OSError, StoreError, Busy):
+            self._keep_log()
             if 0 < log_bytes(self.path) <= CHECKPOINT_ON_CLOSE_S * _write_rate(self.path.absolute().parent):
                 connection.execute("CHECKPOINT")
 

@@ -6,6 +6,7 @@ removes the log of a missing database file. With any other damage it does not op
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import logging
 import mmap
@@ -29,6 +30,8 @@ _HEADER_BYTES = 16
 _ERROR = re.compile(r'replaying WAL file "(?P<log>[^"]+)"(?:.*entry at byte position (?P<start>\d+))?', re.DOTALL)
 _DAMAGE = ("orrupt", "does not match", "out of range")
 """In DuckDB's errors: a wrong checksum, a broken number, a log of another database file, a length beyond reason."""
+_OF_ANOTHER_STATE = (duckdb.CatalogException, duckdb.BinderException, duckdb.ConstraintException)
+"""A record does not fit to the file: records before it are missing."""
 _LOGS = ("", ".checkpoint", ".recovery")
 """DuckDB writes a second and a third log while it checkpoints."""
 
@@ -53,6 +56,38 @@ def log_bytes(path: Path) -> int:
         return log_path(path).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def has_commits(path: Path) -> bool:
+    """Return whether a file's log holds a complete transaction; one that a crash cut short was never acknowledged."""
+    if not log_bytes(path):
+        return False
+    with log_path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+        return _COMMIT.search(log) is not None
+
+
+class LogWatch:
+    """Notices that another process removed, replaced or cut the log of an open file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._now()
+
+    def is_whole(self) -> bool:
+        """Return whether the log is there and holds what it held; a checkpoint empties it too."""
+        before, now = self._seen, self._now()
+        return now is not None and (before is None or (now[0] == before[0] and now[1] >= before[1]))
+
+    def look(self) -> None:
+        """Remember the log as it is now."""
+        self._seen = self._now()
+
+    def _now(self) -> tuple[int, int] | None:
+        """Return what identifies the log, and its size; the file must not be opened, that would release its lock."""
+        with contextlib.suppress(FileNotFoundError):
+            status = log_path(self._path).stat()
+            return status.st_ino, status.st_size
+        return None
 
 
 def open_past_damage(path: Path, connect: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
@@ -126,7 +161,7 @@ def _keep_unread(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
 def _set_damaged_aside(error: duckdb.Error) -> bool:
     """Copy the log that an error names, and truncate it at the damage; returns False for any other error."""
     match = _ERROR.search(str(error))
-    if match is None or not any(sign in str(error) for sign in _DAMAGE):
+    if match is None or not (isinstance(error, _OF_ANOTHER_STATE) or any(sign in str(error) for sign in _DAMAGE)):
         return False
     log = Path(match["log"])
     # DuckDB's position is behind the length and the checksum of the record.

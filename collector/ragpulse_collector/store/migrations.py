@@ -18,7 +18,7 @@ import duckdb
 from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
-from ragpulse_collector.store.log import log_bytes
+from ragpulse_collector.store.log import has_commits, log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
 from ragpulse_collector.store.views import create_views, feedback_of, views_digest
@@ -34,8 +34,9 @@ _BY_NAME = """(
     SELECT trace_id, evaluator AS name, arg_max(score, created_at) AS score, max(created_at) AS received_at
     FROM raw.scores WHERE source = 'human' AND score IS NOT NULL GROUP BY ALL)"""
 _NAME_FEEDBACK = f"""
-    UPDATE raw.trace_facts SET feedbacks = n.feedbacks, feedback = n.feedback
-    FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)))}) n
+    UPDATE raw.trace_facts SET
+        feedback = n.feedback, feedbacks = n.feedbacks, feedbacks_off_scale = n.feedbacks_off_scale
+    FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)), scales="map([]::VARCHAR[], []::DOUBLE[][])")}) n
     WHERE latest AND trace_facts.trace_id = n.trace_id"""
 """Before version 11 the newest score of any name was acceptance."""
 
@@ -164,7 +165,7 @@ def _copy_and_open(
     except (OSError, duckdb.Error) as error:
         raise StoreError(f"{_cannot_copy(path, version)} ({first_line(error)}): {_fix(path)}") from error
     opened = attach()
-    if log_bytes(path) or _state(path) != copied:
+    if has_commits(path) or _state(path) != copied:
         opened.close()
         raise StoreError(f"another process changed {path} while it was copied: start again")
     _log.warning("%s has schema version %d; its copy before the migration is %s", path, version, copy_path(path))

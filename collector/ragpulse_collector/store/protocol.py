@@ -21,6 +21,12 @@ class StoreError(Refusal):
     """The store cannot do what it was called for; the message is one line with the fix."""
 
 
+class CannotWrite(StoreError):
+    """A copy cannot be written: the disk is full, or refuses."""
+
+    status = 507
+
+
 class Refused(StoreError):
     """The user's SQL is not one read-only SELECT, or exceeds the limits."""
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
+from weakref import WeakSet
 
 import duckdb
 
 from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, is_invalidated, literal
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.protocol import Parameters, Rows, Store, StoreError
+from ragpulse_collector.store.protocol import CannotWrite, Parameters, Rows, Store, StoreError
 from ragpulse_collector.store.sql.limits import Limited, Question, answer
 
 Format = Literal["parquet", "jsonl"]
@@ -35,6 +36,12 @@ _FORMATS: dict[str, str] = {
 def outbox_folder(path: Path) -> Path:
     """Return the folder beside a store's file that its SQL may write to; it exists only while something is written."""
     return path.absolute().parent / f".{path.name}.out"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner can read, below one like it; raises OSError."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
 
 
 def _refuse_existing(target: Path) -> None:
@@ -96,6 +103,15 @@ class Reading:
         self._memory_lock = threading.Lock()
         self._query_slots = threading.BoundedSemaphore(_MAX_QUERIES)
         self.query_times = QueryTimes()
+        self._copying = WeakSet[duckdb.DuckDBPyConnection]()
+        self._ended = False
+
+    def end_queries(self) -> None:
+        """End copies at once, and begin no more: a stop does not wait for them."""
+        self._ended = True
+        for cursor in list(self._copying):
+            with contextlib.suppress(duckdb.ConnectionException):  # it was closed meanwhile
+                cursor.interrupt()
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TooSlow, Busy where memory is short."""
@@ -140,6 +156,8 @@ class Reading:
         except duckdb.Error as error:
             if is_invalidated(error):
                 raise _Reopened from error
+            if isinstance(error, duckdb.IOException):
+                raise Busy(f"the disk refuses: {first_line(error)}", retry_after_s=10) from error
             raise
 
     def run_user_sql(
@@ -220,10 +238,15 @@ class Reading:
         folder = outbox_folder(self.path) / uuid4().hex
         try:
             with contextlib.closing(self._new_cursor()) as cursor:
-                folder.mkdir(parents=True)
+                make_private(folder)
+                self._copying.add(cursor)
+                if self._ended:
+                    raise Busy("the collector is shutting down")
                 yield folder, cursor
+        except duckdb.InterruptException as error:
+            raise Busy("the collector is shutting down") from error
         except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(f"cannot write: {first_line(error)}") from error
+            raise CannotWrite(f"cannot write: {first_line(error)}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):

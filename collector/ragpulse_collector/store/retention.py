@@ -19,6 +19,7 @@ import orjson
 from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
+from ragpulse_collector.store.queries.forgotten import remember
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, file_columns
@@ -147,7 +148,8 @@ def forget(
     """Delete the traces of a user, a session or one trace, and all that is stored of them; returns rows by table.
 
     A user's traces include the other turns of the user's sessions. If only some turns of a session are deleted, the
-    others lose their recorded prompts, which quote the deleted ones. The audit names neither the subject nor a trace.
+    others lose their recorded prompts, which quote the deleted ones. Digests of the ids stay, so that feedback which
+    arrives later is not stored. The audit names neither the subject nor a trace.
     """
 
     def work(transaction: Transaction) -> dict[str, int]:
@@ -191,6 +193,7 @@ def _forget(
         "datasets": _deleted(transaction, "datasets", _DATASET_ITEMS, {"traces": related}),
         **{name: remove(transaction, related) for name, remove in removers.items()},
     }
+    remember(transaction)
     for table in _TRACE_TABLES:
         counted[table] = counted.get(table, 0) + _deleted(transaction, table, "trace_id IN (FROM forgotten)")
     run("UPDATE raw.scores SET calls = NULL WHERE trace_id IN (FROM related) AND calls IS NOT NULL")

@@ -174,7 +174,7 @@ class TableRows:
 
 EVENT_FIELDS = ("query", "response", "contexts", "error_type", "status_message")
 """The fields of a log event that `raw.content_events` has."""
-_SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id", "scope", "identifier")
+_SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id", "scope", "identifier", "session_id")
 
 
 def _durations(batch: SpanBatch) -> list[int]:

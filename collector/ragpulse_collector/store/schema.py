@@ -39,12 +39,13 @@ TABLES: dict[str, str] = {
     "content_events": """
         trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
     # Scores that arrived over OTLP or the API; the decision's transaction copies them to `scores` under their unit.
-    # A score without a trace id waits for the span with its response id. `binding` is JSON. `scope`: `span`, `trace` or
-    # `session`, if the sender states it; `identifier`: which of several judges with one name.
+    # A score without a trace id waits for the span with its response id. `binding` is JSON. `scope`: `trace` or
+    # `session` (of `session_id`), else a span; `identifier`: which of several judges with one name.
     "feedback": """
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
         score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR,
-        scope VARCHAR, identifier VARCHAR""",
+        scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
+    # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name.
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
@@ -54,7 +55,8 @@ TABLES: dict[str, str] = {
         late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE,
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
         metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
-        top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE)""",
+        top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE),
+        feedbacks_off_scale VARCHAR[], answer VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,
@@ -67,7 +69,7 @@ TABLES: dict[str, str] = {
         version VARCHAR, label_version VARCHAR, judge VARCHAR, source VARCHAR, status VARCHAR, score DOUBLE,
         normalized DOUBLE, passing BOOLEAN, label VARCHAR, explanation VARCHAR, parts VARCHAR, ci_lo DOUBLE,
         ci_hi DOUBLE, calls VARCHAR, cost_usd DOUBLE, elapsed_ms DOUBLE, attempt INTEGER, created_at TIMESTAMP,
-        run_id VARCHAR, scope VARCHAR, identifier VARCHAR""",
+        run_id VARCHAR, scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
         total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP""",

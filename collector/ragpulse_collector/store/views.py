@@ -57,16 +57,30 @@ def spans_of(trace: str) -> str:
     return f"s.trace_id = {trace} AND s.start_time IN (SELECT start_time FROM raw.spans WHERE trace_id = {trace})"
 
 
-def feedback_of(opinions: str, accepted: str = "$accepted") -> str:
+def feedback_of(
+    opinions: str, accepted: str = "$accepted", scales: str = "map($scaled::VARCHAR[], $ranges::DOUBLE[][])"
+) -> str:
     """Return SQL for the feedback of each trace: by name, and the newest of the names that are acceptance.
 
-    `opinions` is a relation of trace_id, name, score and received_at: the newest score of each name.
+    `opinions` is a relation of trace_id, name, score and received_at: the newest score of each name. `scales` is a map
+    of names to their lowest and highest values. Acceptance is 0 to 1; some clients send -1 for a thumb down.
     """
+    scaled = f"""
+        SELECT *, list_contains({accepted}::VARCHAR[], name) AS accepted,
+               coalesce({scales}[name], CASE WHEN accepted THEN [-1.0, 1.0] END) AS scale,
+               coalesce(score BETWEEN scale[1] AND scale[2], true) AS fits FROM {opinions}"""
     return f"""
-        SELECT trace_id, map(list(name ORDER BY name), list(score ORDER BY name)) AS feedbacks,
-               arg_max(score, received_at) FILTER (list_contains({accepted}::VARCHAR[], name) AND score BETWEEN 0 AND 1)
-                   AS feedback
-        FROM {opinions} GROUP BY trace_id"""
+        SELECT trace_id, map_from_entries(list((name, score) ORDER BY name) FILTER (fits)) AS feedbacks,
+               list(name ORDER BY name) FILTER (NOT fits) AS feedbacks_off_scale,
+               arg_max(score, received_at) FILTER (accepted AND fits) AS feedback
+        FROM ({scaled}) GROUP BY trace_id"""
+
+
+def answer_of(response: str, reason: str, refused: str) -> str:
+    """Return SQL that says whether a request was answered: `answered`, `refused`, `empty`, NULL if that is unknown."""
+    return f"""CASE WHEN {response} IS NULL AND {reason} IN ('refused_by_provider', 'filtered') THEN 'refused'
+                    WHEN {response} IS NULL THEN NULL WHEN regexp_full_match({response}, '\\s*') THEN 'empty'
+                    WHEN {refused} THEN 'refused' ELSE 'answered' END"""
 
 
 FACT_COLUMNS = (
@@ -74,7 +88,7 @@ FACT_COLUMNS = (
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
     "feedback", "retriever", "misdated_spans", "tags", "metadata", "release", "finish_reason", "agent", "data_source",
-    "top_k", "response_missing_reason", "control_flow", "feedbacks",
+    "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -149,6 +163,8 @@ _UNDECIDED = f"""
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans, NULL::MAP(VARCHAR, DOUBLE) AS feedbacks,
+           NULL::VARCHAR[] AS feedbacks_off_scale,
+           CASE WHEN regexp_full_match(c.response, '\\s*') THEN 'empty' END AS answer,
            CASE WHEN c.response IS NULL THEN x.response_missing_reason END AS response_missing_reason,
            false AS decided
     FROM priced x
@@ -179,7 +195,7 @@ _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
            s.version, s.judge, s.source, s.status, s.score, s.normalized, s.passing, s.label, s.explanation, d.pi,
            l.label_pi, d.reason, s.cost_usd, s.created_at, s.run_id, d.sampled, d.u, s.label_version, s.parts, s.ci_lo,
-           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier
+           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier, s.session_id
     FROM raw.scores s
     LEFT JOIN (SELECT * FROM raw.decisions WHERE latest) d
       ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
@@ -193,7 +209,8 @@ _DECISIONS = f"""
 
 SESSION_FIGURES = """
     min(start_time) AS start_time, max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) AS end_time,
-    count(*) AS n_turns, arg_min(user_id, start_time) AS user_id, arg_min(service, start_time) AS service,
+    count(*) AS n_turns, arg_min(user_id, (start_time, trace_id)) AS user_id,
+    arg_min(service, (start_time, trace_id)) AS service,
     CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
         AS cost_usd,
     TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens, TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,

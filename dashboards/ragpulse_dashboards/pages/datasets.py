@@ -21,7 +21,7 @@ SELECTION: Final = (
 )  # fmt: skip
 """Parameters of the trace list that select traces."""
 KINDS: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv", "py": "text/x-python"}
-CSV_COLUMNS: Final = ("query", "response", "trace_id", "at", "latency_ms", "cost_usd")
+CSV_COLUMNS: Final = ("query", "response", "reference", "trace_id", "at", "latency_ms", "cost_usd")
 PYTEST: Final = '''"""The questions of a dataset of ragpulse: does the application still say what it said?
 
 Let `answer` call your application; the recorded answers stand there until then.
@@ -41,7 +41,7 @@ def answer(case):
 
 @pytest.mark.parametrize("case", CASES, ids=[case["query"][:60] for case in CASES])
 def test_answer(case):
-    again = Case(query=case["query"], response=answer(case), reference=case["response"])
+    again = Case(query=case["query"], response=answer(case), reference=case["reference"])
     (result,) = evaluate_sync([again], ["token_f1"])["token_f1"]
     assert result.normalized >= 0.5, result.explanation
 '''
@@ -106,9 +106,15 @@ def _file(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
     if kind == "jsonl":
         return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
     if kind == "py":
-        cases = [{name: item[name] for name in ("query", "response")} for item in items if item.get("response")]
+        cases = [_case(item) for item in items if item.get("response") or item.get("reference")]
         return PYTEST.replace("{cases}", pprint.pformat(cases, width=110, sort_dicts=False))
     return csv_text([CSV_COLUMNS, *([item.get(column) for column in CSV_COLUMNS] for item in items)])
+
+
+def _case(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return question, recorded answer and what is expected: the reference, else the recorded answer."""
+    expected = item.get("reference") or item["response"]
+    return {"query": item["query"], "response": item["response"] or "", "reference": expected}
 
 
 async def delete(site: Site, request: Request) -> Response:

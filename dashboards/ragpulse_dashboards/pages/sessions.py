@@ -1,6 +1,7 @@
 """`/sessions`, `/sessions/{id}`, `/users/{id}`: conversations, the first turn first."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from ragpulse_dashboards.site import Site, read_view
 
 __all__ = ["routes"]
 
+MAX_CHARS: Final = 100_000
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
 PAGE: Final = 50
 ALL_TIME: Final = "-3650d"
@@ -45,7 +47,8 @@ async def session(site: Site, request: Request) -> Response:
         "title": session_id,
         "kind": "Session",
         "summary": answer["session"],
-        "turns": [_turn(row) for row in answer["turns"]],
+        "turns": _turns(answer["turns"]),
+        "scores": answer.get("scores", ()),
         "here": request.query_params.get("here", ""),
     }
     return site.render(request, "session.html", context)
@@ -65,7 +68,7 @@ async def user(site: Site, request: Request) -> Response:
         "title": user_id,
         "kind": "User",
         "summary": {"n_turns": total, **(_summary(rows) if total == len(rows) else {})},
-        "turns": [_turn(row) for row in reversed(rows)],
+        "turns": _turns(rows[::-1]),
         "older": answer["next"],
         "sessions": sessions["sessions"],
     }
@@ -82,12 +85,18 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
+def _turns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the turns of a page; answers after the first `MAX_CHARS` signs are shown as text."""
+    read = list(accumulate(len(row["response"] or "") for row in rows))
+    return [_turn(row, as_text=chars > MAX_CHARS) for row, chars in zip(rows, read, strict=True)]
+
+
+def _turn(row: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
     scores = {name: as_judged(name, score) for name, score in sorted(row["scores"].items())}
     failing = {name: score for name, score in scores.items() if score.get("passing") is False}
     return {
         "row": row,
-        "answer": render_answer(row["response"] or ""),
+        "answer": render_answer(row["response"] or "", as_text=as_text),
         "failing": failing,
         "others": {name: score for name, score in scores.items() if name not in failing},
     }

@@ -70,7 +70,7 @@ async def trace(site: Site, request: Request) -> Response:
 def _context(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     row, spans = answer["trace"], answer["spans"]
     scores = sorted(
-        (as_judged(score["evaluator"], score) for score in answer["scores"]),
+        ({"shown": _shown(score), **as_judged(score["evaluator"], score)} for score in answer["scores"]),
         key=lambda score: (score["evaluator"], score.get("created_at") or ""),
     )
     sentences = find_sentences(reversed(scores))
@@ -101,8 +101,14 @@ def _context(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the newest score of each evaluator: failing ones, passing ones, then the others."""
-    newest = {score["evaluator"]: score for score in scores if score["status"] == "ok"}
-    return sorted(newest.values(), key=lambda score: (_ORDER[score["passing"]], score["evaluator"]))
+    newest = {score["shown"]: score for score in scores if score["status"] == "ok"}
+    return sorted(newest.values(), key=lambda score: (_ORDER[score["passing"]], score["shown"]))
+
+
+def _shown(score: Mapping[str, Any]) -> str:
+    """Return the name of a score on the page: people's scores and several judges of one name are told apart."""
+    name = f"feedback:{score['evaluator']}" if score.get("source") == "human" else str(score["evaluator"])
+    return f"{name} ({score['identifier']})" if score.get("identifier") else name
 
 
 def _origin_of_error(spans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

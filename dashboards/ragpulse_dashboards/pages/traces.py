@@ -136,8 +136,14 @@ async def _csv_pages(
         head, answer = [], await site.api("GET traces", {**params, "cursor": answer["next"]})
 
 
+def _plain(score: Mapping[str, Any]) -> Any:
+    """Return a score as a number if there is one, else its label."""
+    values = (score.get(name) for name in ("normalized", "score", "label"))
+    return next((value for value in values if value is not None), None)
+
+
 def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    scores = {name: score.get("normalized") for name, score in row["scores"].items()}
+    scores = {name: _plain(score) for name, score in row["scores"].items()}
     others = "; ".join(f"{name}={value}" for name, value in scores.items() if name not in names)
     return [*(row.get(name) for name in CSV_COLUMNS), *(scores.get(name) for name in names), others]
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.errors import MissingField
+from ragpulse_evaluators.errors import MissingField, NothingToScore
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
@@ -266,6 +266,7 @@ _UNSPLIT = "in a script without spaces that it cannot split into words"
 
 
 def readable_response(case: Case) -> str:
+<<<<<<< HEAD
     """Return the response; raises `MissingField` where it holds no letter or digit."""
     response = case.response or ""
     if not any(c.isalnum() for c in response):
@@ -273,6 +274,16 @@ def readable_response(case: Case) -> str:
     if is_unsplit(response):
         raise MissingField(f"response ({_UNSPLIT})")
     return response
+=======
+    """Return the response; raises `MissingField` without one, `NothingToScore` where it holds no letter or digit."""
+    if case.response is None:
+        raise MissingField("response")
+    if not any(c.isalnum() for c in case.response):
+        raise NothingToScore(
+            f"nothing to check: the response {'holds no words' if case.response.strip() else 'is empty'}"
+        )
+    return case.response
+>>>>>>> main
 
 
 def readable_contexts(case: Case) -> tuple[Context, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +16,7 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
-from ragpulse_evaluators.judges.protocol import Embedder, cosine, for_sampling
+from ragpulse_evaluators.judges.protocol import Embedder, cosine, for_sampling, together
 from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -259,7 +258,7 @@ class AnswerRelevancy(JudgedEvaluator):
                 raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await asyncio.gather(*(session.read(prompt, Share) for prompt in prompts))]
+        return [share.score for share in await together(session.read(prompt, Share) for prompt in prompts)]
 
     def calls_for(self, case: Case) -> int:
         """`n` questions, and as many comparisons without an embedder."""

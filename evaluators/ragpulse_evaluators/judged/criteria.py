@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from statistics import fmean
@@ -16,7 +15,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
-from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.judges.protocol import for_sampling, together
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
@@ -41,7 +40,7 @@ class Guideline(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
-        verdicts = await asyncio.gather(*(self._check(rule, case, session) for rule in self._rules))
+        verdicts = await together(self._check(rule, case, session) for rule in self._rules)
         passing = all(verdict.verdict for verdict in verdicts)
         ordered = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
         feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in ordered)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -14,11 +13,12 @@ from pydantic import Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judges.parsing import final_text, read_number
-from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.judges.protocol import brief, for_sampling, together
+from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
@@ -28,6 +28,7 @@ DIMENSIONS: Mapping[str, Mapping[str, int]] = {
 }
 """Highest mark of each dimension, by task; marks begin at 1, groundedness at 0."""
 
+_MARK_TOKENS = 16
 _OWN = "criterion"
 """The block of the prompt file, and the part, of your own criterion."""
 
@@ -72,7 +73,8 @@ class GEval(JudgedEvaluator):
     contexts). `dimension` asks for one, on its native scale; without it the score is the mean over all. With
     `criterion` (a sentence or more), `steps` (how to proceed) and `span` (whole lowest and highest mark) the score is
     native on `span`. Each mark is the mean of `n` samples, or of one reply's log-probabilities with `use_logprobs`.
-    Unreadable samples are dropped and counted in `parts["n_valid"]`; a dimension without any is None and left out.
+    Unreadable samples are dropped and counted in `parts["n_valid"]`; a dimension without any makes the result invalid.
+    A judge whose replies are known to be brief is asked for no more than `_MARK_TOKENS` a sample.
     """
 
     name = "geval"
@@ -112,17 +114,19 @@ class GEval(JudgedEvaluator):
                 self.scale = Scale(lo=0, hi=self._dimensions[0].highest, kind="ratio")
         if self.judge is not None and n > 1 and not use_logprobs:
             self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
+        if self.judge is not None:
+            self.judge = brief(self.judge, _MARK_TOKENS)
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Mark every dimension, then average."""
         if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
-        marks = await asyncio.gather(*(self._mark(dimension, case, session) for dimension in self._dimensions))
+        marks = await together(self._mark(dimension, case, session) for dimension in self._dimensions)
         pairs = list(zip(self._dimensions, marks, strict=True))
         ratios = {dim.name: None if mark.score is None else dim.ratio(mark.score) for dim, mark in pairs}
         readable = [ratio for ratio in ratios.values() if ratio is not None]
-        if not readable:
-            raise Unreadable(f"no readable mark for {', '.join(ratios)}: {marks[0].problem}")
+        if problem := next((mark.problem for mark in marks if mark.score is None), None):
+            raise Unreadable(f"no readable mark ({_explanation(ratios)}): {problem}")
         overall = fmean(readable)
         return Outcome(
             score=overall if len(pairs) > 1 else marks[0].score,
@@ -152,15 +156,28 @@ class GEval(JudgedEvaluator):
         return {"criterion": self.prompts.render(block), "steps": self.prompts.render(f"{block}_steps")}
 
     def _read(self, call: JudgeCall, dimension: _Dimension) -> float:
-        text = final_text(call, cut=True)
+        if call.logprobs and end_of(call.finish_reason) == "length" and dimension.highest < 10:
+            call = call.model_copy(update={"finish_reason": "stop"})  # the first token is the whole mark
+        text = final_text(call)
         if self._logprobs and call.logprobs and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
-        bare = re.sub(rf"^\W*{dimension.name}\W*[:：]", "", text, flags=re.IGNORECASE)
+        bare = re.sub(
+            rf"^\W*{dimension.name}\s*(?:\(\d+\s*[-–]\s*\d+\))?\W*(?:[:：=–—-]|\bis\b)\W*",
+            "",
+            text,
+            flags=re.IGNORECASE,
+        )
         return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
 
     def calls_for(self, case: Case) -> int:
         """Samples times dimensions."""
         return len(self._dimensions) * (1 if self._logprobs else self._n)
+
+    def estimate(self, case: Case) -> Estimate:
+        """As for every judged evaluator; a reply that a brief limit cuts is asked for once more."""
+        estimate = super().estimate(case)
+        requests = 2 if getattr(self.judge, "is_brief", False) else 1
+        return replace(estimate, max_input_tokens=requests * estimate.max_input_tokens)
 
 
 def _dimensions(task: str, dimension: str | None) -> list[_Dimension]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Annotated, Any, Self
 
@@ -14,6 +13,7 @@ from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
+from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -84,7 +84,7 @@ class Pairwise(JudgedEvaluator):
             self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
             for first, second in orders
         ]
-        choices = await asyncio.gather(*(session.read(prompt, Choice) for prompt in prompts))
+        choices = await together(session.read(prompt, Choice) for prompt in prompts)
         first, *flipped = (choice.winner for choice in choices)
         score = first
         parts: dict[str, Any] = {"first": _LABELS[first]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from statistics import fmean
@@ -16,6 +15,7 @@ from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, read_model, read_number, words_of
+from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -44,7 +44,7 @@ class _PerContext(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
-        replies = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
+        replies = await together(self._judge_one(text, case, session) for text in case.texts)
         verdicts = [reply.verdict for reply in replies]
         return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
 
@@ -191,7 +191,7 @@ class ContextRelevancy(JudgedEvaluator):
 
     async def _rated(self, case: Case, session: Session) -> Outcome:
         prompts = [self.render(step, case) for step in ("first_rating", "second_rating")]
-        ratings = await asyncio.gather(*(session.read(prompt, Rating) for prompt in prompts))
+        ratings = await together(session.read(prompt, Rating) for prompt in prompts)
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})

@@ -145,8 +145,13 @@ class Session:
     async def ask(
         self, messages: Sequence[Message], *, n: int = 1, schema: type[BaseModel] | None = None, logprobs: bool = False
     ) -> list[JudgeCall]:
-        """Ask one question `n` times and record the calls."""
-        calls = await self._judge.ask(messages, n=n, schema=schema, logprobs=logprobs)
+        """Ask one question `n` times and record the calls, also those of a failure."""
+        try:
+            calls = await self._judge.ask(messages, n=n, schema=schema, logprobs=logprobs)
+        except JudgeError as failure:
+            self._calls.extend(failure.calls)
+            failure.calls = ()
+            raise
         self._calls.extend(calls)
         return calls
 
@@ -232,6 +237,5 @@ class Session:
         try:
             return (await self.ask(messages, schema=schema))[0]
         except JudgeError as failure:
-            self._calls.extend(failure.calls)
             # The first reply stays what it was: unreadable. A second try would start from the same words.
             raise Unreadable(f"{problem}; the repair turn failed: {failure}") from failure

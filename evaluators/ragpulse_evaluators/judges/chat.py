@@ -1,193 +1,239 @@
 """Chat completions as every OpenAI-compatible server speaks them: makes requests, reads replies and rejections.
 
-`HTTPJudge` and `LLMJudge` differ only in how a request travels. Whatever a server does not accept (structured output,
-a sampling parameter, a system message) is left out. The server is remembered once a request without it has succeeded.
+`HTTPJudge` and `LLMJudge` differ only in how a request travels. What a server does not accept (structured output, a
+sampling parameter, a system message) is left out, one thing at a time, and remembered once a request without it has
+succeeded. The limit of the reply is renamed or lowered, never left out.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.errors import ContextTooLong, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.protocol import Message, Question, SampledJudge, transcript
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
+from ragpulse_evaluators.judges.protocol import Message, Question, SampledJudge, all_calls, transcript
+from ragpulse_evaluators.judges.rejections import Rejection
+from ragpulse_evaluators.judges.replies import BLOCKED, Unanswered, end_of, read_choices, read_usage
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("ChatJudge", "Rejection", "strict_schema")
+__all__ = ("ChatJudge", "strict_schema")
 
-_TOO_LONG = re.compile(
-    r"context[_ ]?(?:length|size|window)|(?:prompt|input) is too long|too many (?:input )?tokens|reduce the length"
-    r"|token count .{0,40}exceeds|maximum prompt length|max_new_tokens` must be|request too large",
-    re.IGNORECASE,
-)
-_WINDOW = re.compile(
-    r"(?:context (?:length|size|window)\D{1,20}|prompt length is |tokens allowed \(|must be <= |n_ctx\"?\s*:\s*|>\s*)"
-    r"(\d{3,})|(\d{3,}) maximum context",
-    re.IGNORECASE,
-)
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
-_FILTERED = re.compile(r"content_?filter|content_?policy|content management policy|ResponsibleAI", re.IGNORECASE)
-_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.IGNORECASE)
-_AGAIN = re.compile(r"(?:retry|try again) (?:in|after) (?:(\d+)m(?!s))?(?:([\d.]+\d|\d+)(ms|s))?", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
 _NO_SYSTEM = re.compile(
     r"system (?:role|message)s?\b.*not|role.{0,10}system.*not|only user and assistant", re.IGNORECASE
 )
-_WAIT = frozenset({408, 409, 425, 429})
-"""Client errors that pass: timeouts, conflicts, throttling."""
 _ADJUSTABLE = frozenset({400, 415, 422, 501})
 _FIXED = frozenset({"model", "messages", "response_format", "n", "logprobs", "top_logprobs"})
 """Keys of a request that are no sampling parameters."""
-
-
-class Rejection(Exception):
-    """A reply other than 200: status, text, and what the server says about waiting (the `Retry-After` header)."""
-
-    def __init__(self, status: int, text: str, retry_after: str | None = None) -> None:
-        super().__init__(f"status {status}: {' '.join(text.split())[:200]}")
-        self.status, self.text, self.retry_after = status, text, retry_after
-
-    @property
-    def filtered(self) -> bool:
-        """Whether a content filter refused the question."""
-        return self.status in (400, 403, 422) and bool(_FILTERED.search(self.text))
-
-    @property
-    def too_long(self) -> bool:
-        """Whether the question exceeds the model's window."""
-        return self.status in (400, 413, 422, 500) and bool(_TOO_LONG.search(self.text))
-
-    @property
-    def window(self) -> int | None:
-        """The model's window in tokens, where the text names it."""
-        match = _WINDOW.search(self.text)
-        return int(match[1] or match[2]) if match else None
-
-    def error(self, where: str) -> JudgeError:
-        """The error to raise: final where the same request would fail again."""
-        message = f"{where}: {self}"
-        if self.too_long:
-            return ContextTooLong(message, window=self.window)
-        passes = self.status >= 500 or self.status in _WAIT
-        wait_s = _seconds(self.retry_after) or _named_wait(self.text)
-        if not passes or (self.status == 429 and wait_s is None and _QUOTA.search(self.text)):
-            return JudgeRejected(message)
-        timed_out = self.status in (408, 504)  # the model may have answered into the void
-        return JudgeError(message, retry_after_s=wait_s, maybe_billed=timed_out)
-
-
-def _named_wait(text: str) -> float | None:
-    """Seconds to wait as a message names them: "Please try again in 1m20.5s"."""
-    match = _AGAIN.search(text)
-    if not match or not (match[1] or match[2]):
-        return None
-    return 60.0 * int(match[1] or 0) + float(match[2] or 0) * (0.001 if match[3] == "ms" else 1.0)
-
-
-def _seconds(header: str | None) -> float | None:
-    """`Retry-After` in seconds: a number or an HTTP date; None where it is neither."""
-    if not header:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(header))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
-    return None
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_INSTEAD = re.compile(r"use .{0,10}max_(?:completion_)?tokens|max_(?:completion_)?tokens\W{1,3}instead", re.IGNORECASE)
+_LEAST_LIMIT = 16
+_TOO_HIGH = re.compile(
+    r"too (?:large|high|many|big)|at most|exceeds?|maximum|less than|<=|greater|range|between", re.IGNORECASE
+)
+FORMATS = ("json_schema", "json_object", "")
+"""Ways to ask for JSON, best first; "" sends none."""
 
 
 @dataclass(frozen=True)
 class _Accepted:
     """The ways of asking that a server accepts, as far as they are known."""
 
-    formats: tuple[str, ...] = ("json_schema", "json_object", "")
-    """Ways to ask for JSON, best first; the first is used, "" sends none."""
+    formats: tuple[str, ...] = FORMATS
+    """Those of `FORMATS` that are left; the first is used."""
     without: frozenset[str] = frozenset()
     """Parameters it does not know."""
     system: bool = True
     """Whether it takes a system message."""
-    limit: str = "max_tokens"
-    """Its name for the limit of the reply."""
+    limits: tuple[str, ...] = _LIMITS
+    """Names for the limit of the reply; the first is used."""
     longest: int | None = None
     """The highest such limit; a server may count it against its window."""
 
-    def after(self, rejection: Rejection, body: Mapping[str, Any]) -> _Accepted | None:
-        """The next way to try after a rejection; None where another way would be rejected too."""
+    def after(self, rejection: Rejection, body: Mapping[str, Any]) -> list[_Accepted]:
+        """The ways to try after a rejection, each without one thing; empty where every way would be rejected.
+
+        The error's own `param` decides. Without one, the format of the reply is left out first, then a parameter that
+        the text names, then the others. The limit of the reply is never left out.
+        """
         text, adjustable = rejection.text, rejection.status in _ADJUSTABLE
         if rejection.too_long and self.longest is None and rejection.window and _REPLY_COUNTS.search(text):
-            return replace(self, longest=max(256, rejection.window // 4))
+            return [replace(self, longest=max(256, rejection.window // 4))]
         if rejection.too_long or rejection.filtered:
-            return None
-        if adjustable and self.limit == "max_tokens" and "max_completion_tokens" in text:
-            return replace(self, limit="max_completion_tokens")
-        refused = {key for key in body if key not in _FIXED - {"logprobs"} and re.search(rf"\b{key}\b", text)}
-        if adjustable and refused:
-            more = {"top_logprobs"} if "logprobs" in refused else set()
-            return replace(self, without=self.without | refused | more)
+            return []
         if self.system and _NO_SYSTEM.search(text):
-            return replace(self, system=False)
-        if "response_format" in body and (adjustable or (rejection.status != 401 and _STRUCTURED.search(text))):
-            return replace(self, formats=self.formats[1:])
-        return None
+            return [replace(self, system=False)]
+        if rejection.param in body:
+            return self._without(str(rejection.param), text, body) if adjustable else []
+        formats = self._without("response_format", text, body) if "response_format" in body else []
+        if not adjustable:
+            return formats if rejection.status != 401 and _STRUCTURED.search(text) else []
+        others = body.keys() - _FIXED | body.keys() & {"n", "logprobs"}
+        names = sorted(others - {*_LIMITS}, key=lambda name: (name not in text, text.find(name)))
+        if any(name in text for name in _LIMITS):
+            names.insert(0 if _INSTEAD.search(text) else len(names), self.limits[0])
+        ways = [way for name in names for way in self._without(name, text, body)]
+        return [*ways, *formats] if _INSTEAD.search(text) else [*formats, *ways]
+
+    def _without(self, name: str, text: str, body: Mapping[str, Any]) -> list[_Accepted]:
+        if name == "response_format":
+            return [replace(self, formats=self.formats[left:]) for left in range(1, len(self.formats))]
+        if name in _LIMITS:
+            renamed = [replace(self, limits=self.limits[1:])] if self.limits[1:] else []
+            lowered = [replace(self, longest=limit) for limit in _lower(body[name], text)]
+            return [*lowered, *renamed] if _TOO_HIGH.search(text) else [*renamed, *lowered]
+        if name in ("model", "messages"):
+            return []
+        more = {"logprobs", "top_logprobs"} if "logprobs" in name else {name}
+        return [replace(self, without=self.without | more)]
+
+
+def _lower(limit: int, text: str) -> list[int]:
+    """The limit that a message names, then halves of the one that was refused."""
+    named = [int(number) for number in re.findall(r"\b\d{2,}\b", text) if _LEAST_LIMIT <= int(number) < limit]
+    halves = [limit >> i for i in range(1, limit.bit_length()) if limit >> i >= _LEAST_LIMIT]
+    return [*([max(named)] if named else []), *halves]
 
 
 class _Server:
     """A model at an address; shared by all judges that ask it."""
 
-    def __init__(self) -> None:
-        self.accepted = _Accepted()
+    def __init__(self, accepted: _Accepted) -> None:
+        self.accepted = accepted
+        self.takes_brief: bool | None = None
+        """Whether its replies to brief questions fit, reasoning included; None: not known yet."""
 
 
-_SERVERS: WeakValueDictionary[str, _Server] = WeakValueDictionary()
-"""By model and address, as long as a judge for it exists."""
+_SERVERS: WeakValueDictionary[tuple[str, _Accepted], _Server] = WeakValueDictionary()
+"""By model and address, and what the judge's settings say, as long as a judge for it exists."""
 
 
 class ChatJudge(SampledJudge):
-    """A model asked by chat completions; subclasses write `answer` and `_send`. `where` is model and address."""
+    """A model asked by chat completions; subclasses write `_send`. `place` is model and address, for messages.
 
-    def __init__(self, model: str, where: str, **sampling: Any) -> None:
-        super().__init__(model, **sampling)
-        self.where = where
-        self._server = _SERVERS.setdefault(where, _Server())
+    `structured` (json_schema, json_object, none), `limit_parameter` and `omit` say what the server takes, which else is
+    found out by its rejections.
+    """
+
+    negotiates = True
+    """Whether a rejection leads to another way of asking."""
+
+    def __init__(
+        self,
+        model: str,
+        place: str,
+        *,
+        structured: str | None = None,
+        limit_parameter: str | None = None,
+        omit: Iterable[str] = (),
+        **identity: Any,
+    ) -> None:
+        if structured not in (None, "json_schema", "json_object", "none"):
+            raise ConfigurationError(f'structured is "json_schema", "json_object" or "none", not {structured!r}')
+        if limits := {*omit} & {*_LIMITS, "model", "messages"}:
+            raise ConfigurationError(f"omit: every request has {limits.pop()!r}; limit_parameter renames the limit")
+        super().__init__(model, **{key: value for key, value in identity.items() if key not in omit})
+        self.place = place
+        self._brief: int | None = None
+        accepted = _Accepted(
+            formats=FORMATS if structured is None else ({"none": ""}.get(structured, structured),),
+            without=frozenset(omit),
+            limits=(limit_parameter,) if limit_parameter else _LIMITS,
+        )
+        self._server = _SERVERS.setdefault((place, accepted), _Server(accepted))
+
+    @property
+    def asks_singly(self) -> bool:
+        """Whether each sample is a request of its own, because the server gives one reply to a request."""
+        return "n" in self._server.accepted.without
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether a reply may take a second request."""
+        return self._brief is not None
+
+    def brief(self, tokens: int) -> Self:
+        """The same judge for replies of so few tokens, where the server's reasoning leaves room for them."""
+        changed = copy.copy(self)
+        changed._brief = tokens if tokens < self.max_tokens else None
+        return changed
 
     @abstractmethod
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         """Send one request, return the completion; raises `Rejection` and `JudgeError`."""
 
-    async def complete(self, question: Question) -> list[JudgeCall]:
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Ask for all samples in one request; a server that leaves some out is asked singly from then on."""
+        if question.n > 1 and self.asks_singly:
+            return await all_calls(self._asked(question.once()) for _ in range(question.n))
+        calls = await self._asked(question)
+        while len(calls) < question.n:  # in turn: a question has one place among the concurrent ones
+            self._server.accepted = replace(self._server.accepted, without=self._server.accepted.without | {"n"})
+            calls = await all_calls((_ready(calls), self._asked(question.once())))
+        return calls[: question.n]
+
+    async def _asked(self, question: Question) -> list[JudgeCall]:
+        """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""
+        short = self._brief if self._server.takes_brief else None
+        calls = await self.complete(question, limit=short or self.max_tokens)
+        if short is None:
+            self._learn(calls)
+            return calls
+        cut = [number for number, call in enumerate(calls) if end_of(call.finish_reason) == "length"]
+        if not cut:
+            return calls
+        self._server.takes_brief = False
+        rest = self.complete(replace(question, n=len(cut)), limit=self.max_tokens - short)
+        again = (await all_calls((_ready(calls), rest)))[len(calls) :]
+        for number, call in zip(cut, again, strict=False):
+            calls[number] = call.model_copy(update=_sums(calls[number], call))
+        return calls
+
+    def _learn(self, calls: Sequence[JudgeCall]) -> None:
+        """Note whether replies to brief questions are brief, reasoning included, as the server counts them."""
+        if self._brief and not any(call.estimated for call in calls):
+            written = sum(call.output_tokens or 0 for call in calls)
+            self._server.takes_brief = self._server.takes_brief is not False and 0 < written <= self._brief * len(calls)
+
+    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
-        accepted, started = self._server.accepted, time.perf_counter()
+        accepted = base = self._server.accepted
+        started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
-            body = self._body(question, accepted)
+            body = self._body(question, accepted, limit or self.max_tokens)
             try:
                 answer = await self._send(body)
             except Rejection as rejection:
-                if (adjusted := accepted.after(rejection, body)) is not None:
-                    accepted = adjusted
-                    continue
-                if not rejection.filtered:
-                    raise rejection.error(self.where) from None
-                answer = _filtered()
-            else:
-                self._server.accepted = accepted
+                if rejection.filtered:
+                    return self._calls(question, body, _BLOCKED_ANSWER, time.perf_counter() - started)
+                if rejection.reason != reason:  # the last change mattered: go on from it
+                    base, reason = accepted, rejection.reason
+                    ways = base.after(rejection, body) if self.negotiates else []
+                ways = [way for way in ways if way not in seen]
+                if not ways:
+                    raise rejection.error(self.place) from None
+                accepted = ways[0]
+                seen.add(accepted)
+                continue
+            self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
 
-    def _body(self, question: Question, accepted: _Accepted) -> dict[str, Any]:
+    def _body(self, question: Question, accepted: _Accepted, limit: int) -> dict[str, Any]:
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
-        body |= self.sampling | {"max_tokens": min(self.max_tokens, accepted.longest or self.max_tokens)}
-        if accepted.limit != "max_tokens":
-            body[accepted.limit] = body.pop("max_tokens")
+        body |= self.sampling | {"max_tokens": min(limit, accepted.longest or limit)}
+        if accepted.limits[0] != "max_tokens":
+            body[accepted.limits[0]] = body.pop("max_tokens")
         if question.n > 1:
             body["n"] = question.n
         if question.logprobs:
@@ -200,65 +246,55 @@ class ChatJudge(SampledJudge):
         self, question: Question, body: Mapping[str, Any], answer: Mapping[str, Any], elapsed_s: float
     ) -> list[JudgeCall]:
         """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
+        prompt = transcript(question.messages)
         common = {
-            "prompt": transcript(question.messages),
+            "prompt": prompt,
             "model": answer.get("model") or self.model,
             "elapsed_s": elapsed_s,
             "sampling": {key: value for key, value in body.items() if key not in _FIXED},
         }
         try:
-            choices = [_read_choice(choice) for choice in answer["choices"]]
-        except (KeyError, TypeError, AttributeError) as error:
-            message = f"{self.where}: no chat completion: {type(error).__name__}: {error}"
-            raise JudgeError(message, maybe_billed=True) from error
-        if not choices:
-            raise JudgeError(f"{self.where}: a chat completion without choices", maybe_billed=True)
-        first, *rest = choices
-        none = {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0 if "cost_usd" in answer else None}
-        return [
-            JudgeCall(**common, **first, **_usage(answer)),
-            *(JudgeCall(**common, **choice, **none) for choice in rest),
-        ]
+            choices, problem = read_choices(answer), None
+        except Unanswered as unanswered:
+            choices, problem = [{"completion": "", "finish_reason": "error"}], unanswered
+        usage = read_usage(answer, prompt, (choice["completion"] for choice in choices))
+        if usage["output_tokens"] is None and all(end_of(choice["finish_reason"]) == BLOCKED for choice in choices):
+            usage |= {"input_tokens": usage["input_tokens"] or 0, "output_tokens": 0}  # what was blocked is not counted
+        none = {"input_tokens": 0, "output_tokens": 0, "cost_usd": None if usage["cost_usd"] is None else 0.0}
+        calls = [JudgeCall(**common, **choice, **(none if number else usage)) for number, choice in enumerate(choices)]
+        if problem is not None:
+            raise _lost(JudgeRejected(f"{self.place}: {problem}"), calls)
+        if any(end_of(call.finish_reason) == "error" for call in calls):
+            raise _lost(JudgeError(f"{self.place}: the provider failed while it answered"), calls)
+        return calls
 
 
-def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
-    usage = answer.get("usage") or {}
-    details = usage.get("completion_tokens_details") or {}
-    return {
-        "input_tokens": usage.get("prompt_tokens"),
-        "output_tokens": usage.get("completion_tokens"),
-        "reasoning_tokens": details.get("reasoning_tokens"),
-        "cost_usd": answer.get("cost_usd"),
+def _lost(error: JudgeError, calls: Sequence[JudgeCall]) -> JudgeError:
+    """The error with what the server counted for it, else with the note that it may have counted something."""
+    if calls[0].output_tokens is None:
+        error.maybe_billed = True
+    else:
+        error.calls = tuple(calls)
+    return error
+
+
+async def _ready(calls: list[JudgeCall]) -> list[JudgeCall]:
+    return calls
+
+
+def _sums(first: JudgeCall, second: JudgeCall) -> dict[str, Any]:
+    """Tokens and cost of two requests for one reply; None where one is not known."""
+    pairs = {
+        name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")
     }
+    return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
 
 
-def _read_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Text, reason of the end and log-probabilities of a choice; `reasoning_content` is no part of the text."""
-    message = choice["message"]
-    extra = message.get("provider_specific_fields") or {}  # where litellm puts what only some providers have
-    refusal, content = message.get("refusal") or extra.get("refusal"), message.get("content") or ""
-    if not isinstance(content, str):  # parts, as some servers send them
-        content = "".join(part.get("text", "") for part in content if part.get("type") == "text")
-    return {
-        "completion": content or refusal or "",
-        "finish_reason": "refusal" if refusal and not content else choice.get("finish_reason"),
-        "logprobs": _first_token_logprobs(choice),
-    }
-
-
-def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Candidates of the first completion token with their log-probabilities."""
-    content = (choice.get("logprobs") or {}).get("content") or []
-    if not content:
-        return None
-    candidates = content[0].get("top_logprobs") or [content[0]]
-    return {candidate["token"]: candidate["logprob"] for candidate in candidates}
-
-
-def _filtered() -> dict[str, Any]:
-    """A question that a content filter refused, as a reply that it ended."""
-    choice = {"message": {"content": ""}, "finish_reason": "content_filter"}
-    return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+_BLOCKED_ANSWER = {
+    "choices": [{"message": {"content": ""}, "finish_reason": BLOCKED}],
+    "usage": {"prompt_tokens": 0, "completion_tokens": 0},
+}
+"""A question that a content filter refused, as a reply that it ended."""
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

@@ -10,7 +10,7 @@ import ast
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, unreadable
+from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
@@ -240,11 +241,35 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
 _WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
+_REMARKED = re.compile(rf"[*_`\s]*({_NUMBER})[*_`]*\s*\((?!\s*{_NUMBER}\s*[-–—/])")
+"""A number before a remark in brackets: "4 (good)"."""
+_WORDED = re.compile(
+    r"(?:\b(?:scores?|scored|rat(?:e|es|ed|ing)|marks?|grade[sd]?|g[ia]ve|gives?|giving|assign(?:ed|s)?|award(?:ed|s)?"
+    r"|deserves?|earns?|say|nota|dou|atribuo)\b|评分|得分|打分|分数|给)([^\d\n]{0,40}?)"
+    rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*([%分])?",
+    re.IGNORECASE,
+)
+"""A mark in prose: "I'd give it a 4". What stands between the word and the number is looked at."""
+_FRACTION = re.compile(
+    rf"(?<![\d.,/])()({_NUMBER})\s*(?:/|out\s+of)\s*(\d+(?:\.\d+)?)()"
+    r"(?=\s*(?:$|[.,;:!?](?!\d)|points?\b|stars?\b|because\b|since\b|as\b|for\b|on\b))",
+    re.IGNORECASE,
+)
+"""A mark out of the highest one, wherever it stands."""
+_NO_MARK = re.compile(
+    r"\b(?:not|never|no|between|from|scale|range|above|below|over|under|least|most|more|less|than|higher|lower|não)\b"
+    r"|n['’]t\b|不|[.!?]\s",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(
+    r"\s*(?:[-–—~]|to\b|or\b|and\b|a\b|ou\b|até\b|至|到)\s*\d|[.,]?\d|\s*(?!(?:points|stars|pontos)\b)[a-z]{4,}s\b"
+)
+"""After a number that is no mark: the rest of a range or of a decimal, or what it counts."""
 _RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNORECASE)
 
 
 def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
-    """A number in lo..hi: alone on the first line, after a label on the last, or after Prometheus' `[RESULT]`."""
+    """A number in lo..hi: alone on the first line, after a label on the last, after `[RESULT]`, or a mark in prose."""
     result = _RESULT.findall(text)
     if result:
         return _within(_as_number(result[-1], text), lo, hi)
@@ -253,8 +278,23 @@ def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
         bare, labelled = _unlabelled(line, words)
         number = _WHOLE.match(bare)
         if number and (labelled or not needs_label):
-            return _within(_scaled(number, hi), lo, hi)
+            return _within(_scaled(number[1], number[2], number[3], hi), lo, hi)
+    marks = {mark for line in dict.fromkeys((*lines[:1], *lines[-1:])) for mark in _marks(line, hi)}
+    if len(marks) == 1:
+        return _within(marks.pop(), lo, hi)
     unreadable(f"a number in {lo:g}..{hi:g}", text)
+
+
+def _marks(line: str, hi: float) -> Iterator[float]:
+    """The marks that a sentence gives: "the score is 4 out of 5", "4 (good)"; never a range, a count or a denial."""
+    if remarked := _REMARKED.match(line):
+        yield float(remarked[1])
+    bare = _DECORATION.sub(" ", line)
+    for pattern in (_WORDED, _FRACTION):
+        for match in pattern.finditer(bare):
+            between, number, out_of, unit = match.groups()
+            if not _NO_MARK.search(between) and not _RANGE.match(bare, match.end()):
+                yield _scaled(number, out_of, unit, hi)
 
 
 def _as_number(token: str, text: str) -> float:
@@ -264,12 +304,13 @@ def _as_number(token: str, text: str) -> float:
         unreadable("a number after [RESULT]", text)
 
 
-def _scaled(number: re.Match[str], hi: float) -> float:
-    if number[3] == "%" and hi == 1:
-        return float(number[1]) / 100
-    if number[3] == "%" or (number[2] is not None and float(number[2]) != hi):
-        raise Unreadable(f"{number[0].strip()!r} is out of {number[2] or 100}, expected out of {hi:g}")
-    return float(number[1])
+def _scaled(number: str, out_of: str | None, unit: str | None, hi: float) -> float:
+    """A number as it is given; a share of 1 may be given in percent."""
+    if unit == "%" and hi == 1:
+        return float(number) / 100
+    if unit == "%" or (out_of is not None and float(out_of) != hi):
+        raise Unreadable(f"{number!r} is out of {out_of or 100}, expected out of {hi:g}")
+    return float(number)
 
 
 def _within(value: float, lo: float, hi: float) -> float:
@@ -330,18 +371,18 @@ def without_reasoning(text: str) -> str:
     return "" if _THOUGHT_START.search(rest) else rest.strip()
 
 
-def final_text(call: JudgeCall, *, cut: bool = False) -> str:
-    """The reply without its reasoning; raises `NoVerdict` where it was cut off, filtered or a refusal.
-
-    With `cut`, a reply that was cut off after its beginning is taken: for bare marks, which come first.
-    """
-    if call.finish_reason in _ENDED:
+def final_text(call: JudgeCall) -> str:
+    """The reply without its reasoning; raises `NoVerdict` where it was cut off, filtered, a refusal, or elsewhere."""
+    end = end_of(call.finish_reason)
+    if end in _ENDED:
         reply = f": {excerpt(call.completion)!r}" if call.completion else ""
-        raise NoVerdict(_ENDED[call.finish_reason] + reply)
+        raise NoVerdict(_ENDED[end] + reply)
+    if end == "length":
+        limit = next((value for key, value in (call.sampling or {}).items() if key.startswith("max_")), "its")
+        raise NoVerdict(f"the reply was cut off at the limit of {limit} tokens: raise max_tokens")
+    if call.problem:
+        raise NoVerdict(call.problem)
     text = without_reasoning(call.completion)
-    if call.finish_reason == "length" and not (cut and text):
-        limit = (call.sampling or {}).get("max_tokens")
-        raise NoVerdict(f"the reply was cut off at the limit of {limit or 'its'} tokens: raise max_tokens")
     if not text and call.completion.strip():
         raise NoVerdict("the reply ends within its reasoning")
     return text

@@ -10,16 +10,16 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.errors import ConfigurationError, NoRecording, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, NoRecording, Unreadable
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
@@ -34,6 +34,8 @@ __all__ = (
     "SampledJudge",
     "ScriptedJudge",
     "SyncEmbedder",
+    "all_calls",
+    "brief",
     "close_judge",
     "cosine",
     "count_tokens",
@@ -42,10 +44,12 @@ __all__ = (
     "max_tokens_of",
     "model_of",
     "split_text",
+    "together",
     "transcript",
     "with_sampling",
 )
 
+Value = TypeVar("Value")
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
 
@@ -73,6 +77,27 @@ class Judge(Protocol):
         logprobs: bool = False,
     ) -> list[JudgeCall]:
         """Answer `n` times; `schema` asks for JSON of this shape; raises `JudgeError` when it cannot."""
+
+
+async def together(work: Iterable[Awaitable[Value]]) -> list[Value]:
+    """Await all, then raise the first failure if there is one: every call is recorded before the result is made."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for failure in done:
+        if isinstance(failure, BaseException):
+            raise failure
+    return cast(list[Value], done)
+
+
+async def all_calls(work: Iterable[Awaitable[Sequence[JudgeCall]]]) -> list[JudgeCall]:
+    """The calls of all questions, in order; a failure carries the calls of the others, which are paid."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    failures = [failure for failure in done if isinstance(failure, BaseException)]
+    calls = [call for made in done if not isinstance(made, BaseException) for call in made]
+    if not failures:
+        return calls
+    if isinstance(failures[0], JudgeError):
+        failures[0].calls = (*calls, *(call for failure in failures for call in getattr(failure, "calls", ())))
+    raise failures[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +147,11 @@ def for_sampling(judge: Judge, temperature: float) -> Judge:
     return with_sampling(judge, temperature=temperature) if getattr(judge, "temperature", None) == 0.0 else judge
 
 
+def brief(judge: Judge, tokens: int) -> Judge:
+    """The judge for replies of so few tokens; its id stays. A judge that has no such limit is returned as it is."""
+    return judge.brief(tokens) if hasattr(judge, "brief") else judge
+
+
 def max_tokens_of(judge: Judge | None) -> int:
     """The most tokens one reply of this judge can take: what a budget reserves per call."""
     return int(getattr(judge, "max_tokens", MAX_TOKENS))
@@ -160,11 +190,14 @@ class BaseJudge(ABC):
 class SampledJudge(BaseJudge):
     """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`.
 
-    Every request carries `max_tokens`. The default limit is not part of the id; one that was set is.
+    Where the model is not at its provider's own address, host, port and path are part of the id, too. A `name` stands
+    for model and address, and so keeps the id over a move. Every request carries `max_tokens`. The default limit is not
+    part of the id; one that was set is.
     """
 
-    def __init__(self, model: str, **sampling: Any) -> None:
+    def __init__(self, model: str, *, where: str | None = None, name: str | None = None, **sampling: Any) -> None:
         self.model = model
+        self._name, self._place = name or model, f" at {where}" if where and not name else ""
         self._set(sampling)
 
     def _set(self, sampling: Mapping[str, Any]) -> None:
@@ -173,7 +206,8 @@ class SampledJudge(BaseJudge):
             del self.sampling["temperature"]  # these models take only their default: none is sent, none recorded
         self.temperature: float | None = self.sampling.get("temperature")
         self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
-        self.id = " ".join((self.model, *(f"{key}={value}" for key, value in sorted(self.sampling.items()))))
+        figures = (f"{key}={value}" for key, value in sorted(self.sampling.items()))
+        self.id = " ".join((self._name, *figures)) + self._place
 
     def with_sampling(self, **changes: Any) -> Self:
         """The same model with other sampling parameters, over the same connections."""
@@ -207,6 +241,12 @@ class JudgeWrapper(BaseJudge):
         """The same wrapper around the inner judge with other sampling parameters."""
         changed = copy.copy(self)
         changed._judge = None if self._judge is None else with_sampling(self._judge, **changes)
+        return changed
+
+    def brief(self, tokens: int) -> Self:
+        """The same wrapper around the inner judge for short replies."""
+        changed = copy.copy(self)
+        changed._judge = None if self._judge is None else brief(self._judge, tokens)
         return changed
 
     async def aclose(self) -> None:

@@ -12,17 +12,20 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from ragpulse_evaluators.errors import ConfigurationError, JudgeError
-from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
+from ragpulse_evaluators.judges.addresses import Address, environment_address, hidden, split_judge
+from ragpulse_evaluators.judges.chat import ChatJudge
 from ragpulse_evaluators.judges.protocol import Embedder, Judge, OfflineEmbedder, Question, SyncEmbedder, is_loopback
+from ragpulse_evaluators.judges.rejections import Rejection
+from ragpulse_evaluators.judges.replies import Unanswered, joined
 from ragpulse_evaluators.result import JudgeCall
 
 if TYPE_CHECKING:
@@ -36,15 +39,13 @@ _MAX_BODY = 32 * 1024 * 1024
 
 
 class HTTPJudge(ChatJudge):
-    """Asks `POST <base>/chat/completions`; `base` is e.g. `http://127.0.0.1:8080/v1`.
+    """Asks `POST <base>/chat/completions`; `base` is e.g. `http://127.0.0.1:8080/v1`, or the full URL of the endpoint.
 
-    Prices are unknown here, so `cost_usd` stays None. JSON is asked for by schema, then as an object, then in words, as
-    far as the server takes it. Raises `JudgeError` for refused connections, status codes other than 200 and bodies that
-    are no chat completion. Close it (`async with`, or `aclose`) to drop idle connections.
+    Without `api_key`, the key of the environment that belongs to the address is sent, and no other. Prices are unknown
+    here, so `cost_usd` stays None. JSON is asked for by schema, then as an object, then in words, as far as the server
+    takes it. Raises `JudgeError` for refused connections, status codes other than 200 and bodies that are no chat
+    completion. Close it (`async with`, or `aclose`) to drop idle connections.
     """
-
-    asks_singly = True
-    """One request per sample."""
 
     def __init__(
         self,
@@ -57,18 +58,19 @@ class HTTPJudge(ChatJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        url = urlsplit(base)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ConfigurationError(f"{base!r} is not the http(s) address of an OpenAI-compatible server")
-        where = f"{model} at {url.hostname}:{url.port or (443 if url.scheme == 'https' else 80)}"
-        super().__init__(model, where, temperature=temperature, max_tokens=max_tokens, **params)
-        self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions", query="", fragment="").geturl()
-        self._headers = {"Content-Type": "application/json"} | (
-            {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        address = Address.read(base)
+        where = f"{model} at {address.where}"
+        super().__init__(model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
+        self._url, self._key = address.endpoint, api_key or address.environment_key()
+        names = (
+            {"Authorization": "Bearer ", "api-key": ""} if address.provider == "AZURE" else {"Authorization": "Bearer "}
         )
+        keys = {name: f"{scheme}{self._key}" for name, scheme in names.items() if self._key}
+        self._headers = {"Content-Type": "application/json"} | keys
         self._timeout = timeout_s
         self._tls: ssl.SSLContext | None = None
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[httpx.AsyncClient]] = WeakKeyDictionary()
+        self._closers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncIterator[None]] = WeakKeyDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,48 +85,66 @@ class HTTPJudge(ChatJudge):
         for client in self._idle.pop(asyncio.get_running_loop(), []):
             await client.aclose()
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
-        """Send one request per sample, at the same time."""
-        if question.n == 1:
-            return await self.complete(question)
-        samples = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n)))
-        return [calls[0] for calls in samples]
-
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         import httpx
 
+        sent: list[str] = []  # what httpx did with the request: nothing before it has a connection
         try:
             async with asyncio.timeout(self._timeout):
-                answer = from_json(await self._post(to_json(body)))
-        except (httpx.HTTPError, OSError, ValueError) as failure:
-            billed = not isinstance(failure, httpx.ConnectError)
-            raise JudgeError(f"{self.where}: {type(failure).__name__}: {failure}", maybe_billed=billed) from failure
-        if not isinstance(answer, dict):
-            raise JudgeError(f"{self.where}: the reply is not a JSON object", maybe_billed=True)
-        if "choices" not in answer and isinstance(error := answer.get("error"), dict):  # OpenRouter sends it with 200
-            code = error.get("code")
-            raise Rejection(code if isinstance(code, int) else 500, str(error.get("message")))
+                payload, kind = await self._post(to_json(body), sent)
+        except (httpx.HTTPError, OSError) as failure:
+            raise self._error(f"{type(failure).__name__}: {failure}", maybe_billed=bool(sent)) from None
+        try:
+            answer = joined(payload, kind)
+        except Unanswered as unanswered:
+            raise self._error(str(unanswered), JudgeRejected, maybe_billed=True) from None
+        if not answer.get("choices") and (error := answer.get("error")):  # OpenRouter sends it with 200
+            code = error.get("code") if isinstance(error, dict) else None
+            raise Rejection(code if isinstance(code, int) else 500, hidden(to_json(error).decode(), self._key))
         return answer
 
-    async def _post(self, payload: bytes) -> bytes:
-        idle = self._idle.setdefault(asyncio.get_running_loop(), [])
+    def _error(self, message: str, kind: type[JudgeError] = JudgeError, *, maybe_billed: bool) -> JudgeError:
+        return kind(hidden(f"{self.place}: {message}", self._key), maybe_billed=maybe_billed)
+
+    async def _post(self, payload: bytes, sent: list[str]) -> tuple[bytes, str]:
+        async def note(event: str, _: Any) -> None:
+            if event.endswith("send_request_headers.started"):
+                sent.append(event)
+
+        idle = await self._connections()
         client = idle.pop() if idle else self._new_client()
         try:
-            async with client.stream("POST", self._url, content=payload) as response:
+            async with client.stream("POST", self._url, content=payload, extensions={"trace": note}) as response:
                 body = await self._read(response)
         finally:
             idle.append(client)
         if response.status_code != 200:
             wait = response.headers.get("retry-after")
-            raise Rejection(response.status_code, body[:4000].decode(errors="replace"), wait)
-        return bytes(body)
+            raise Rejection(response.status_code, hidden(body[:4000].decode(errors="replace"), self._key), wait)
+        return bytes(body), response.headers.get("content-type", "")
+
+    async def _connections(self) -> list[httpx.AsyncClient]:
+        """Return the idle connections of this event loop, which are closed with it."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._closers:
+            self._closers[loop] = self._until_loop_ends(loop)
+            await anext(self._closers[loop])
+        return self._idle.setdefault(loop, [])
+
+    async def _until_loop_ends(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[None]:
+        """Wait until the loop shuts its generators down, as `asyncio.run` does at its end."""
+        try:
+            yield
+        finally:
+            self._closers.pop(loop, None)
+            await self.aclose()
 
     async def _read(self, response: httpx.Response) -> bytearray:
         body = bytearray()
         async for piece in response.aiter_bytes():
             body += piece
             if len(body) > _MAX_BODY:
-                raise JudgeError(f"{self.where}: the reply is larger than 32 MB", maybe_billed=True)
+                raise JudgeError(f"{self.place}: the reply is larger than 32 MB", maybe_billed=True)
         return body
 
     def _new_client(self) -> httpx.AsyncClient:
@@ -148,7 +168,23 @@ class HTTPJudge(ChatJudge):
 
 _NOT_SET_UP = re.compile(r"missing (?:credentials|\w+ api key)|no module named", re.IGNORECASE)
 """Failures on this machine that no second attempt mends: a key or a provider's package is missing."""
-_INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
+_NOT_SENT = (
+    "ConnectError",
+    "ConnectTimeout",
+    "PoolTimeout",
+    "UnsupportedProtocol",
+    "LocalProtocolError",
+    "ProxyError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "ClientConnectorError",
+    "ConnectionRefusedError",
+    "gaierror",
+)
+"""Failures before a request leaves, of whatever client a provider's package uses."""
+_INSTALL = "pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
+_OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
+"""Providers that sign with what is no API key."""
 
 
 def _litellm() -> Any:
@@ -156,17 +192,28 @@ def _litellm() -> Any:
     try:
         import litellm
     except ImportError as missing:
-        raise ConfigurationError(_INSTALL) from missing
+        raise ConfigurationError(f"litellm is not installed: {_INSTALL}") from missing
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     return litellm
 
 
-class LLMJudge(ChatJudge):
-    """Any model litellm can call, fine-tuned judges included.
+def _left(failure: BaseException | None) -> bool:
+    """Whether a request may have left, by the failure and those that caused it."""
+    seen: list[BaseException] = []
+    while failure is not None and failure not in seen:
+        seen.append(failure)
+        failure = failure.__cause__ or failure.__context__
+    return not any(type(one).__name__ in _NOT_SENT for one in seen)
 
-    `temperature` and other sampling parameters are part of `id`; `api_base`, `api_key` and `timeout_s` are not. A model
-    without provider behind an `api_base` is taken as OpenAI-compatible. Raises `JudgeError` when the provider fails.
+
+class LLMJudge(ChatJudge):
+    """Any model litellm can call, fine-tuned judges included; refused where litellm is not installed.
+
+    `temperature` and other sampling parameters are part of `id`. So is the address where it is not the provider's own,
+    whether `api_base` or the environment gives it; `api_key` and `timeout_s` are not. A model without provider behind
+    an `api_base` is taken as OpenAI-compatible. litellm says what a model that it knows takes. Raises `JudgeError` when
+    the provider fails.
     """
 
     def __init__(
@@ -180,37 +227,51 @@ class LLMJudge(ChatJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
+        if importlib.util.find_spec("litellm") is None:
+            raise ConfigurationError(f"the judge {model} needs litellm, which is not installed: {_INSTALL}")
         name = _litellm_name(model, api_base)
-        where = f"{name} at {api_base}" if api_base else name
-        super().__init__(name, where, temperature=temperature, max_tokens=max_tokens, **params)
-        self._access = _access(api_base, api_key, timeout_s=timeout_s)
-        self._own_server = api_base is not None
+        where = _address_of(name, api_base)
+        place = f"{name} at {where}" if where else name
+        super().__init__(name, place, where=where, temperature=temperature, max_tokens=max_tokens, **params)
+        self._access = _access(name, api_base, api_key, timeout_s=timeout_s)
+        self._own_server = where is not None
         self._library: Any = None
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
-        """Ask for all samples in one request; samples that the provider leaves out are requested one by one."""
-        calls = await self.complete(question)
-        more = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n - len(calls))))
-        return [*calls, *(samples[0] for samples in more)][: question.n]
-
-    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
+        """One request; a call per choice. Raises `JudgeError`."""
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
-        litellm = self._library
-        if not (self._own_server or litellm.supports_response_schema(self.model)):
-            body.pop("response_format", None)
+            if not self._own_server:
+                self._ask_library()
+        return await super().complete(question, limit=limit)
+
+    def _ask_library(self) -> None:
+        """Take from litellm what the model takes; where it does not know the model, rejections say it."""
+        litellm, known = self._library, self._server.accepted
+        if not litellm.supports_response_schema(self.model):
+            known = replace(known, formats=("",))
+        if prices(self.model) is not None:
+            takes = litellm.get_supported_openai_params(self.model) or ()
+            asked = {*self.sampling, "n", "logprobs", "top_logprobs"} - {"max_tokens"}
+            known, self.negotiates = replace(known, without=known.without | asked.difference(takes)), False
+        self._server.accepted = known
+
+    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         try:
-            answer = await litellm.acompletion(**body, **self._access)
-        except Exception as failure:
-            message, status = f"{type(failure).__name__}: {failure}", getattr(failure, "status_code", None)
-            if _NOT_SET_UP.search(message):
-                status = 401  # litellm says 500, which would be asked again
-            if not isinstance(status, int):
-                raise JudgeError(f"{self.where}: {message}", maybe_billed=True) from failure
-            headers = getattr(failure, "litellm_response_headers", None) or {}
-            raise Rejection(status, message, headers.get("retry-after")) from failure
+            answer = await self._library.acompletion(**body, **self._access)
+        except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
+            raise self._failed(failure) from None
         cost = getattr(answer, "_hidden_params", {}).get("response_cost")  # where litellm documents it
         return {**answer.model_dump(), "cost_usd": cost}
+
+    def _failed(self, failure: Exception) -> Exception:
+        message = hidden(f"{type(failure).__name__}: {failure}", self._access.get("api_key"))
+        status: Any = 401 if _NOT_SET_UP.search(message) else getattr(failure, "status_code", None)
+        broken = type(failure).__name__ in ("APIConnectionError", "Timeout") or not isinstance(status, int)
+        if broken and status != 401:  # litellm gives a broken connection a status, which the server did not send
+            return JudgeError(f"{self.place}: {message}", maybe_billed=_left(failure))
+        headers = getattr(failure, "litellm_response_headers", None) or {}
+        return Rejection(status, message, headers.get("retry-after"))
 
 
 class LLMEmbedder:
@@ -218,7 +279,7 @@ class LLMEmbedder:
 
     def __init__(self, model: str, *, api_base: str | None = None, api_key: str | None = None) -> None:
         self.id = self.model = _litellm_name(model, api_base)
-        self._access = _access(api_base, api_key, timeout_s=60.0)
+        self._access = _access(self.model, api_base, api_key, timeout_s=60.0)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector per text, in order."""
@@ -228,8 +289,9 @@ class LLMEmbedder:
                 model=self.model, input=list(texts), encoding_format="float", **self._access
             )
             rows = sorted(answer.data, key=lambda row: row["index"])
-        except Exception as failure:
-            raise JudgeError(f"{self.model}: {type(failure).__name__}: {failure}") from failure
+        except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
+            message = hidden(f"{type(failure).__name__}: {failure}", self._access.get("api_key"))
+            raise JudgeError(f"{self.model}: {message}") from None
         return [[float(value) for value in row["embedding"]] for row in rows]
 
 
@@ -238,14 +300,29 @@ def _litellm_name(model: str, api_base: str | None) -> str:
     return f"openai/{model}" if api_base and "/" not in model else model
 
 
-def _access(api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
-    """The parameters that reach the server but do not change its answers."""
+def _address_of(name: str, api_base: str | None) -> str | None:
+    """Where a model is asked; None for its provider's own address."""
+    provider = name.partition("/")[0] if "/" in name else "openai"
+    given = api_base or environment_address(provider)
+    if given is None:
+        return None
+    address = Address.read(given)
+    own = provider == "openai" and address.where == "api.openai.com:443/v1"
+    return None if own or (provider != "openai" and address.provider == provider.upper() != "AZURE") else address.where
+
+
+def _access(name: str, api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
+    """The parameters that reach the server but do not change its answers.
+
+    To another address than the provider's own, litellm would send the provider's key of the environment.
+    """
     access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
+    provider = name.partition("/")[0]
     if api_base:
-        access["api_base"] = api_base
-    if api_key or is_loopback(api_base):
-        access["api_key"] = api_key or "none"
-    return access
+        address = Address.read(api_base)
+        access["api_base"] = address.base if provider == "openai" else api_base.strip()
+        api_key = api_key or address.environment_key() or (None if provider in _OTHER_CREDENTIALS else "none")
+    return access | ({"api_key": api_key} if api_key else {})
 
 
 def prices(model: str) -> tuple[float, float] | None:
@@ -262,19 +339,17 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for any compatible server.
 
     `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
-    over HTTP.
+    over HTTP. Raises `ConfigurationError` for an address that is none, and where litellm is needed and missing.
     """
     if not isinstance(judge, str):
         if judge is not None and not (hasattr(judge, "id") and callable(getattr(judge, "ask", None))):
             raise ConfigurationError(f"a judge is a model's name or an object with id and ask(), not {judge!r}")
         return judge
-    if judge.startswith(("http://", "https://")):
-        base, _, model = judge.partition("#")
-        return HTTPJudge(base, model or "default", **access)
+    if at_address := split_judge(judge):
+        return HTTPJudge(*at_address, **{key: value for key, value in access.items() if key != "api_base"})
     if access.get("api_base") and importlib.util.find_spec("litellm") is None:
-        base = access.pop("api_base")
-        return HTTPJudge(base, judge.rpartition("/")[2], **access)
-    return LLMJudge(judge, **access)
+        return HTTPJudge(access.pop("api_base"), judge.rpartition("/")[2], **access)
+    return LLMJudge(judge.strip(), **access)
 
 
 def as_embedder(embedder: Any) -> Embedder | None:

@@ -17,12 +17,13 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 
 from ragpulse_evaluators.digest import sha256_hex
-from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError, JudgeRejected, NoRecording
+from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError, NoRecording
 from ragpulse_evaluators.judges.protocol import (
     Judge,
     JudgeWrapper,
     Message,
     Question,
+    all_calls,
     count_tokens,
     max_tokens_of,
     transcript,
@@ -70,7 +71,8 @@ class BudgetedJudge(JudgeWrapper):
 
     async def answer(self, question: Question) -> list[JudgeCall]:
         """Reserve, ask, settle; raises `BudgetExceeded` without asking."""
-        input_tokens = question.n * count_tokens(transcript(question.messages))
+        requests = question.n + (getattr(self._inner, "is_brief", False) * question.n)
+        input_tokens = requests * count_tokens(transcript(question.messages))
         reserved = self._cost(input_tokens, question.n * max_tokens_of(self._inner))
         self._budget.reserve(reserved)
         spent = reserved  # a failed request may still be billed
@@ -78,7 +80,10 @@ class BudgetedJudge(JudgeWrapper):
             calls = await question.put_to(self._inner)
             spent = sum(self._price(call) for call in calls)
             return calls
-        except JudgeRejected:  # rejected before any token was generated
+        except JudgeError as failed:  # what was not sent costs nothing, what was rejected neither
+            spent = reserved if failed.maybe_billed else sum(self._price(call) for call in failed.calls)
+            raise
+        except ConfigurationError:
             spent = 0.0
             raise
         finally:
@@ -157,8 +162,7 @@ class GatedJudge(JudgeWrapper):
         """Wait for the gate, then ask."""
         if question.n == 1 or not getattr(self._judge, "asks_singly", False):
             return await self._once(question)
-        samples = await asyncio.gather(*(self._once(question.once()) for _ in range(question.n)))
-        return [call for calls in samples for call in calls]
+        return await all_calls(self._once(question.once()) for _ in range(question.n))
 
     async def _once(self, question: Question) -> list[JudgeCall]:
         async with self.gate:

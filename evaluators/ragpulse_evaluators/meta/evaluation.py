@@ -110,7 +110,8 @@ def read_tests(source: str | Path | Iterable[UnitTest | Mapping[str, Any]]) -> l
     """
     if isinstance(source, (str, Path)):
         text = Path(source).read_text(encoding="utf-8").strip()
-        rows = json.loads(text if text.startswith("[") else f"[{','.join(filter(str.strip, text.splitlines()))}]")
+        lines = ",".join(filter(str.strip, text.split("\n")))
+        rows = json.loads(text if text.startswith("[") else f"[{lines}]")
     else:
         rows = list(source)
     try:

@@ -57,6 +57,21 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(_patterns()[0].findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
+def tokens(text: str) -> list[str]:
+    """The words of a text; a text without any has its parts between spaces, so that it equals itself."""
+    return words(text) or text.split()
+
+
+def composed(text: str) -> str:
+    """The text in Unicode's composed form (NFC): `é` is one character, however it was typed."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def form_of(nfc: bool) -> Callable[[str], str]:
+    """How texts are read before they are compared: composed, or as they are."""
+    return composed if nfc else str
+
+
 def is_unspaced(text: str) -> bool:
     """True where the text holds a script written without spaces."""
     return not text.isascii() and _patterns()[1].search(text) is not None
@@ -93,9 +108,12 @@ def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
 Rule = Literal["match", "include", "startswith", "endswith", "fuzzy_match"]
 
 
-def exact_match(response: str, reference: str | tuple[str, ...], *, normalize: bool = True) -> bool:
-    """True where the answer equals a reference, after SQuAD's normalisation unless `normalize=False`."""
-    form = normalize_answer if normalize else str
+def exact_match(response: str, reference: str | tuple[str, ...], *, normalize: bool = True, nfc: bool = True) -> bool:
+    """True where the answer equals a reference, after SQuAD's normalisation unless `normalize=False`.
+
+    `nfc=False` then keeps apart what differs in its Unicode form only.
+    """
+    form = normalize_answer if normalize else form_of(nfc)
     return form(response) in map(form, nonempty_references(reference))
 
 
@@ -105,25 +123,36 @@ def fuzzy_match(response: str, reference: str | tuple[str, ...], *, whole_words:
     `whole_words=True` refuses "cat" in "concatenate".
     """
     if whole_words:
-        response_words = words(response)
-        return any(_runs_in(words(text), response_words) for text in nonempty_references(reference))
+        response_words = tokens(response)
+        return any(_runs_in(tokens(text), response_words) for text in nonempty_references(reference))
     answer = normalize_answer(response)
     return any(normalize_answer(text) in answer for text in nonempty_references(reference))
 
 
-def _runs_in(run: list[str], tokens: list[str]) -> bool:
+def _runs_in(run: list[str], text: list[str]) -> bool:
     size = len(run)
-    return size > 0 and any(tokens[start : start + size] == run for start in range(len(tokens) - size + 1))
+    return size > 0 and any(text[start : start + size] == run for start in range(len(text) - size + 1))
 
 
-def match(response: str, reference: str | tuple[str, ...], *, rule: Rule = "match", ignore_case: bool = False) -> bool:
+def match(
+    response: str,
+    reference: str | tuple[str, ...],
+    *,
+    rule: Rule = "match",
+    ignore_case: bool = False,
+    nfc: bool = True,
+) -> bool:
     """True where the answer keeps PolyEval's `rule` towards a reference.
 
     `fuzzy_match`: either contains the other once normalised; an empty answer contains nothing and is in nothing.
+    `nfc=False` keeps apart what differs in its Unicode form only.
     """
+    read = form_of(nfc)
     form = normalize_answer if rule == "fuzzy_match" else str.casefold if ignore_case else str
-    answer = form(response.strip())
-    return bool(answer) and any(_RULES[rule](answer, form(text.strip())) for text in nonempty_references(reference))
+    answer = form(read(response.strip()))
+    return bool(answer) and any(
+        _RULES[rule](answer, form(read(text.strip()))) for text in nonempty_references(reference)
+    )
 
 
 _RULES: dict[str, Callable[[str, str], bool]] = {
@@ -147,7 +176,7 @@ def token_f1(response: str, reference: str | tuple[str, ...]) -> Outcome:
 
 def _content(text: str) -> Counter[str]:
     normal = normalize_answer(text)
-    return Counter(normal.split() if normal.isascii() else words(normal))
+    return Counter(normal.split() if normal.isascii() else tokens(normal))
 
 
 def _f1(answer: Counter[str], reference: Counter[str]) -> Outcome:
@@ -163,18 +192,24 @@ _CELLS = 1_000_000_000
 
 
 def string_distance(
-    response: str, reference: str | tuple[str, ...], *, metric: Distance = "levenshtein", ignore_case: bool = False
+    response: str,
+    reference: str | tuple[str, ...],
+    *,
+    metric: Distance = "levenshtein",
+    ignore_case: bool = False,
+    nfc: bool = True,
 ) -> Outcome:
     """The normalised distance to the nearest reference, 0 (equal) to 1; parts: min, avg and max over the references.
 
     Lower is better, so `normalized` is 1 - distance. `Unreadable` for texts too
-    long for a slow metric.
+    long for a slow metric. `nfc=False` keeps apart what differs in its Unicode form only.
     """
-    form = str.casefold if ignore_case else str
+    read, form = form_of(nfc), str.casefold if ignore_case else str
     measure, references = _measure(metric), nonempty_references(reference)
     if metric in _SLOW and len(response) * max(map(len, references)) > _CELLS:
         raise Unreadable(f"{metric} of texts this long takes minutes; levenshtein does not")
-    distances = [measure(form(response), form(text)) for text in references]
+    answer = form(read(response))
+    distances = [measure(answer, form(read(text))) for text in references]
     average = sum(distances) / len(distances)
     return Outcome(score=min(distances), parts={"min": min(distances), "avg": average, "max": max(distances)})
 

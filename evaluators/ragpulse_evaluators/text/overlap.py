@@ -19,7 +19,13 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.matching import is_unspaced, nonempty_references, overlap_outcome, words
+from ragpulse_evaluators.text.matching import (
+    form_of,
+    is_unspaced,
+    nonempty_references,
+    overlap_outcome,
+    tokens,
+)
 
 _TABLE_CELLS = 250_000
 Variant = Annotated[str, Field(pattern=r"^rouge([1-9]|L|Lsum)$")]
@@ -45,8 +51,8 @@ def _measure(variant: str) -> Callable[[str, str], Outcome]:
 
 def _ngrams(answer: str, reference: str, n: int) -> Outcome:
     left, right = (
-        Counter(zip(*(islice(tokens, start, None) for start in range(n)), strict=False))
-        for tokens in (words(answer), words(reference))
+        Counter(zip(*(islice(parts, start, None) for start in range(n)), strict=False))
+        for parts in (tokens(answer), tokens(reference))
     )
     return overlap_outcome((left & right).total(), left.total(), right.total())
 
@@ -54,14 +60,14 @@ def _ngrams(answer: str, reference: str, n: int) -> Outcome:
 def _longest(answer: str, reference: str) -> Outcome:
     from rapidfuzz.distance import LCSseq
 
-    left, right = words(answer), words(reference)
+    left, right = tokens(answer), tokens(reference)
     return overlap_outcome(LCSseq.similarity(right, left), len(left), len(right))
 
 
 def _longest_by_line(answer: str, reference: str) -> Outcome:
     """Summary-level ROUGE-L: each reference line against the union of its common subsequences with all answer lines."""
     answer_lines, reference_lines = (
-        [tokens for line in text.split("\n") if (tokens := words(line))] for text in (answer, reference)
+        [parts for line in text.split("\n") if (parts := tokens(line))] for text in (answer, reference)
     )
     free_answer, free_reference = (Counter(chain.from_iterable(lines)) for lines in (answer_lines, reference_lines))
     sizes = free_answer.total(), free_reference.total()
@@ -117,6 +123,7 @@ class Bleu(_Overlap):
 
     `smooth_method` of sacrebleu: "exp" (default), "none" gives the unsmoothed 0.0 where no 4-gram is shared. `tokenize`
     is sacrebleu's; by default chosen by script: its 13a tokenizer, or "zh", or characters for other unspaced scripts.
+    `nfc=False` keeps apart what differs in its Unicode form only.
     """
 
     name = "bleu"
@@ -128,16 +135,23 @@ class Bleu(_Overlap):
         tokenize: str | None = None,
         language: str | None = None,
         threshold: float | None = None,
+        nfc: bool = True,
     ) -> None:
-        super().__init__(threshold=threshold, smooth_method=smooth_method, tokenize=tokenize)
+        super().__init__(threshold=threshold, smooth_method=smooth_method, tokenize=tokenize, **_changed(nfc))
         self.language = language
+        self._read = form_of(nfc)
 
     async def run(self, case: Case) -> float:
         """Score the answer against all references at once."""
         references = list(nonempty_references(case.references))
         tokenize = self.params["tokenize"] or _tokenizer(references[0], self.language)
         metric = _bleu(self.params["smooth_method"], tokenize)
-        return _unit(metric.sentence_score(case.response, references))
+        return _unit(metric.sentence_score(self._read(case.response or ""), list(map(self._read, references))))
+
+
+def _changed(nfc: bool) -> dict[str, bool]:
+    """The parameter where it is not the default: versions of before stay."""
+    return {} if nfc else {"nfc": nfc}
 
 
 def _unit(score: Any) -> float:
@@ -159,17 +173,22 @@ def _bleu(smooth_method: str, tokenize: str) -> Any:
 
 
 class Chrf(_Overlap):
-    """Character n-gram F-score over 100, as sacrebleu computes it (Popović 2015); `word_order=2` is chrF++."""
+    """Character n-gram F-score over 100, as sacrebleu computes it (Popović 2015); `word_order=2` is chrF++.
+
+    `nfc=False` keeps apart what differs in its Unicode form only.
+    """
 
     name = "chrf"
 
-    def __init__(self, *, word_order: int = 0, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, word_order=word_order)
+    def __init__(self, *, word_order: int = 0, threshold: float | None = None, nfc: bool = True) -> None:
+        super().__init__(threshold=threshold, word_order=word_order, **_changed(nfc))
+        self._read = form_of(nfc)
 
     async def run(self, case: Case) -> float:
         """Score the answer against the nearest reference."""
         metric = _chrf(self.params["word_order"])
-        return _unit(metric.sentence_score(case.response, list(nonempty_references(case.references))))
+        references = map(self._read, nonempty_references(case.references))
+        return _unit(metric.sentence_score(self._read(case.response or ""), list(references)))
 
 
 @cache
@@ -194,8 +213,8 @@ class Meteor(_Overlap):
         """Score the answer against the nearest reference."""
         # nltk takes seconds to import: not on the event loop.
         score = await asyncio.to_thread(_meteor) if not _meteor.cache_info().currsize else _meteor()
-        answer = words(case.response or "")
-        return max(float(score(words(text), answer, **self._options)) for text in nonempty_references(case.references))
+        answer = tokens(case.response or "")
+        return max(float(score(tokens(text), answer, **self._options)) for text in nonempty_references(case.references))
 
 
 class NoSynonyms:

@@ -36,9 +36,14 @@ def _is_latin(text: str) -> bool:
     return latin >= _LATIN_SHARE * len(letters)
 
 
+def _similarity(left: Vector, right: Vector) -> float:
+    """Cosine; an empty answer, whose vector is zero, is like nothing."""
+    return cosine(left, right) if any(left) else 0.0
+
+
 Distance = Literal["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
 DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = {
-    "cosine": (lambda left, right: 1.0 - cosine(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
+    "cosine": (lambda left, right: 1.0 - _similarity(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
     "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
     "manhattan": (lambda left, right: math.fsum(_differences(left, right)), Scale(hi=None, reverse=True)),
     "chebyshev": (lambda left, right: max(_differences(left, right)), Scale(hi=None, reverse=True)),
@@ -64,11 +69,17 @@ class _Embedding(Evaluator):
 
     async def _vectors(self, case: Case) -> tuple[Vector, list[Vector]]:
         """The answer's vector and those of the references."""
-        texts = [case.response or "", *nonempty_references(case.references)]
+        response = case.response or ""
+        texts = [response, *nonempty_references(case.references)]
         if isinstance(self._embedder, OfflineEmbedder) and not all(map(_is_latin, texts)):
             raise MissingField("response and reference in Latin letters: the offline embedder knows no other script")
+        if not response.strip():
+            references = await self._embedder.embed(texts[1:])
+            return [0.0] * len(references[0]), list(references)
         answer, *references = await self._embedder.embed(texts)
-        if any(len(vector) != len(answer) for vector in references) or not answer:
+        if not any(answer):
+            raise Unreadable("an embedding is a vector of zeros")
+        if any(len(vector) != len(answer) for vector in references):
             raise Unreadable("the embedder returned vectors of different lengths")
         return answer, list(references)
 
@@ -85,7 +96,7 @@ class EmbeddingSimilarity(_Embedding):
     async def run(self, case: Case) -> float:
         """Embed and compare."""
         answer, references = await self._vectors(case)
-        return max(cosine(answer, vector) for vector in references)
+        return max(_similarity(answer, vector) for vector in references)
 
 
 class SemScore(EmbeddingSimilarity):

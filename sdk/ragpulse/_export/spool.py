@@ -2,10 +2,14 @@
 
 Each process writes to a folder of its own under `spool_dir` and holds a lock on it. A process that finds a folder
 whose owner has ended adopts it, so that what a crash or a restart left behind is still delivered.
+
+Batches hold prompts: folders and files are for their owner alone, and a folder that is a link, or that another user
+owns, is not used.
 """
 
 import contextlib
 import os
+import stat
 import time
 import zlib
 from pathlib import Path
@@ -21,6 +25,7 @@ except ImportError:  # pragma: no cover - Windows: a folder is then never taken 
 
 _MAX_BYTES = 512 * 1024 * 1024
 _SUFFIX = ".otlp"
+_UNFINISHED = ".part"
 
 
 class DiskSpool:
@@ -38,21 +43,25 @@ class DiskSpool:
 
     def _open(self) -> None:
         """Opens a folder of its own, and those of processes that have ended; again in a forked child."""
-        if self._pid == os.getpid():
+        pid = os.getpid()
+        if self._pid == pid:
             return
-        self._pid = os.getpid()
         self._locks, self._files, self._bytes = [], [], 0
-        self._folder = self._root / f"{time.time_ns():020d}-{self._pid}"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_safe(self._root, _uids() | {0}):
+            raise PermissionError(f"{self._root} is a link or belongs to another user")
+        self._folder = self._root / f"{time.time_ns():020d}-{pid}"
+        self._folder.mkdir(mode=0o700)
         self._lock(self._folder)
-        for folder in sorted(path for path in self._root.iterdir() if path.is_dir()):
-            if folder != self._folder and self._lock(folder):
+        for folder in sorted(self._root.iterdir()):
+            if folder != self._folder and _is_safe(folder, _uids()) and self._lock(folder):
                 self._adopt(folder)
+        self._pid = pid
 
     def _lock(self, folder: Path) -> bool:
         if fcntl is None:
             return False
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -62,9 +71,17 @@ class DiskSpool:
         return True
 
     def _adopt(self, folder: Path) -> None:
+        folder.chmod(0o700)  # earlier versions left it readable
+        unfinished = list(folder.glob(f"*{_UNFINISHED}"))
+        for path in unfinished:
+            path.unlink()
+        if unfinished:
+            GUARD.limiter.warn("spool unfinished", f"{len(unfinished)} batches that a crash cut short were removed")
         for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            self._files.append(path)
-            self._bytes += path.stat().st_size
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                self._files.append(path)
+                self._bytes += status.st_size
 
     def put(self, batch: Batch) -> bool:
         """Writes a batch; False when the spool is full or the disk refuses."""
@@ -76,12 +93,7 @@ class DiskSpool:
                 return False
             self._sequence += 1
             path = self._folder / f"{self._sequence:012d}{_SUFFIX}"
-            unfinished = path.with_suffix(".part")
-            with unfinished.open("wb") as file:
-                file.write(header + batch.body)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.rename(path)
+            _write(path, header + batch.body)
         except OSError as error:
             GUARD.limiter.warn("spool", f"the spool cannot be written: {error}")
             return False
@@ -111,6 +123,31 @@ class DiskSpool:
             path.unlink()
         if self._files and self._files[0] == path:
             self._files.pop(0)
+
+
+def _uids() -> set[int]:
+    return {os.geteuid()} if hasattr(os, "geteuid") else {0}
+
+
+def _is_safe(folder: Path, owners: set[int]) -> bool:
+    """Whether it is a folder, no link to one, and belongs to one of these users."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in owners
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a private file; it appears when it is complete and on disk."""
+    unfinished = path.with_suffix(_UNFINISHED)
+    try:
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def _read(path: Path) -> Batch | None:

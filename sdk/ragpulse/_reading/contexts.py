@@ -5,10 +5,9 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ragpulse.attributes import DOCUMENT_TEXT_KEYS
-
-from .hits import by_place, hits_in, listed, nested_hits, number, parts_of, table
-from .replies import opened
+from .hits import by_place, hits_in, nested_hits, table
+from .openers import opened
+from .parts import listed, number, parts_of
 from .values import MAX_TEXT, bounded, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
@@ -61,17 +60,17 @@ def documents_in(value: Any, field: str | None = None) -> tuple[Document, ...] |
 
     `field` is the name of the text in each hit, where it is not a usual one.
     """
-    text_keys = DOCUMENT_TEXT_KEYS if field is None else (field, *DOCUMENT_TEXT_KEYS)
-    hits = hits_in(value if isinstance(value, (list, tuple)) else opened(value), text_keys)
+    hits = hits_in(value if isinstance(value, (list, tuple)) else opened(value), field)
     if hits is None:
         return None
-    documents = tuple([document(hit, text_keys) for hit in hits])
-    return None if documents and all([item == NOTHING for item in documents]) else documents
+    documents = tuple([document(hit, field) for hit in hits])
+    is_unread = documents and documents[0] == NOTHING and all([item == NOTHING for item in documents])
+    return None if is_unread else documents
 
 
 def has_texts(documents: Sequence[Document]) -> bool:
     """Whether one of the documents has a text."""
-    return any([item.text is not None for item in documents])
+    return any(item.text is not None for item in documents)
 
 
 def with_candidate_texts(result: Any, candidates: Sequence[Document]) -> Any:
@@ -99,14 +98,14 @@ def _candidate(item: Any, candidates: Sequence[Document]) -> Document | None:
     return candidates[index]._replace(score=score)
 
 
-def document(item: Any, text_keys: tuple[str, ...] = DOCUMENT_TEXT_KEYS) -> Document:
+def document(item: Any, field: str | None = None) -> Document:
     """One context from text, a dict, `(document, score)`, or any object with `.text`, `.content` or `.page_content`."""
     if type(item) is dict:
         get = item.get
         text, identity, score = get("text"), get("id"), get("score")
         if type(text) is str and type(identity) is str and type(score) is float and len(item) == 3:
             return _tuple(Document, (identity, score, text if len(text) <= MAX_TEXT else bounded(text), None))
-        return _described(item, text_keys)
+        return _described(item, field)
     if type(item) is str:
         return Document(None, None, bounded(item), None)
     if type(item) is Document:
@@ -115,11 +114,11 @@ def document(item: Any, text_keys: tuple[str, ...] = DOCUMENT_TEXT_KEYS) -> Docu
         return Document(str(item), None, None, None)
     fields = _fields_of_row(item)
     if fields is not None:
-        return _described(by_place([fields])[0], text_keys)
+        return _described(by_place([fields])[0], field)
     row = listed(item)
     if row is not None:
-        return document(table([row])[0]) if row else NOTHING
-    return _described(item, text_keys)
+        return document(next(iter(table([row])), None))
+    return _described(item, field)
 
 
 def _fields_of_row(item: Any) -> dict[str, Any] | None:
@@ -130,8 +129,8 @@ def _fields_of_row(item: Any) -> dict[str, Any] | None:
     return dict(zip(item.keys(), item, strict=True)) if is_row else None
 
 
-def _described(hit: Any, text_keys: tuple[str, ...]) -> Document:
-    identity, score, text, metadata = parts_of(hit, text_keys)
+def _described(hit: Any, field: str | None) -> Document:
+    identity, score, text, metadata = parts_of(hit, field)
     return Document(identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None)
 
 

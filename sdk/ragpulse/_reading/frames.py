@@ -4,7 +4,8 @@ from typing import Any
 
 from ragpulse.attributes import DOCUMENT_LIST_KEYS
 
-from .replies import LANGGRAPH_MODES, data_text, opened, piece_in, reply_text, reply_text_of
+from .openers import LANGGRAPH_MODES
+from .replies import Said, data_text, piece_in
 from .values import parsed
 
 _TEXT_LABELS = frozenset({"token", "chunk", "delta", "content", "text", "answer", "message", "response", "output"})
@@ -12,19 +13,21 @@ _OTHER_LABELS = frozenset({*DOCUMENT_LIST_KEYS, "sources", "citations", "usage",
 _EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 
-def piece_text(item: Any) -> str | None:
-    """The text of one item of a stream, which may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
-    if type(item) is dict:
-        text = reply_text_of(opened(item))
-        return piece_in(item) if text is None else text
+def piece(item: Any) -> Said:
+    """What one item of a stream says; it may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
+    said = Said()
     if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
         label, value = item
         if isinstance(value, str) and label in _TEXT_LABELS:
-            return value
+            said.texts.append(value)
+            return said
         is_label = isinstance(value, str) and label.isidentifier() and label not in LANGGRAPH_MODES
         if is_label or label in _OTHER_LABELS:
-            return None
-    return reply_text(item)
+            return said
+    said.read(item)
+    if type(item) is dict and not said.texts and (text := piece_in(item)) is not None:
+        said.texts.append(text)
+    return said
 
 
 def is_event_stream(text: str) -> bool:

@@ -1,333 +1,281 @@
-"""Finds the answer in what a function returned: its text and its tool calls.
+"""Finds the answer in what a model or an application returned: its text, its tool calls, or why there is none.
 
-`OPENERS` is the one table of results that do not show their answer under a common name. Each entry turns a library's
-object into a mapping with the common names: `response`, `usage`, `model`, `documents`, `raw` (a provider's own reply).
-No library is imported: a type is known by its name and by what it has.
+One reader for objects and JSON, for whole replies and chunks of streams. Its rule is data, which the collector reads,
+too: `ragpulse.shapes`.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .values import fields_of, parsed, read
+from ragpulse import shapes
 
+from .openers import STRUCTURED, opened
+from .values import fields_of, is_repr, json_or_none, parsed, read
 
-def tool_calls(result: Any) -> list[dict[str, Any]]:
-    """The tool calls in an opened result: id, name, arguments."""
-    fields = fields_of(result)
-    message: Mapping[str, Any] | None = fields
-    if isinstance(fields.get("choices"), list) and fields["choices"]:
-        message = fields_of(fields_of(fields["choices"][0]).get("message"))
-    elif isinstance(fields.get("messages"), list):
-        message = last_reply(fields["messages"])
-    elif fields.get("message") is not None:
-        message = fields_of(opened(fields["message"]))
-    return [] if message is None else calls_of_message(message)
-
-
-def calls_of_message(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tool calls of one message, from `tool_calls` or the parts of its content."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, (list, tuple)) or not calls:
-        parts = message.get("output") or message.get("content")
-        calls = [part for part in parts if is_call(part)] if isinstance(parts, (list, tuple)) else []
-    return [_call(fields_of(call)) for call in calls]
-
-
-def is_call(part: Any) -> bool:
-    """Whether a part of a message's content is a tool call."""
-    return not isinstance(part, str) and read(part, "type") in ("tool_use", "function_call", "tool_call")
-
-
-def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One tool call; arguments in JSON are parsed."""
-    inner = fields_of(fields.get("function")) or fields
-    name = inner.get("name") or inner.get("tool_name")
-    arguments = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
-    return {"id": fields.get("call_id") or fields.get("id"), "name": name, "arguments": parsed(arguments)}
-
-
-def add_tool_calls(calls: dict[Any, dict[str, Any]], chunk: Any) -> None:
-    """Adds the parts of calls in one chunk of a stream: OpenAI's deltas, Anthropic's blocks, items of responses."""
-    fields = fields_of(opened(chunk))
-    choices = fields.get("choices")
-    if isinstance(choices, list) and choices:
-        for part in fields_of(fields_of(choices[0]).get("delta")).get("tool_calls") or ():
-            call = fields_of(part)
-            function = fields_of(call.get("function"))
-            _grow(calls, call.get("index"), call.get("id"), function.get("name"), function.get("arguments"))
-    elif fields.get("type") == "response.output_item.done" and is_call(fields.get("item")):
-        call = _call(fields_of(fields["item"]))
-        calls[fields.get("output_index")] = {**call, "arguments": json.dumps(call["arguments"])}
-    elif fields.get("type") == "content_block_start" and is_call(fields.get("content_block")):
-        block = fields_of(fields["content_block"])
-        _grow(calls, fields.get("index"), block.get("id"), block.get("name"), None)
-    elif fields.get("type") == "content_block_delta" and fields.get("index") in calls:
-        _grow(calls, fields["index"], None, None, read(fields["delta"], "partial_json"))
-
-
-def _grow(calls: dict[Any, dict[str, Any]], index: Any, identity: Any, name: Any, arguments: Any) -> None:
-    call = calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
-    call["id"], call["name"] = identity or call["id"], name or call["name"]
-    call["arguments"] += arguments or ""
-
-
-_TEXT_KEYS = ("output_text", "answer", "response", "content", "message", "output", "result", "text", "completion")
-"""`answer` comes before `message`, which is often the question or a status."""
-_LIST_KEYS = ("replies", "answers", "messages")
-"""Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
-_UNSEEN_DELTAS = ("reasoning", "thinking", "tool", "argument", "audio", "input")
-"""Parts of the types of events whose `delta` is hidden from the user."""
-_MODEL_ROLES = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
-LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
-"""The first part of each item of a stream with several modes; only `messages` has pieces of the answer."""
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
+_UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signature")
+"""Parts of the types of events whose `delta` is hidden from the user."""
+_PLAIN = (int, float, bytes, bytearray, type(None))
+_MAX_DEPTH = 10
+Fields = Mapping[str, Any]
+Call = dict[str, Any]
+"""A tool call: id, name, arguments."""
 
 
-# --- results that hide their answer ----------------------------------------------------------------------------------
-def _dspy_prediction(result: Any) -> Any:
-    fields = dict(result.toDict())
-    outputs = {key: value for key, value in fields.items() if key not in ("reasoning", "rationale", "passages")}
-    response = reply_text_of(outputs) if len(outputs) != 1 else next(iter(outputs.values()))
-    per_model = result.get_lm_usage() or {}
-    model = next(iter(per_model), None) if len(per_model) == 1 else None
-    return {
-        "response": outputs if response is None else response,
-        "documents": fields.get("passages"),
-        "usage": _summed(list(per_model.values())),
-        "model": model,
-    }
+class Said:
+    """What a reply says: the texts of its parts and its tool calls, in order; whether the text is a refusal."""
+
+    __slots__ = ("_depth", "calls", "refused", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.calls: list[Call] = []
+        self.refused = False
+        self._depth = 0
+
+    @property
+    def text(self) -> str | None:
+        """The text; None where there is none. An empty text beside tool calls is none."""
+        text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
+        return text if text or (self.texts and not self.calls) else None
+
+    def read(self, value: Any, key: str = "") -> bool:
+        """Reads a value, which a reply has under this key; returns whether it says anything."""
+        before = len(self.texts) + len(self.calls)
+        if isinstance(value, str):
+            if not is_repr(value):
+                self.texts.append(value)
+        elif isinstance(value, list):
+            self._list(value, key)
+        elif type(value) not in _PLAIN and self._depth < _MAX_DEPTH:
+            self._depth += 1
+            self._object(opened(value), key)
+            self._depth -= 1
+        return len(self.texts) + len(self.calls) > before
+
+    def _object(self, value: Any, key: str) -> None:
+        if isinstance(value, (str, list)):
+            self.read(value, key)
+            return
+        fields = fields_of(value)
+        if key in shapes.PART_LISTS or key in ("delta", "audio"):
+            is_part = _type_of(fields) is not None or key == "audio"
+            self._part(fields) if is_part and role_of(fields) is None else self._fields(fields)
+        else:
+            self._fields(fields)
+
+    def _list(self, items: Sequence[Any], key: str) -> None:
+        if key in shapes.CHOICE_KEYS:
+            texts = len(self.texts)
+            self.read(next((item for item in items if not fields_of(item).get("index")), None), key)
+            if key == shapes.DERIVED_KEY and not any(self.texts[texts:]):
+                del self.texts[texts:]
+        elif key in shapes.PART_LISTS:
+            self._parts(items)
+        elif items and all([isinstance(item, str) for item in items]):
+            self.texts.append("\n".join(items))
+        else:
+            self._messages([message_fields(item) for item in items], key)
+
+    def _messages(self, messages: list[Fields], key: str) -> None:
+        """A conversation, parts of a message, or the only one of several results."""
+        calls = any(map(is_call, messages))
+        if key == "messages" or (any(map(role_of, messages)) and not calls):
+            self._fields(last_reply(messages) or {})
+        elif calls or any([_type_of(fields) for fields in messages]):
+            self._parts(messages)
+        elif len(messages) == 1:
+            self._fields(messages[0])
+
+    def _parts(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self.read(part)
+            else:
+                self._part(fields_of(part))
+
+    def _part(self, fields: Fields) -> None:
+        """One part of a message's content, by its type."""
+        if is_call(fields):
+            self.calls.append(call_in(fields))
+        elif is_text(fields) and role_of(fields) in (None, shapes.ASSISTANT):
+            key = next((key for key in shapes.PART_TEXT_KEYS if self.read(fields.get(key), key)), None)
+            self.refused |= key == shapes.REFUSAL_KEY
+
+    def _fields(self, fields: Fields) -> None:
+        """A reply, a message, an event of a stream, or an application's result, by its fields."""
+        if STRUCTURED in fields:
+            output = fields[STRUCTURED]
+            if not self.read(output) and (text := json_or_none(output)):
+                self.texts.append(text)
+        elif is_event(fields):
+            self.refused |= self.read(_visible(fields), "delta") and shapes.REFUSAL_KEY in str(fields.get("type"))
+        elif "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
+            self.read(read(fields["data"], "chunk") if "model_stream" in fields["event"] else None)
+        elif isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
+            self.read(data_text(fields["data"]))
+        else:
+            self._reply(fields)
+
+    def _reply(self, fields: Fields) -> None:
+        role = role_of(fields)
+        if role in (shapes.USER, shapes.OTHER):
+            return
+        calls = calls_of(fields)
+        texts = len(self.texts)
+        for key in shapes.MESSAGE_KEYS if role else shapes.ANSWER_KEYS:
+            value, before = fields.get(key), len(self.calls)
+            if value is None or (key in shapes.WRAPPER_KEYS and type(value) is str):
+                continue
+            if key == "raw" and type(value) is not str:  # LlamaIndex: the provider's own reply
+                continue
+            self.read(value, key)
+            if any(self.texts[texts:]) or len(self.calls) > before:
+                self.refused |= key == shapes.REFUSAL_KEY
+                break
+        if calls:  # the parts of the content repeat them
+            self.calls = calls
 
 
-def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
-    """The usage of several calls as one; each figure must be a plain count to be added."""
-    if len(usages) < 2:
-        return fields_of(usages[0]) if usages else None
-    names = {name for usage in usages for name, count in fields_of(usage).items() if type(count) is int}
-    return {name: sum(fields_of(usage).get(name) or 0 for usage in usages) for name in names}
+def said_in(result: Any) -> Said:
+    """What a whole reply says, or one chunk of a stream."""
+    said = Said()
+    said.read(result)
+    return said
 
 
-def _pydantic_ai_run(result: Any) -> Any:
-    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
-    return {"response": result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
-
-
-def _chat_message(result: Any) -> Any:
-    """Haystack's and LlamaIndex's messages have their text behind a property."""
-    text = read(result, "text")
-    return {
-        "role": str(getattr(result.role, "value", result.role)),
-        "content": text if isinstance(text, str) else read(result, "content"),
-        "tool_calls": read(result, "tool_calls"),
-        "metadata": read(result, "meta"),
-    }
-
-
-OPENERS: dict[str, Callable[[Any], Any]] = {
-    "Prediction": _dspy_prediction,
-    "StreamResponse": lambda result: {"text": result.chunk},  # dspy
-    "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
-    "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
-    "AgentRunResult": _pydantic_ai_run,
-    "AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
-    "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
-    "StreamedRunResult": lambda result: None,  # pydantic-ai: not read yet
-    "StreamedRunResultSync": lambda result: None,
-    "PartStartEvent": lambda event: {"text": event.part.content if event.part.part_kind == "text" else ""},
-    "PartDeltaEvent": lambda event: {"text": read(event.delta, "content_delta") or ""},  # pydantic-ai
-    "LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response` of openai and anthropic
-    "BaseAPIResponse": lambda result: result.http_response.json(),
-    "ChatMessage": _chat_message,
-    "GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},  # Haystack
-    "QueryReturn": lambda result: {"documents": result.objects},  # Weaviate
-    "GroupByReturn": lambda result: {"documents": result.objects},
-    "GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},  # Weaviate
-    "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
-    "PlainTextResponse": lambda result: result.body.decode(),
-    "HTMLResponse": lambda result: result.body.decode(),
-    "bytes": bytes.decode,
-    "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
-}
-"""Name of a class (or of one that it inherits from) → the mapping that its result is read from; None: it has none."""
-_WHOLE_RESULTS = frozenset({"Prediction", "RunResultBase", "AgentRunResult", "AgentRunResultEvent"})
-
-
-def is_whole_result(item: Any) -> bool:
-    """Whether an item of a stream is its whole result: dspy, pydantic-ai, openai-agents."""
-    return not _WHOLE_RESULTS.isdisjoint([cls.__name__ for cls in type(item).__mro__])
-
-
-def opened(result: Any) -> Any:
-    """The mapping that a library's result is read from; the result itself where it is not in the table."""
-    if type(result) is dict:
-        return _component(result)
-    if isinstance(result, tuple):
-        return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
-    for cls in type(result).__mro__[:-1]:
-        opener = OPENERS.get(cls.__name__)
-        if opener is not None:
-            try:
-                return opener(result)
-            except Exception:  # noqa: BLE001 - another library's class of that name, or one that raises
-                return result
-    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
-    return result if raw is None else {"response": result, "raw": raw}  # instructor
-
-
-def _component(result: dict[str, Any]) -> dict[str, Any]:
-    """Haystack: of a pipeline's outputs the last component that replies; the parts of its first reply are merged in."""
-    for part in result.values():
-        if type(part) is not dict:
-            break
-    else:
-        result = _last_replying(result) or result
-    key = "replies" if "replies" in result else "answers"
-    replies = result.get(key)
-    if not isinstance(replies, list) or not replies or isinstance(replies[0], (str, dict)):
-        return result
-    reply = opened(replies[0])
-    if type(reply) is not dict:
-        return result
-    return {**result, **{name: part for name, part in reply.items() if part is not None}}
-
-
-def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
-    replying = [part for part in outputs.values() if any(isinstance(part.get(key), list) for key in _LIST_KEYS)]
-    lists = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
-    documents = {"documents": lists[-1]} if lists else {}
-    return {**documents, **replying[-1]} if replying else documents or None
-
-
-def _answer_first(result: tuple[Any, ...]) -> Any:
-    """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
-    if len(result) == 2 and isinstance(result[0], str) and result[0] in LANGGRAPH_MODES:
-        return opened(result[1]) if result[0] == "messages" else ""
-    if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
-        return list(result)
-    answer = result[0]
-    if isinstance(answer, (int, float)):
-        answer = next((part for part in result if isinstance(part, str)), answer)
-    parts: dict[str, Any] = {"response": answer}
-    for part in [part for part in result if part is not answer]:
-        parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
-    return parts
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
 def reply_text(result: Any) -> str | None:
     """The text of a whole reply or of one chunk of a stream; None if it has none."""
-    return result if isinstance(result, str) else text_in(opened(result))
+    return result if isinstance(result, str) else said_in(result).text
 
 
-def text_in(result: Any) -> str | None:
-    """As `reply_text`, of a result that `opened` returned."""
-    if type(result) is dict:
-        return reply_text_of(result)
-    if isinstance(result, str):
-        return result
-    return _listed_text(result) if isinstance(result, (list, tuple)) else reply_text_of(fields_of(result))
-
-
-def _listed_text(items: Sequence[Any]) -> str | None:
-    """Texts as lines; of a conversation the last message of the model."""
-    if items and all([isinstance(item, str) for item in items]):
-        return "\n".join(items)
-    reply = last_reply(items)
-    if reply is None:
-        return _content(items) if any([read(item, "type") == "text" for item in items]) else None
-    return reply_text_of(reply)
-
-
-def last_reply(items: Sequence[Any]) -> Mapping[str, Any] | None:
-    """The fields of the model's last message in a conversation."""
-    for item in reversed(items):
-        fields = fields_of(opened(item))
-        role = fields.get("role") or fields.get("type")
-        if str(getattr(role, "value", role)) in _MODEL_ROLES:
-            return fields
+# --- parts, calls, messages ------------------------------------------------------------------------------------------
+def _type_of(fields: Fields) -> str | None:
+    for key in shapes.PART_TYPE_KEYS:
+        kind = fields.get(key)
+        kind = getattr(kind, "value", kind)
+        if isinstance(kind, str):
+            return kind.lower()
     return None
 
 
-def reply_text_of(fields: Mapping[str, Any]) -> str | None:
-    """As `reply_text`, from a result's fields."""
-    if isinstance(fields.get("choices"), list):
-        return _choice_text(fields["choices"])
-    delta = fields.get("delta")
-    if "type" in fields and ("delta" in fields or _is_event(fields)):
-        return _delta_text(fields)
-    if isinstance(delta, str):  # LlamaIndex: the text so far is beside it
+def is_text(fields: Fields) -> bool:
+    """Whether a part of a message is text."""
+    kind = _type_of(fields)
+    return (kind is None or kind in shapes.TEXT_PARTS) and not fields.get(shapes.THOUGHT_KEY)
+
+
+def is_call(fields: Fields) -> bool:
+    """Whether a part of a message is a tool call."""
+    if _type_of(fields) in shapes.CALL_PARTS or ("arguments" in fields and first_of(fields, shapes.CALL_NAME_KEYS)):
+        return True
+    return any([fields.get(key) is not None for key in shapes.CALL_KEYS])
+
+
+def call_in(fields: Fields) -> Call:
+    """One tool call; arguments in JSON are parsed."""
+    inner = fields_of(first_of(fields, shapes.CALL_FORM_KEYS)) or fields
+    identity = first_of(fields, shapes.CALL_ID_KEYS) or first_of(inner, shapes.CALL_ID_KEYS)
+    name = first_of(inner, shapes.CALL_NAME_KEYS) or _type_of(fields)
+    return {"id": identity, "name": name, "arguments": parsed(first_of(inner, shapes.CALL_ARGUMENT_KEYS))}
+
+
+def calls_of(fields: Fields) -> list[Call]:
+    """The tool calls beside the content of a message."""
+    calls = fields.get(shapes.CALLS_KEY)
+    if isinstance(calls, (list, tuple)) and calls:
+        return [call_in(fields_of(call)) for call in calls]
+    return [call_in(fields)] if is_call(fields) else []
+
+
+def first_of(fields: Fields, keys: Iterable[str]) -> Any:
+    return next((fields[key] for key in keys if fields.get(key) is not None), None)
+
+
+def role_of(fields: Fields, *, named: bool = False) -> str | None:
+    """Who says a message: `ASSISTANT`, `USER`, `OTHER` or unknown; in a conversation an agent may have a name."""
+    for key in shapes.ROLE_KEYS:
+        value = fields.get(key)
+        if value is None:
+            continue
+        name = value.get("role") or value.get("name") if isinstance(value, Mapping) else getattr(value, "value", value)
+        if isinstance(name, str):
+            role = shapes.ROLES.get(name.lower()) or (named and key in shapes.NAME_KEYS and shapes.ASSISTANT)
+            if role:
+                return role
+    return None
+
+
+def message_fields(item: Any) -> Fields:
+    """The fields of a message: of an object, a mapping, `("user", "Hi")`, or of what a serialized one wraps."""
+    if isinstance(item, (tuple, list)) and len(item) == 2 and all([isinstance(part, str) for part in item]):
+        return {"role": item[0], "content": item[1]}
+    fields = fields_of(opened(item))
+    role = role_of(fields)
+    inner = next((fields_of(fields[key]) for key in shapes.WRAPPED_MESSAGE_KEYS if fields_of(fields.get(key))), {})
+    if role is None:
+        return inner if role_of(inner) is not None else fields
+    return fields if not inner or first_of(fields, shapes.PARTS_KEYS) is not None else {**inner, "role": role}
+
+
+def last_reply(messages: Sequence[Fields]) -> Fields | None:
+    """The last message that the assistant said after the user's last one."""
+    said = [fields for fields in turn_of(messages) if role_of(fields, named=True) == shapes.ASSISTANT]
+    return said[-1] if said else None
+
+
+def turn_of(messages: Sequence[Fields]) -> Sequence[Fields]:
+    """The messages after the user's last one."""
+    users = [place for place, fields in enumerate(messages) if role_of(fields, named=True) == shapes.USER]
+    return messages[users[-1] + 1 :] if users else messages
+
+
+def last_question(messages: Sequence[Any]) -> str | None:
+    """The text of the user's last message; its parts are lines."""
+    for fields in reversed([message_fields(item) for item in messages]):
+        if role_of(fields) == shapes.USER:
+            said = Said()
+            key = next((key for key in (*shapes.PARTS_KEYS, "text") if said.read(fields.get(key), key)), None)
+            if key is not None and any(said.texts):
+                return "\n".join(filter(None, said.texts))
+    return None
+
+
+def question_in(value: Any, depth: int = 0) -> str | None:
+    """The question in arguments or a state: under a usual name, in the user's last message, or the only text."""
+    if isinstance(value, str):
+        return value if value and not is_repr(value) else None
+    if isinstance(value, (list, tuple)):
+        return last_question(value) or (question_in(value[0], depth + 1) if value and depth < _MAX_DEPTH else None)
+    fields = fields_of(opened(value)) if depth < _MAX_DEPTH else {}
+    keys = shapes.QUESTION_KEYS if len(fields) != 1 else (*shapes.QUESTION_KEYS, *fields)
+    inside = [fields[key] for key in keys if fields.get(key) is not None]
+    if not inside and all([isinstance(part, Mapping) for part in fields.values()]):  # inputs of a pipeline's parts
+        inside = list(fields.values())
+    return next((text for part in inside if (text := question_in(part, depth + 1))), None)
+
+
+# --- events of streams ----------------------------------------------------------------------------------------------
+def is_event(fields: Fields) -> bool:
+    """Whether it is an event of a stream, in which at most a delta is new."""
+    kind, delta = fields.get("type"), fields.get("delta")
+    if isinstance(kind, str):
+        is_kind = kind.startswith(("response.", "message_", "content_block_")) or kind.endswith(".done")
+        return is_kind or delta is not None or "snapshot" in fields
+    return isinstance(delta, str) or "contentBlockDelta" in fields
+
+
+def _visible(fields: Fields) -> Any:
+    """The delta of an event, unless it is hidden from the user."""
+    delta, kind = fields.get("delta"), str(fields.get("type"))
+    if "contentBlockDelta" in fields:  # Bedrock
+        return read(fields["contentBlockDelta"], "delta")
+    if not isinstance(delta, str):
         return delta
-    if "contentBlockDelta" in fields:
-        return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
-    candidates = fields.get("candidates")
-    if isinstance(candidates, list):
-        return _content(fields_of(candidates[0]).get("content")) if candidates else None
-    if isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
-        return data_text(fields["data"])
-    if "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
-        return reply_text(fields_of(fields["data"]).get("chunk")) if "model_stream" in fields["event"] else ""
-    return _keyed_text(fields)
-
-
-def _keyed_text(fields: Mapping[str, Any]) -> str | None:
-    for key in _TEXT_KEYS:
-        value = fields.get(key)
-        if isinstance(value, list) and key != "content" and all([isinstance(line, str) for line in value]):
-            return "\n".join(value)
-        if value is not None and (text := _content(value)) is not None:
-            return text
-    for key in _LIST_KEYS:
-        value = fields.get(key)
-        if isinstance(value, list) and value:
-            return _listed_text(value) if key == "messages" else reply_text(value[0])
-    return None
-
-
-def _is_event(fields: Mapping[str, Any]) -> bool:
-    kind = fields["type"]
-    return isinstance(kind, str) and (
-        kind.startswith(("response.", "message_", "content_block_")) or kind.endswith(".done") or "snapshot" in fields
-    )
-
-
-def _choice_text(choices: list[Any]) -> str | None:
-    if not choices:
-        return ""
-    choice = fields_of(choices[0])
-    message = choice.get("delta") or choice.get("message")
-    if message is not None:
-        fields = fields_of(message)
-        return _content(fields.get("content")) or _content(fields.get("refusal")) or ""
-    text = choice.get("text")
-    return text if isinstance(text, str) else None
-
-
-def _delta_text(fields: Mapping[str, Any]) -> str:
-    """Stream events: text deltas of OpenAI (chat and responses), Anthropic and Bedrock."""
-    delta = fields.get("delta")
-    if isinstance(delta, str):
-        kind = str(fields.get("type"))
-        if kind.startswith("response."):
-            return delta if "output_text" in kind or "refusal" in kind else ""
-        return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
-    text = fields_of(delta).get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _content(content: Any) -> str | None:
-    """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, (list, tuple)):
-        texts = [text for part in content if (text := _content(part)) is not None]
-        return "".join(texts) if texts else None
-    if isinstance(content, (int, float)):
-        return None
-    fields = fields_of(opened(content))
-    for key in ("answer", "text", "refusal", "content", "parts", "message", "response"):
-        if fields.get(key) is not None and (text := _content(fields[key])) is not None:
-            return text
-    return None
+    if kind.startswith("response."):
+        return delta if "output_text" in kind or "refusal" in kind else None
+    return None if any([name in kind for name in _UNSEEN]) else delta
 
 
 def data_text(data: str) -> str:
@@ -348,3 +296,48 @@ def piece_in(value: dict[str, Any]) -> str | None:
     """The text of a piece such as `{"token": "Pa"}`; None for anything else."""
     piece = value.get("token", value.get("chunk"))
     return piece if isinstance(piece, str) else None
+
+
+# --- replies without text --------------------------------------------------------------------------------------------
+def missing_reason(result: Any, calls: Sequence[Call]) -> str | None:
+    """Why a reply has no text: it calls tools, was filtered, refused or cut, or has no choice; None if unknown."""
+    if calls:
+        return shapes.TOOL_CALLS
+    fields = fields_of(opened(result))
+    for source in _endings(fields):
+        if first_of(source, shapes.BLOCK_KEYS) is not None:
+            return shapes.FILTERED
+        ending = first_of(source, shapes.FINISH_KEYS) or source.get("reason")
+        reason = shapes.MISSING_REASONS.get(str(getattr(ending, "value", ending)).lower())
+        if reason is not None:
+            return reason
+    is_empty = any([fields.get(key) == [] for key in ("choices", "candidates", "generations")])
+    return shapes.NO_CHOICE if is_empty else None
+
+
+def _endings(fields: Fields) -> Iterator[Fields]:
+    """Where a reply says how it ended."""
+    choices = first_of(fields, ("choices", "candidates"))
+    yield from map(fields_of, choices[:1] if isinstance(choices, list) else ())
+    yield fields
+    for key in ("incomplete_details", "promptFeedback", "prompt_feedback", "delta", "messageStop", "response_metadata"):
+        yield fields_of(fields.get(key))
+
+
+def error_in(result: Any) -> tuple[str | None, str] | None:
+    """The type and message of an error that came as a reply with status 200, or as an event of a stream."""
+    fields = fields_of(result)
+    choices = fields.get("choices")
+    for source in (
+        fields,
+        fields_of(fields.get("response")),
+        *map(fields_of, choices if isinstance(choices, list) else ()),
+    ):
+        error = source.get("error")
+        if isinstance(error, str) and error:
+            return None, error
+        error = fields_of(error) or (source if source.get("type") == "error" else {})
+        if isinstance(error.get("message"), str):
+            kind = first_of(error, ("type", "code"))
+            return None if kind in (None, "error") else str(kind), error["message"]
+    return None

@@ -3,7 +3,7 @@
 One reader serves every provider, because all name the same few figures: OpenAI (chat and responses), Anthropic,
 LiteLLM, Google, Bedrock, Cohere, Ollama and LangChain shapes, as objects or dicts, whole or in stream chunks.
 Canonical counts follow OpenTelemetry: input includes cached tokens, output includes reasoning tokens. Providers that
-count them apart (Anthropic, Bedrock; Google for reasoning) are added up here.
+count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up here.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from typing import Any
 
 from ragpulse import attributes as names
 
-from .replies import opened
+from .openers import opened
+from .replies import message_fields, turn_of
 from .values import fields_of, read
 
 
@@ -40,21 +41,35 @@ _FIGURES = {
     "cached_tokens": names.CACHE_READ_TOKENS, "cache_read_tokens": names.CACHE_READ_TOKENS,
     "cache_write_tokens": names.CACHE_WRITE_TOKENS,
     "reasoning_tokens": names.REASONING_TOKENS,
+    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
+    "tool_use_prompt_token_count": names.TOOL_TOKENS, "toolUsePromptTokenCount": names.TOOL_TOKENS,
+    "total_tokens": names.TOTAL_TOKENS, "totalTokens": names.TOTAL_TOKENS,
+    "total_token_count": names.TOTAL_TOKENS, "totalTokenCount": names.TOTAL_TOKENS,
 }  # fmt: skip
 _APART = {
     "cache_read_input_tokens": names.CACHE_READ_TOKENS, "cacheReadInputTokens": names.CACHE_READ_TOKENS,
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
-    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
 }  # fmt: skip
-"""Counts that the provider does not include in the input (cached) or the output (reasoning)."""
+"""Counts that the provider does not include in the input, unless it has another name for the input."""
+_READ = {
+    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "audio_tokens": names.AUDIO_INPUT_TOKENS,
+}  # fmt: skip
+_WRITTEN = {"reasoning_tokens": names.REASONING_TOKENS, "audio_tokens": names.AUDIO_OUTPUT_TOKENS}
 _DETAILS = {
-    "prompt_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
-    "input_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
-    "input_token_details": {"cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS},
-    "completion_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
-    "output_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
-    "output_token_details": {"reasoning": names.REASONING_TOKENS},
-}
+    "prompt_tokens_details": _READ,
+    "input_tokens_details": _READ,
+    "input_token_details": {
+        "cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS,
+        "audio": names.AUDIO_INPUT_TOKENS},
+    "completion_tokens_details": _WRITTEN,
+    "output_tokens_details": _WRITTEN,
+    "output_token_details": {"reasoning": names.REASONING_TOKENS, "audio": names.AUDIO_OUTPUT_TOKENS},
+}  # fmt: skip
+_THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
+"""Google's names for reasoning that the output does not include."""
+_INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
+_UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
 USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
@@ -78,11 +93,11 @@ _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MO
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
 _RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "response_id", "responseId")
-_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics")
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
-_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk")).keys()
-"""Where a result has the provider's own reply: OpenAI `response.completed`, Anthropic `message_start`, LlamaIndex."""
+_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk", "delta")).keys()
+"""Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
 Facts = dict[str, Any]
 """Span attributes that are read from a result."""
@@ -102,12 +117,28 @@ def facts_in(reply: Any, result: Any) -> Facts:
         _read_inner(fields, facts)
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
         _read_margins(fields, facts)
+    messages = reply if isinstance(reply, list) else fields.get("messages")
+    if names.INPUT_TOKENS not in facts and isinstance(messages, list):
+        facts.update(_turn_facts(messages))
     if type(result) is not dict:
         hidden = read(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
             # 0 where it has no price: unknown, not free.
             _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
     return facts
+
+
+def _turn_facts(messages: list[Any]) -> Facts:
+    """The sum of the model calls since the user's last message: a conversation repeats those of earlier turns."""
+    calls = [reply_facts(fields) for fields in turn_of([message_fields(message) for message in messages])]
+    calls = [facts for facts in calls if names.INPUT_TOKENS in facts]
+    summed: Facts = {}
+    for facts in calls:
+        for figure in USAGE_NAMES.values():
+            if figure in facts:
+                summed[figure] = summed.get(figure, 0) + facts[figure]
+    model = calls[-1].get(names.RESPONSE_MODEL) if calls else None
+    return summed if model is None else {**summed, names.RESPONSE_MODEL: model}
 
 
 def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:
@@ -227,7 +258,7 @@ def usage_facts(usage: Any) -> Facts:
             details = fields_of(value)
             for key, figure in _DETAILS[name].items():
                 _put_count(facts, figure, details.get(key))
-    _add_apart(fields, facts)
+    _settle(fields, facts)
     if "cost" in fields:
         _put_number(facts, names.COST_TOTAL, fields["cost"])
     if fields.get("estimated") is True:
@@ -235,19 +266,38 @@ def usage_facts(usage: Any) -> Facts:
     return facts
 
 
-def _add_apart(fields: Mapping[str, Any], facts: Facts) -> None:
-    """Adds cached and reasoning tokens to input and output, where the provider does not include them."""
-    inclusive = "prompt_tokens" in fields or "input_token_details" in fields
-    if _APART.keys().isdisjoint(fields):
-        return
+def _settle(fields: Mapping[str, Any], facts: Facts) -> None:
+    """Adds the buckets that were counted apart to input and output; the rule is that of `ragpulse_evaluators.usage`.
+
+    A total that contradicts them stays on the span, so that no cost is computed.
+    """
     for name in _APART.keys() & fields.keys():
-        count, figure = fields[name], _APART[name]
-        if type(count) is not int or count < 0:
-            continue
-        facts.setdefault(figure, count)
-        whole = names.OUTPUT_TOKENS if figure == names.REASONING_TOKENS else names.INPUT_TOKENS
-        if not inclusive and (whole in facts or whole == names.OUTPUT_TOKENS):
-            facts[whole] = facts.get(whole, 0) + count
+        _put_count(facts, _APART[name], fields[name])
+    for name in _UNPRICED:
+        if not facts.get(name, 1):
+            del facts[name]
+    total, input, output = (
+        facts.pop(names.TOTAL_TOKENS, 0),
+        facts.get(names.INPUT_TOKENS),
+        facts.get(names.OUTPUT_TOKENS),
+    )
+    cached = facts.get(names.CACHE_READ_TOKENS, 0) + facts.get(names.CACHE_WRITE_TOKENS, 0)
+    thought, stated = facts.get(names.REASONING_TOKENS, 0), (input or 0) + (output or 0)
+    if not _THOUGHTS.isdisjoint(fields) or (output is not None and thought > output):
+        facts[names.OUTPUT_TOKENS] = output = (output or 0) + thought
+    if input is None:
+        return
+    apart = not _APART.keys().isdisjoint(fields) and _INCLUSIVE.isdisjoint(fields)
+    if apart:
+        input += cached
+    more = total - facts.get(names.TOOL_TOKENS, 0) - input - (output or 0) if total else 0
+    if not apart and cached and more in (cached, cached + thought):
+        input, more = input + cached, more - cached
+    if more > 0:
+        facts[names.OUTPUT_TOKENS] = (output or 0) + more
+    facts[names.INPUT_TOKENS] = input
+    if 0 < total < stated:
+        facts[names.TOTAL_TOKENS] = total
 
 
 def _put_count(facts: Facts, key: str, value: Any) -> None:

@@ -17,6 +17,8 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from ragpulse.shapes import OBJECT_REPR
+
 _MAX_NODES = 5_000
 _MAX_JSON_TEXT = 1_048_576
 _MAX_HASHED = 16 * 1_048_576
@@ -26,6 +28,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
 """Names of the media type beside `data`: an image, audio or a file in base64."""
+_REPR = re.compile(OBJECT_REPR)
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -95,10 +98,15 @@ def type_name(value: object) -> str:
 
 
 def read(source: Any, name: str) -> Any:
-    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises.
+
+    A mock of `unittest` has every attribute, and counts how those that it invents are used: only set ones are read.
+    """
     if type(source) is dict:
         return source.get(name)
     try:
+        if type(source).__module__ == "unittest.mock":
+            return vars(source).get(name)
         return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
     except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
         return None
@@ -141,6 +149,17 @@ def _listed(slots: Any) -> list[str]:
 def to_json(value: Any) -> JsonText:
     """A JSON snapshot of any value."""
     return JsonText(_dumps(plain(value)))
+
+
+def json_or_none(value: Any) -> JsonText | None:
+    """JSON of a value; None for an object of which nothing is known but its type, and for None."""
+    plain_value = plain(value)
+    return None if plain_value is None or plain_value == type_name(value) else JsonText(_dumps(plain_value))
+
+
+def is_repr(text: str) -> bool:
+    """Whether a text is Python's spelling of an object: `<generator object answer at 0x7f>`, `<builtins.generator>`."""
+    return text[:1] == "<" and text[-1:] == ">" and len(text) < 1000 and _REPR.fullmatch(text) is not None
 
 
 def plain(value: Any) -> Any:
@@ -218,7 +237,7 @@ class _Walk:
         if isinstance(getattr(type(value), "model_fields", None), dict):
             # Names with an underscore are put there by others: `_raw_response` of instructor.
             return self._mapping({name: item for name, item in vars(value).items() if name[0] != "_"}, depth)
-        scalar = getattr(value, "item", None)  # numpy and torch scalars
-        if getattr(value, "shape", None) == () and callable(scalar):
+        scalar = read(value, "item")  # numpy and torch scalars
+        if read(value, "shape") == () and callable(scalar):
             return self.visit(scalar(), depth)
         return type_name(value)

@@ -22,9 +22,11 @@ from ragpulse._export.encoder import Origin
 from ragpulse._export.exporter import Exporter
 
 from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
+from .frameworks import RUNS
+from .otel import RECORDING_KEY, SCOPE_KEY, SPAN_KEY
 from .recording import CLIENT, INTERNAL, Plan, Recording, error_name
-from .scope import SCOPE_KEY, Scope, current, scope_of
-from .tracer import RECORDING_KEY, Sampler, Unsampled, context_within
+from .scope import Scope, scope_of
+from .tracer import Sampler, Unsampled, context_within
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _KINDS = {INTERNAL: SpanKind.INTERNAL, CLIENT: SpanKind.CLIENT}
@@ -39,6 +41,8 @@ class _Queued:
     __slots__ = ()
     span: Any
     forwarder: Any
+    parent_id = 0
+    """The number of the parent that the span has here, where the application's instrumentation gave it another."""
     state: str
     """The trace state that the provider's sampler implies and does not write."""
 
@@ -59,8 +63,9 @@ class _Queued:
     def _head(self) -> list[bytes]:
         span, identity, parent = self.span, self.span.get_span_context(), self.span.parent
         state = identity.trace_state.to_header() or self.state
+        parent_id = self.parent_id or (parent.span_id if parent else 0)
         return [
-            encoder.span_identity(identity.trace_id, identity.span_id, parent.span_id if parent else 0, state),
+            encoder.span_identity(identity.trace_id, identity.span_id, parent_id, state),
             encoder.span_head(span.name, span.kind.value + 1),
             encoder.span_times(span.start_time, span.end_time),
             encoder.flags(bool(parent and parent.is_remote)),
@@ -94,10 +99,11 @@ class _Queued:
 class ForwardedSpan(_Queued):
     """A span of another instrumentation."""
 
-    __slots__ = ("forwarder", "span", "state")
+    __slots__ = ("forwarder", "parent_id", "span", "state")
 
-    def __init__(self, span: Any, forwarder: "Forwarder", state: str) -> None:
+    def __init__(self, span: Any, forwarder: "Forwarder", state: str, parent_id: int) -> None:
         self.span = span
+        self.parent_id = parent_id
         self.forwarder = forwarder
         self.state = state
 
@@ -109,13 +115,14 @@ class ForwardedSpan(_Queued):
 class AttachedSpan(Recording, _Queued):
     """A recording beside a span that the application's provider made; when the span has ended they are sent as one."""
 
-    __slots__ = ("failure", "forwarder", "records", "scope", "span", "state")
+    __slots__ = ("above", "failure", "forwarder", "records", "scope", "span", "state")
 
     def __init__(self, plan: Plan, scope: Scope, span: trace.Span, forwarder: "Forwarder") -> None:
         self.plan = plan
         self.query = self.response = self.documents = self.facts = self.texts = self.calls = None
         self.scope = scope
         self.span = span
+        self.above: Any = None
         self.forwarder = forwarder
         self.state = ""
         self.failure: tuple[int, dict[str, str], str | None] | None = None
@@ -147,6 +154,7 @@ class AttachedSpan(Recording, _Queued):
         """Puts on the application's span what it may carry, and ends it."""
         if self.records:
             self.records = False
+            self.above = None
             self.forwarder.complete(self)
         self.span.end()
 
@@ -180,17 +188,26 @@ class AttachTracer:
 
     def start(self, plan: Plan, context: Context) -> tuple[AttachedSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
+        context = RUNS.context_of_call(context)
         scope = scope_of(context, plan.scope)
         labels = plan.labels
         if RECORDING_KEY not in context or scope is not context.get(SCOPE_KEY):
             labels = {**labels, **scope.shown(self._forwarder.policy.redact).attributes}
         span = self._tracer.start_span(plan.name, context, _KINDS[plan.span_kind], labels)
         recording = AttachedSpan(plan, scope, span, self._forwarder)
+        recording.above = _above(context)
         if not recording.records and self._forwarder.follows_callers and RECORDING_KEY not in context:
             self._unsampled.add()
         if scope.metadata:
             recording.put_text(names.METADATA, scope.metadata_json())
         return recording, context_within(context, span, recording, scope)
+
+
+def _above(context: Context) -> Any:
+    """The current span, as our recording of it where there is one: that knows the span above."""
+    recording: Any = context.get(RECORDING_KEY)
+    span: Any = context.get(SPAN_KEY)
+    return recording if recording is not None and recording.span is span else span
 
 
 def _is_ours(span: Any) -> bool:
@@ -213,8 +230,8 @@ class Forwarder(SpanProcessor):
         self._resources: dict[int, tuple[Any, bytes]] = {}
         self._ended: dict[int, AttachedSpan] = {}
         """Our recordings between `complete` and `on_end`, which the end of the span calls."""
-        self._recordings_above: dict[int, Recording] = {}
-        """Open span of another instrumentation → the innermost recorded call above it."""
+        self._recordings_above: dict[int, tuple[Recording, int]] = {}
+        """Open span of another instrumentation → the innermost recorded call above it, and the number of its parent."""
         self._open_roots: set[int] = set()
         """The traces that began in this process and are open, where its sampler chooses a share of them."""
         self._state = ""
@@ -262,19 +279,25 @@ class Forwarder(SpanProcessor):
             if len(self._open_roots) >= _MAX_OPEN:
                 self._open_roots.clear()
             self._open_roots.add(span.get_span_context().trace_id)
-        recording: Any = (current() if parent_context is None else parent_context).get(RECORDING_KEY)
-        if recording is not None and self.active and not _is_ours(span):
+        library = span.instrumentation_scope
+        if not self.active or library is None or _is_ours(span):
+            return
+        context = RUNS.context_of_library(library, parent_context)
+        RUNS.started(library, span, context)
+        recording: Any = context.get(RECORDING_KEY)
+        if recording is not None:
             if len(self._recordings_above) >= _MAX_OPEN:
                 self._recordings_above.clear()
-            self._recordings_above[span.get_span_context().span_id] = recording
+            parent = trace.get_current_span(context).get_span_context().span_id
+            self._recordings_above[span.get_span_context().span_id] = recording, parent
 
     def on_end(self, span: Any) -> None:
         """Queues the span if it is ours, below one of ours, or a GenAI span of another instrumentation."""
         identity = span.get_span_context()
         recording = self._ended.pop(identity.span_id, None)
-        above = None if recording is not None else self._recordings_above.pop(identity.span_id, None)
+        above, parent = self._recordings_above.pop(identity.span_id, (None, 0)) if recording is None else (None, 0)
         if above is not None and span.attributes:
-            above.put_call(identity.span_id, span.parent.span_id if span.parent else 0, span.attributes)
+            above.put_call(identity.span_id, parent, span.attributes)
         state = self._state if self._open_roots and identity.trace_id in self._open_roots else ""
         if state and span.parent is None:
             self._open_roots.discard(identity.trace_id)
@@ -284,7 +307,7 @@ class Forwarder(SpanProcessor):
             recording.span, recording.state = span, state
             self._exporter.offer(recording)
         elif above is not None or _is_ours(span) or not (span.attributes or {}).keys().isdisjoint(_GENAI_KEYS):
-            self._exporter.offer(ForwardedSpan(span, self, state))
+            self._exporter.offer(ForwardedSpan(span, self, state, parent))
 
     def forked(self) -> None:
         """In a forked child: the parent sends the spans that were open."""

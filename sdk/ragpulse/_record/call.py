@@ -1,9 +1,8 @@
 """One call of a decorated function: its recording, its context, and its result or stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
-from io import StringIO
 from typing import Any, Protocol
 
 from opentelemetry.context import Context
@@ -18,26 +17,20 @@ from ragpulse._reading.frames import (
     is_event_stream,
     is_json_line,
     json_lines_text,
-    piece_text,
+    piece,
 )
-from ragpulse._reading.replies import add_tool_calls, is_whole_result, reply_text
+from ragpulse._reading.openers import whole_result
+from ragpulse._reading.pieces import Pieces
 from ragpulse._reading.usage import add_facts, reply_facts
-from ragpulse._reading.values import CutText, JsonText, bounded, parsed
+from ragpulse._reading.values import CutText, JsonText, bounded, json_or_none
 
-from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
-from .recording import Plan
-from .scope import current, enter, leave
+from .capture import TEXT_KINDS, Capture
+from .control_flow import control_flow
+from .messages import fail_reply
+from .otel import current, enter, leave
+from .recording import Plan, runs_call
 
 _MAX_STREAM_TEXT = 1024 * 1024
-_CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
-"""By name: asyncio, trio and gevent are not imported for it."""
-
-
-class _Text(StringIO):
-    """The text of a stream. Garbage collection may finalize it before the stream, which would close it."""
-
-    def __del__(self) -> None:
-        pass
 
 
 class Unrecorded:
@@ -72,21 +65,23 @@ class Call:
     """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_calls",
         "_candidates",
         "_capture",
+        "_counted",
         "_cumulative",
         "_documents",
-        "_done",
         "_facts",
         "_has_first_text",
         "_items",
+        "_length",
         "_lines",
         "_lost_characters",
         "_other_items",
+        "_pieces",
         "_text",
-        "_unread_item",
         "context",
+        "done",
+        "owner",
         "recording",
         "write",
     )  # fmt: skip
@@ -96,8 +91,11 @@ class Call:
         self.context = context
         self._capture = capture
         self._candidates: tuple[Document, ...] = ()
-        self._text: StringIO | None = None
-        self._done = False
+        self._text: list[str] | None = None
+        """The parts of a stream's text; a text buffer would be closed before the stream where both are garbage."""
+        self.owner: Callable[[], Any] | None = None
+        """Returns the result that has the stream, where they are two objects: the user's functions take the result."""
+        self.done = False
 
     def set_candidates(self, candidates: tuple[Document, ...]) -> None:
         """Sets the documents that a reranker received."""
@@ -115,24 +113,28 @@ class Call:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Records the exception that leaves the function, and ends the span; a cancelled call has not failed."""
-        if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
-            self.closed_early()
-            return
-        if self._done:
+        """Records the exception that leaves the function, and ends the span; control flow is no failure."""
+        if self.done:
             return
         try:
+            flow = control_flow(error)
+            if flow is not None and self.recording.records:
+                self.recording.put(names.CONTROL_FLOW, flow)
+            if flow == "cancelled":
+                self.closed_early()
+                return
             self._record_stream()
-            self.recording.fail(error)
+            if flow is None:
+                self.recording.fail(error)
         except Exception as trouble:  # noqa: BLE001 - the boundary to the application
             self._end()
             GUARD.contain("recording an exception", trouble)
         self._end()
 
     def _end(self) -> None:
-        if self._done:
+        if self.done:
             return
-        self._done = True
+        self.done = True
         try:
             if self.recording.calls is not None:
                 self.recording.put_usage_of_calls()
@@ -141,32 +143,31 @@ class Call:
             GUARD.contain("ending a span", error)
 
     # --- a stream --------------------------------------------------------------------------------------------------
-    def _begin_text(self) -> StringIO:
-        self._text = _Text()
-        self.write = self._text.write
-        self._lost_characters = 0
+    def _begin_text(self) -> list[str]:
+        self._text = []
+        self.write = self._text.append
+        self._counted = self._length = self._lost_characters = 0
         self._documents: list[Document | tuple[Any, ...]] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
-        self._calls: dict[Any, dict[str, Any]] = {}
+        self._pieces = Pieces()
         options = self._capture.options
         wants_items = options.response or options.contexts or options.usage
-        self._items: list[Any] | None = [] if wants_items else None
+        self._items: list[Any] | None = [] if wants_items and self.owner is None else None
         self._has_first_text = self._lines = False
         self._cumulative: CumulativeText | None = CumulativeText()
-        self._unread_item: Any = None
         if self.recording.records and names.REQUEST_STREAM not in self.recording.plan.constants:
             self.recording.put(names.REQUEST_STREAM, True)
         return self._text
 
     def item(self, item: Any) -> int:
         """Records one item of the stream; returns how many characters the driver may pass to `write` directly."""
-        text = self._text or self._begin_text()
-        capacity = _MAX_STREAM_TEXT - text.tell()
+        text = self._begin_text() if self._text is None else self._text
+        capacity = _MAX_STREAM_TEXT - self._measured()
         try:
             if self._items is not None:
                 self._items.append(item)
-                text_of_item = piece_text(item) or ""
+                text_of_item = piece(item).text or ""
                 capacity = 0
             else:
                 is_text = type(item) is str and not self._capture.takes_documents
@@ -178,12 +179,20 @@ class Call:
             if self._cumulative is not None and not self._cumulative.add(text_of_item):
                 self._cumulative = None
             if capacity > 0:
-                written = text.write(text_of_item)
-                return capacity - written if self._has_first_text and self._cumulative is None else 0
+                text.append(text_of_item)
+                return capacity - len(text_of_item) if self._has_first_text and self._cumulative is None else 0
             self._lost_characters += len(text_of_item)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
         return 0
+
+    def _measured(self) -> int:
+        """How many characters there are; the driver added parts by itself."""
+        parts = self._text[self._counted :] if self._text else ()
+        if parts:
+            self._counted += len(parts)
+            self._length += sum([len(part) for part in parts])
+        return self._length
 
     def _time(self, text: str) -> None:
         """Records the time to the first text that the user sees (or to the first document)."""
@@ -196,43 +205,36 @@ class Call:
     def _without_frames(self, text: str) -> str:
         return event_stream_text(text) if is_event_stream(text) else json_lines_text(text) if self._lines else text
 
-    def whole(self, reply: Any) -> None:
-        """Records the reply that a stream's own method returned: its figures, and its text unless it was streamed."""
-        if self._done or not self.recording.records:
-            return
-        text = self._text or self._begin_text()
-        if self._capture.kind in FACT_KINDS:
-            add_facts(self._facts, reply)
-        if not text.tell():
-            self._has_first_text = True  # the time of its first text is unknown
-            self.item(reply)
+    def beside(self, result: Any) -> None:
+        """Records the sources that a result has beside its stream."""
+        try:
+            if self.recording.records:
+                self._capture.sources(self.recording, result)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("recording a result", error)
 
     def _text_of(self, item: Any) -> str:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
             self._documents.append(item if type(item) is tuple else document(item))
-            self._unread_item = item
+            self._pieces.unread = item
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
-        if is_whole_result(item):
-            return self._final_text(item)
+        whole = whole_result(item)
+        if whole is not None:
+            self._pieces.add_whole(whole)
+            facts = reply_facts(whole)
+            if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
+                self._facts.update(facts)
+            return ""
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
-            add_tool_calls(self._calls, item)
-        text = piece_text(item)
-        if text is None:
-            item_json = None if self._capture.kind == "llm" else json_or_none(item)
+        text = self._pieces.add(item)
+        if text is None and self._capture.kind not in TEXT_KINDS:
+            item_json = json_or_none(item)
             self._other_items += () if item_json is None else (item_json,)
-            self._unread_item = item
         return text or ""
-
-    def _final_text(self, reply: Any) -> str:
-        """The text of the reply at the end of its stream, unless its parts were recorded."""
-        facts = reply_facts(reply)
-        if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
-            self._facts.update(facts)
-        return "" if self._text is not None and self._text.tell() else reply_text(reply) or ""
 
     def _record_stream(self) -> None:
         """Records what was read of the stream as the response."""
@@ -245,23 +247,23 @@ class Call:
         elif self._capture.options.capture_outputs:
             if self._capture.takes_documents:
                 if not self.recording.put_contexts(self._documents):
-                    self._capture.report_unread(self.recording, self._unread_item, "contexts")
+                    self._capture.report_unread(self.recording, self._pieces.unread, "contexts")
             elif self.recording.response is None:
-                text = None if self._cumulative is None else self._cumulative.whole()
-                self._put_response(self._text.getvalue() if text is None else text)
+                self._put_response("".join(self._text))
+                if self._pieces.error is not None:
+                    fail_reply(self.recording, *self._pieces.error)
+        if self.owner is not None and (owner := self.owner()) is not None:
+            self._capture.declared(self.recording, owner)
 
-    def _put_response(self, text: str) -> None:
-        response = self._response(text)
-        if response or self._unread_item is None:
-            self.recording.response = response
-        else:
-            self._capture.report_unread(self.recording, self._unread_item, "response")
+    def _put_response(self, written: str) -> None:
+        """What the whole reply says, else the last of cumulative items, else the pieces."""
+        pieces = self._pieces
+        cumulative = None if self._cumulative is None else self._cumulative.whole()
+        said = pieces.reply(self._response(pieces.said.text or cumulative or written))
+        if said.text or pieces.error is None:
+            self._capture.reply(self.recording, said, pieces.reason, pieces.unread)
 
     def _response(self, text: str) -> str:
-        calls = [{**call, "arguments": parsed(call["arguments"])} for call in self._calls.values()]
-        if calls:
-            put_output_messages(self.recording, text, calls)
-            text = text or calls_json(calls)
         if self._other_items and not text:
             return JsonText("[" + ",".join(self._other_items) + "]")
         response = bounded(self._without_frames(text) or text)
@@ -271,7 +273,7 @@ class Call:
 
     def ended(self) -> None:
         """The stream was read to its end."""
-        if self._done:
+        if self.done:
             return
         try:
             self._record_stream()
@@ -282,18 +284,41 @@ class Call:
 
     def closed_early(self) -> None:
         """The stream was closed before its end: no error, but marked."""
-        if not self._done and self.recording.records:
+        if not self.done and self.recording.records:
             self.recording.put(names.ENDED_EARLY, True)
         self.ended()
 
+    @runs_call("self")
+    def next(self, step: Callable[[], Any], ended: Callable[[], None] | None = None) -> Any:
+        """Takes and records one item of a source."""
+        try:
+            with self.within():
+                item = step()
+        except StopIteration:
+            (ended or self.ended)()
+            raise
+        self.item(item)
+        return item
+
+    @runs_call("self")
+    async def anext(self, step: Callable[[], Awaitable[Any]], ended: Callable[[], None] | None = None) -> Any:
+        """As `next`, of an asynchronous source."""
+        try:
+            with self.within():
+                item = await step()
+        except StopAsyncIteration:
+            (ended or self.ended)()
+            raise
+        self.item(item)
+        return item
+
     @contextmanager
-    def step(self, end: type[BaseException]) -> Iterator[None]:
-        """Makes the span current for one step of a stream's source; `end` means that the stream is read."""
+    def within(self) -> Iterator[None]:
+        """Makes the span current for one step of a stream's source; an error of the source is the call's."""
         token = enter(self.context)
         try:
             yield
-        except end:
-            self.ended()
+        except (StopIteration, StopAsyncIteration):
             raise
         except BaseException as error:
             self.failed(error)

@@ -7,15 +7,18 @@ from difflib import get_close_matches
 from typing import Any
 
 from ragpulse import attributes as names
+from ragpulse import shapes
 from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import Document, documents_in, with_candidate_texts
 from ragpulse._reading.hits import nested_hits
-from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in, tool_calls
+from ragpulse._reading.openers import opened
+from ragpulse._reading.replies import Said, error_in, missing_reason, said_in
 from ragpulse._reading.usage import facts_in, usage_facts
-from ragpulse._reading.values import JsonText, bounded, fields_of, plain, read, to_json, type_name
+from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
-from .recording import Recording, snapshot_text
+from .messages import fail_reply, put_output_messages, put_question
+from .recording import Recording
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",
@@ -26,8 +29,9 @@ _WHOLE_INPUT = frozenset({"tool", "agent"})
 _DOCUMENT_KINDS = frozenset({"retriever", "reranker"})
 _CANDIDATE_NAMES = ("documents", "docs", "candidates", "contexts", "passages", "chunks", "nodes", "results", "texts")
 _MODEL_KINDS = frozenset({"llm", "embedding"})
-_TEXT_KINDS = frozenset({"llm", "rag", "agent"})
-FACT_KINDS = _MODEL_KINDS | _TEXT_KINDS
+TEXT_KINDS = frozenset({"llm", "rag", "agent"})
+_QUESTION_KINDS = frozenset({"llm", "rag"})
+FACT_KINDS = _MODEL_KINDS | TEXT_KINDS
 """Kinds whose results are searched for token counts."""
 
 Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
@@ -77,8 +81,10 @@ def _own_parameters(signature: inspect.Signature) -> list[str]:
 
 
 def _unknown_parameter(function: str, name: str, signature: inspect.Signature) -> str:
-    suggestions = get_close_matches(name, signature.parameters, 1, 0.0)
-    fix = f"did you mean query={suggestions[0]!r}?" if suggestions else "it has none: give query= a function"
+    suggestions = get_close_matches(name, signature.parameters, 1)
+    names = ", ".join(signature.parameters)
+    fix = f"it has {names}" if names else "it has none: give query= a function"
+    fix = f"did you mean query={suggestions[0]!r}?" if suggestions else fix
     return f"query={name!r}: {function} has no parameter of this name: {fix}"
 
 
@@ -150,21 +156,14 @@ class Capture:
             value = self._query(args, kwargs)
             if type(value) is str:
                 recording.query = bounded(value)
+            elif self.kind in _QUESTION_KINDS or isinstance(value, list):
+                put_question(recording, value)
             elif value is not None:
-                self._structured_query(recording, value)
+                recording.query = json_or_none(value)
         if self._top_k is not None:
             top_k = self._top_k(args, kwargs)
             if type(top_k) is int:
                 recording.put(names.RETRIEVAL_TOP_K, top_k)
-
-    def _structured_query(self, recording: Recording, value: Any) -> None:
-        messages = to_messages(value) if isinstance(value, list) else None
-        if messages is None:
-            recording.query = snapshot_text(value)
-            return
-        recording.put_text(names.INPUT_MESSAGES, to_json(messages))
-        questions = [message for message in messages if message["role"] == "user"]
-        recording.query = _message_text(questions[-1]) if questions else None
 
     def result(self, recording: Recording, result: Any, candidates: Sequence[Document] = ()) -> None:
         """Records what the function returned, by the user's declarations and the kind of span."""
@@ -173,19 +172,26 @@ class Capture:
         if self._reads_facts and type(result) is not str:
             reply = opened(result)
             self._facts(recording, reply, result)
-        if options.usage is not None:
-            recording.put_facts(declared_usage(options.usage(result)))
-        if callable(options.contexts):
-            self._contexts(recording, options.contexts(result))
+        self.declared(recording, result)
         if not options.capture_outputs:
+            recording.put(names.RESPONSE_MISSING_REASON, shapes.WITHHELD)
+        elif options.response is not None:
             return
-        if options.response is not None:
-            recording.response = snapshot_text(options.response(result))
         elif self.takes_documents:
             if recording.documents is None and result is not None and not callable(options.contexts):
                 self._contexts(recording, with_candidate_texts(result, candidates) if candidates else result)
         elif recording.response is None:
             self._response(recording, reply, result)
+
+    def declared(self, recording: Recording, result: Any) -> None:
+        """Records what the user's functions find in the result."""
+        options = self.options
+        if options.usage is not None:
+            recording.put_facts(declared_usage(options.usage(result)))
+        if callable(options.contexts):
+            self._contexts(recording, options.contexts(result))
+        if options.response is not None and options.capture_outputs:
+            self._declared_response(recording, options.response(result))
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
@@ -200,65 +206,55 @@ class Capture:
     def report_unread(self, recording: Recording, result: Any, option: str) -> None:
         """Reports on the span, and once in the log, that nothing was read from the result."""
         reason = recording.put_unread_reason(result, option)
+        if option == "response":
+            recording.put(names.RESPONSE_MISSING_REASON, shapes.UNREAD)
         if not self._warned:
             self._warned = True
             logger.warning("ragpulse: %s", reason)
 
+    def _declared_response(self, recording: Recording, value: Any) -> None:
+        recording.response = bounded(value) if type(value) is str else json_or_none(value)
+        if recording.response is None and value is not None:
+            self.report_unread(recording, value, "response")
+
     def _response(self, recording: Recording, reply: Any, result: Any) -> None:
-        if type(result) is str:
-            recording.response = bounded(result)
-            return
         if result is None or self.kind == "embedding":
             return
-        if self.kind in _TEXT_KINDS:
-            self._reply(recording, reply)
+        if self.kind in TEXT_KINDS:
+            self._reply(recording, reply, result)
         else:
-            recording.response = json_or_none(result)
-        if recording.response is None:
-            self.report_unread(recording, result, "response")
+            self._declared_response(recording, result)
 
-    def _reply(self, recording: Recording, reply: Any) -> None:
-        """The answer of a model or of an application: its text, else its tool calls, else JSON."""
-        if reply is None:
-            return
-        text, messages = text_in(reply), (recording.texts or {}).get(names.INPUT_MESSAGES)
-        calls = [] if text and not messages else tool_calls(reply)
-        if text:
-            recording.response = bounded(text)
-        elif calls:
-            recording.response = calls_json(calls)
+    def _reply(self, recording: Recording, reply: Any, result: Any) -> None:
+        """The answer of a model or of an application: its text and tool calls, or why it has no text."""
+        said = said_in(reply)
+        error = None if said.text else error_in(reply)
+        if error is None:
+            self.reply(recording, said, missing_reason(reply, said.calls), result)
         else:
-            recording.response = text if text is not None else json_or_none(read(reply, "response") or reply)
-        if self.kind == "llm" and (calls or messages):
-            put_output_messages(recording, text, calls)
+            fail_reply(recording, *error)
+        self.sources(recording, reply)
+
+    def sources(self, recording: Recording, reply: Any) -> None:
+        """Records the documents that the answer of an application has beside it."""
         if self.kind == "rag" and recording.documents is None and not callable(self.options.contexts):
             documents = nested_hits(reply)
             if documents is not None:
                 recording.put_contexts(documents, self._field)
 
-
-def json_or_none(value: Any) -> JsonText | None:
-    """JSON of a value; None for an object of which nothing is known but its type."""
-    plain_value = plain(value)
-    return None if plain_value == type_name(value) else to_json(value)
-
-
-def calls_json(calls: list[dict[str, Any]]) -> JsonText:
-    """Tool calls as the response of a model: their names and arguments."""
-    return to_json({"tool_calls": [{"name": call["name"], "arguments": call["arguments"]} for call in calls]})
-
-
-def put_output_messages(recording: Recording, text: str | None, calls: list[dict[str, Any]]) -> None:
-    """Records the model's message in the shape of the conventions."""
-    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
-    parts += [{"type": "tool_call", **call} for call in calls]
-    if not parts:
-        return
-    message: dict[str, Any] = {"role": "assistant", "parts": parts}
-    reasons = (recording.facts or {}).get(names.FINISH_REASONS)
-    if reasons:
-        message["finish_reason"] = reasons[0]
-    recording.put_text(names.OUTPUT_MESSAGES, to_json([message]))
+    def reply(self, recording: Recording, said: Said, reason: str | None, result: Any) -> None:
+        """Records what was said; without a text the reason. An empty text is one, unless it was filtered."""
+        text = said.text
+        if text or (text is not None and reason in (None, shapes.CUT)):
+            recording.response = bounded(text)
+        elif reason is not None:
+            recording.put(names.RESPONSE_MISSING_REASON, reason)
+        else:
+            self.report_unread(recording, result, "response")
+        if said.refused and text:
+            recording.put(names.RESPONSE_REFUSAL, True)
+        if said.calls or (self.kind == "llm" and names.INPUT_MESSAGES in (recording.texts or ())):
+            put_output_messages(recording, text, said.calls)
 
 
 def declared_usage(value: Any) -> dict[str, Any]:
@@ -267,38 +263,3 @@ def declared_usage(value: Any) -> dict[str, Any]:
     if not facts:
         raise ValueError(f"usage= was given {type_name(value)}, which has no token counts")
     return facts
-
-
-def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
-    """Chat messages in any library's shape -> OpenTelemetry's `{"role", "parts"}`; None when these are no messages."""
-    messages = []
-    for item in value:
-        message = fields_of(opened(item))
-        role = message.get("role") or message.get("type")
-        content = message.get("content")
-        if not isinstance(role, str) or (content is None and message.get("tool_calls") is None):
-            return None
-        role = {"human": "user", "ai": "assistant"}.get(role, role)
-        calls = [{"type": "tool_call", **call} for call in calls_of_message(message)]
-        messages.append({"role": role, "parts": [*_parts(content), *calls]})
-    return messages or None
-
-
-def _parts(content: Any) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "content": content}]
-    if not isinstance(content, list):
-        return []
-    parts = []
-    for part in content:
-        if is_call(part):
-            continue
-        text = part if isinstance(part, str) else read(part, "text")
-        parts.append(
-            {"type": "text", "content": text} if isinstance(text, str) else {"type": "other", "content": plain(part)}
-        )
-    return parts
-
-
-def _message_text(message: dict[str, Any]) -> str | JsonText:
-    return "".join(part["content"] for part in message["parts"] if part["type"] == "text")

@@ -7,16 +7,16 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from traceback import walk_tb
 from typing import Any
 
 from ragpulse import attributes as names
+from ragpulse import shapes
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .credentials import is_secret_name
-from .recording import Plan, Recording, error_status, exception_attributes
+from .recording import Plan, Recording, error_status, exception_attributes, passed_calls
 from .redaction import Redaction, special_characters
 from .scope import Scope
 
@@ -40,6 +40,8 @@ _CONTENT = (
 """Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
 _JSON_BEGINS = ("{", "[", '"')
 """A text that begins like JSON is marked as text: a reader would look for the response inside it."""
+_ANSWERING = frozenset({"rag", "llm", "agent"})
+"""Their JSON is the answer itself, not to be read again."""
 _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
@@ -73,11 +75,8 @@ def _passed_withholding(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while Plan.any_withholds and error is not None and id(error) not in seen:
         seen.add(id(error))
-        for frame, _ in walk_tb(error.__traceback__):
-            if frame.f_globals.get("__name__", "").startswith("ragpulse."):
-                recording = getattr(frame.f_locals.get("call"), "recording", None)
-                if recording is not None and recording.plan.withholds:
-                    return True
+        if any([call is not None and call.recording.plan.withholds for call in passed_calls(error)]):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
@@ -221,9 +220,12 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
         _render_texts(recording, rendering, out)
     elif recording.plan.kind:
         out[names.CONTENT_CAPTURED] = False
+        if recording.response is not None:
+            out[names.RESPONSE_MISSING_REASON] = shapes.WITHHELD
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
-        out[key] = value if key in IDENTITIES else rendering.fact(key, value)
+        if key not in out:  # what the function was asked and returned wins over what others set on its span
+            out[key] = value if key in IDENTITIES else rendering.fact(key, value)
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted
     if rendering.truncated:
@@ -259,7 +261,7 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
             out[names.INPUT_MIME_TYPE] = names.JSON
     if response is not None:
         out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, response)
-        if isinstance(response, JsonText):
+        if isinstance(response, JsonText) and recording.plan.kind not in _ANSWERING:
             out[names.OUTPUT_MIME_TYPE] = names.JSON
         elif response[:1] in _JSON_BEGINS:
             out[names.OUTPUT_MIME_TYPE] = names.PLAIN_TEXT

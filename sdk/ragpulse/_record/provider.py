@@ -1,9 +1,8 @@
 """Our own provider for other instrumentations, with the interface of the OpenTelemetry SDK's provider."""
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,77 +12,13 @@ from opentelemetry.trace import SpanKind
 
 from ragpulse._guard import GUARD
 
+from .frameworks import RUNS
+from .otel import RECORDING_KEY
 from .recording import Plan
-from .scope import current
-from .span import Span
-from .tracer import RECORDING_KEY, SPAN_KEY, Tracer
+from .tracer import Tracer
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
-
-
-_MAX_OPEN = 1024
-
-
-class _CallbackSpans:
-    """Open spans of instrumentations that work by callbacks (LangChain's), and never make their spans current.
-
-    A client's span would start beside the framework's span of the same model call, or in a trace of its own; the call's
-    tokens would be counted twice.
-    """
-
-    def __init__(self) -> None:
-        self._open: list[tuple[object, Span]] = []
-        self._lock = threading.Lock()
-
-    def started(self, span: Span) -> None:
-        """Remembers a span until it ends."""
-        if "langchain" in span.plan.library.name:
-            with self._lock:
-                self._open.append((_task_key(), span))
-
-    def context_for(self, library: Any, context: Context) -> Context:
-        """The context for another library's span: the innermost of these spans below the current one is its parent."""
-        if not self._open:
-            return context
-        with self._lock:
-            self._open = open_spans = [(key, span) for key, span in self._open if not span.end_ns][-_MAX_OPEN:]
-        parents = {span.span_number: span.parent_id for _, span in open_spans}
-        top, task = trace.get_current_span(context).get_span_context().span_id or _current_run(parents), _task_key()
-        candidates = [(key, span) for key, span in reversed(open_spans) if _is_below(span.span_number, top, parents)]
-        # Callbacks of async calls run in other threads. Without a span above nothing tells two requests apart.
-        nearest = [span for key, span in candidates if key == task] or [span for _, span in candidates if top]
-        return Context({**context, SPAN_KEY: nearest[0]}) if nearest and nearest[0].plan.library != library else context
-
-
-def _is_below(number: int, top: int, parents: dict[int, int]) -> bool:
-    while number in parents and number != top:
-        number = parents[number]
-    return number == top
-
-
-def _current_run(open_spans: Container[int]) -> int:
-    """The open span of the run that LangChain's own context names, which follows async calls; 0 where there is none."""
-    module: Any = sys.modules.get("openinference.instrumentation.langchain")
-    try:
-        number = getattr(module and module.get_current_span(), "span_number", 0)
-    except Exception as error:  # noqa: BLE001 - the boundary to another package
-        GUARD.contain("the span of LangChain's current run", error)
-        return 0
-    return number if number in open_spans else 0
-
-
-def _task_key() -> tuple[int, int]:
-    """This thread and the running asyncio task, if there is one."""
-    asyncio = sys.modules.get("asyncio")
-    try:
-        task = None if asyncio is None else asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return threading.get_ident(), id(task)
-
-
-_CALLBACK_SPANS = _CallbackSpans()
 
 
 class Provider(trace.TracerProvider):
@@ -167,7 +102,7 @@ class ProviderTracer(trace.Tracer):
         set_status_on_exception: bool = True,
     ) -> trace.Span:
         """Starts a span; the caller ends it."""
-        above = current() if context is None else context
+        above = RUNS.context_of_library(self._library, context)
         if self._provider.tracer is None:
             self._provider.resolve()
         tracer = self._provider.tracer
@@ -175,8 +110,8 @@ class ProviderTracer(trace.Tracer):
             return trace.NonRecordingSpan(trace.get_current_span(above).get_span_context())
         plan = Plan(name=name, kind="", span_kind=kind.value + 1, constants={}, library=self._library)
         plan.recording = above.get(RECORDING_KEY)
-        span = tracer.start_span(plan, _CALLBACK_SPANS.context_for(self._library, above))
-        _CALLBACK_SPANS.started(span)
+        span = tracer.start_span(plan, above)
+        RUNS.started(self._library, span, above)
         span.start_ns = start_time or span.start_ns
         span.set_attributes(attributes or {})
         for link in links or ():

@@ -6,11 +6,11 @@ A recording holds snapshots only: strings (immutable), numbers, and JSON made on
 
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar
+from types import CodeType, TracebackType
+from typing import Any, ClassVar, TypeVar
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
@@ -22,6 +22,8 @@ INTERNAL, CLIENT = 1, 3
 _OUTER, _INNER = 16, 48
 """Frames of a deep stack that are shown: where it began, and where it was raised."""
 _PACKAGE = Path(__file__).parents[1]
+_FRAMES: dict[CodeType, str] = {}
+"""Code of our functions that run a call → their variable that holds it."""
 _WRAPPERS = ("_decorators.py", "_wrappers.py", "_streams.py", "_record/call.py")
 _OUR_FILES = frozenset(str(_PACKAGE / name) for name in _WRAPPERS)
 _CLIENT_KINDS = frozenset({"retriever", "llm", "embedding", "reranker"})
@@ -29,9 +31,35 @@ _QUERY_KEYS = {
     "retriever": (names.RETRIEVAL_QUERY, names.INPUT_VALUE),
     "reranker": (names.RERANKER_QUERY, names.INPUT_VALUE),
 }
-_REDUNDANT = (names.OPENINFERENCE_KIND, names.WORKFLOW_NAME, names.AGENT_NAME, names.TOOL_NAME)
+_REDUNDANT = (names.OPENINFERENCE_KIND, names.AGENT_NAME, names.TOOL_NAME)
 """Constants that repeat our kind or the span's name in the words of another convention."""
-_NAME_KEYS = {"rag": names.WORKFLOW_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
+_NAME_KEYS = {"rag": names.AGENT_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def runs_call(variable: str = "call") -> Callable[[F], F]:
+    """Marks a function whose frames each run the call in this variable: an exception that passes them is the call's.
+
+    A traceback shows of a frame only its code and its variables. TypeError where the function has no such variable.
+    """
+
+    def mark(function: F) -> F:
+        code: CodeType = function.__code__
+        if variable not in code.co_varnames:
+            raise TypeError(f"{code.co_qualname} has no variable {variable}")
+        _FRAMES[code] = variable
+        return function
+
+    return mark
+
+
+def passed_calls(error: BaseException) -> Iterator[Any]:
+    """The recorded calls that an exception passed, by the frames in its traceback."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code in _FRAMES:
+            yield frame.f_locals.get(_FRAMES[frame.f_code])
 
 
 @dataclass(slots=True, eq=False)

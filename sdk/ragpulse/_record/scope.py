@@ -5,45 +5,19 @@ Session, user, prompt and variant are put in W3C baggage for one request at a ti
 Tags and metadata never leave the process that way.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import Token
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry import baggage
-from opentelemetry import context as otel
-from opentelemetry.context import Context, create_key
+from opentelemetry.context import Context
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
 from ragpulse._reading.values import JsonText, to_json
 
+from .otel import BAGGAGE_KEY, SCOPE_KEY
 from .redaction import Redaction
 
-enter: Callable[[Context], Token[Context]] = otel.attach
-"""Makes a context current; the token restores the one before."""
-current: Callable[[], Context] = otel.get_current
-"""Returns the current context."""
-restore: Callable[[Token[Context]], Any] = otel.detach
-"""Restores the context before; only where it was entered."""
-
-_token = otel.attach(otel.get_current())
-if isinstance(_token, Token):
-    # The context variable itself: a stream enters and leaves a context at each item, and OpenTelemetry's functions
-    # around the variable take twice as long. `detach` also logs an error where an abandoned coroutine is closed.
-    enter, current, restore = _token.var.set, _token.var.get, _token.var.reset
-otel.detach(_token)
-
-
-def leave(token: Token[Context]) -> None:
-    """Restores the context before; does nothing for a step that was entered elsewhere (an abandoned coroutine)."""
-    try:  # noqa: SIM105 - on the path of every call; `suppress` costs more than the rest of this function
-        restore(token)
-    except ValueError:
-        pass
-
-
-SCOPE_KEY = create_key("ragpulse-scope")
-BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))
 _BAGGAGE_MARKER = "ragpulse.travels"
 """The baggage of another process that has this entry holds identities from `with_baggage`."""
 _IDENTITY_NAMES = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)

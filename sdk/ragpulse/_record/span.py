@@ -52,8 +52,8 @@ class Span(Recording, trace.Span):
     """A span on our own provider. Attributes, redaction and protobuf are left to the exporting thread."""
 
     __slots__ = (
-        "_context", "_events", "_links", "_name", "_status", "end_ns", "parent_id", "parent_is_remote", "records",
-        "sampled", "scope", "span_number", "start_ns", "trace_number", "trace_state", "tracer",
+        "_context", "_events", "_links", "_name", "_status", "above", "end_ns", "parent_id", "parent_is_remote",
+        "records", "sampled", "scope", "span_number", "start_ns", "trace_number", "trace_state", "tracer",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class Span(Recording, trace.Span):
         self.span_number = span_number
         self.parent_id = parent_id
         self.parent_is_remote = False
+        self.above: Any = None
+        """The span above it, while it is open."""
         self.sampled = self.records = sampled
         self.trace_state = ""
         self.scope = scope
@@ -127,6 +129,7 @@ class Span(Recording, trace.Span):
         ended = end_time or self.tracer.clock()
         self.end_ns = ended if ended > self.start_ns else self.start_ns or 1
         self.records = False
+        self.above = None
         if self.sampled:
             self.tracer.finished(self)
 

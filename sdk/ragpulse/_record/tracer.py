@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import set_span_in_context
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
 
 from .content import ContentPolicy
+from .frameworks import RUNS
+from .otel import BAGGAGE_KEY, RECORDING_KEY, SCOPE_KEY, SPAN_KEY
 from .recording import Plan
-from .scope import BAGGAGE_KEY, EMPTY, SCOPE_KEY, Scope, scope_of, without_identities
+from .scope import EMPTY, Scope, scope_of, without_identities
 from .span import Span
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 SDK_VERSION = "0.2.0"
-SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
-"""The key of the current span in an OpenTelemetry context."""
-RECORDING_KEY = "ragpulse-recording"
-"""The key of the innermost recording in a context; a span of another instrumentation may be current below it."""
 
 
 def context_within(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
@@ -144,6 +141,7 @@ class Tracer:
 
     def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
         """A span below the context's current one, and the context in which it is current."""
+        context = RUNS.context_of_call(context)
         span = self.start_span(plan, context)
         if self._processors and span.sampled:
             self.started(span, context)
@@ -152,7 +150,7 @@ class Tracer:
     def start_span(self, plan: Plan, context: Context) -> Span:
         """A span below the context's current one, before the processors know of it."""
         parent = context.get(SPAN_KEY)
-        if type(parent) is Span:
+        if isinstance(parent, Span):  # or another library's proxy of one
             scope: Any = context.get(SCOPE_KEY, EMPTY)
             if plan.scope:
                 scope = scope.joined(plan.scope)
@@ -163,6 +161,7 @@ class Tracer:
         else:
             scope = scope_of(context, plan.scope)
             span = self._local_root(plan, parent, scope)
+        span.above = parent
         if scope.metadata:
             span.put_text(names.METADATA, scope.metadata_json())
         return span

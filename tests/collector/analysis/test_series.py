@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from stored_units import T0, Units, trace_id, uniform
 
+from ragpulse_collector.analysis import selection
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import calibration, suggest
 from ragpulse_collector.analysis.overview import overview
@@ -69,15 +70,19 @@ def test_every_traffic_metric(store: EmbeddedStore) -> None:
     units = Units(store)
     for number in range(10):
         units.unit(number, error=number < 2, latency_ms=100.0 * number, ttft_ms=float(number), input_tokens=10,
-                   output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None)  # fmt: skip
+                   output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None,
+                   feedback=(1.0, -1.0, 0.0, 1.0, None)[min(number, 4)],
+                   answer=("empty", "refused", "refused", "answered", None)[min(number, 4)])  # fmt: skip
     units.save()
     expected = {"requests": 10, "errors": 2, "error_rate": 0.2, "latency_p50": 450, "latency_p95": 855,
                 "latency_p99": 891, "ttft_p50": 4.5, "ttft_p95": 8.55, "input_tokens": 100, "output_tokens": 7,
-                "cost_usd": 2, "throughput": 10 / 3600}  # fmt: skip
+                "cost_usd": 2, "throughput": 10 / 3600, "empty_rate": 0.25, "refused_rate": 0.5,
+                "unanswered_rate": 0.75, "acceptance": 0.5}  # fmt: skip
     assert expected.keys() == NAMES.keys()
     found = {name: points(store, name)[1] for name in NAMES}
     assert {name: point["value"] for name, point in found.items()} == pytest.approx(expected)
     assert found["cost_usd"]["unknown_share"] == 0.6
+    assert found["empty_rate"]["unknown_share"] == 0.6
     rate = wilson(2, 10)
     assert rate is not None
     assert found["error_rate"]["hi"] == rate.hi
@@ -186,6 +191,39 @@ def test_group_by_and_filters(store: EmbeddedStore) -> None:
     found = [(line["group"], line["points"][1]["value"], line["points"][1]["n"]) for line in told["series"]]
     assert found == [({"model": "a"}, 0.0, 3), ({"model": "b"}, 1.0, 3)]
     assert points(store, "requests", q="WHY")[1]["value"] == 12
+
+
+@pytest.mark.parametrize("group_by", ["user_id", "model", ["user_id", "model"]])
+@pytest.mark.parametrize("name", ["requests", "error_rate", "quality:judge", "coverage:judge"])
+def test_the_largest_groups_are_answered_and_the_others_together(
+    store: EmbeddedStore, name: str, group_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Senders choose the values: 40 of them are 3 lines, and no request is missing."""
+    monkeypatch.setattr(selection, "MAX_GROUPS", 2)
+    units = Units(store)
+    for number in range(60):
+        value = "ab"[number % 2] if number < 20 else f"rare {number}"
+        units.scored(number, "judge", 1.0, facts={"user_id": value, "model": value})
+    units.save()
+    asked = {"name": name, "from": "-4h", "step": "1h"}
+    (whole,) = series(store, asked, clock=now)["series"]
+    told = series(store, {**asked, "group_by": group_by}, clock=now)
+    assert {next(iter(line["group"].values())) for line in told["series"]} == {"a", "b", "(other)"}
+    assert told["other_groups"] == 40
+    counted = [sum(point["n"] or 0 for point in line["points"]) for line in (whole, *told["series"])]
+    assert counted[0] == sum(counted[1:]) > 0
+
+
+def test_more_points_leave_fewer_groups(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group has a point in each bucket."""
+    monkeypatch.setattr(selection, "MAX_GROUPED_POINTS", 12)
+    units = Units(store)
+    for number in range(30):
+        units.scored(number, "judge", 1.0, facts={"user_id": f"u{number}"})
+    units.save()
+    asked = {"name": "requests", "from": "-4h", "group_by": "user_id"}
+    lines = [len(series(store, {**asked, "step": step}, clock=now)["series"]) for step in ("1h", "all")]
+    assert lines == [4, 13]
 
 
 @pytest.mark.parametrize(

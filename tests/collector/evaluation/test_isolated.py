@@ -346,7 +346,8 @@ def test_a_served_collector_scores_with_everything_of_a_user(
     scored = {name: (row["status"], row["score"]) for name, row in found.items()}
     assert scored == {"says": ("ok", 0.75), "asking": ("ok", 0.5), "tone": ("ok", 1.0), "theirs": ("ok", 1.0)}, found
     judges = {name: row["judge"] for name, row in found.items() if row["judge"]}
-    assert judges == {"asking": "judge temperature=0.0", "tone": "judge temperature=0.0", "theirs": "their-model"}
+    ours = f"judge temperature=0.0 at {model.url.removeprefix('http://')}"
+    assert judges == {"asking": ours, "tone": ours, "theirs": "their-model"}
     assert str(served.process.pid) not in (found["asking"]["label"], found["theirs"]["explanation"])
 
 

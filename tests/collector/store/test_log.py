@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from ragpulse_collector.store import FileReader, StoreError
@@ -162,3 +163,51 @@ def test_other_errors_leave_the_log_alone(crashed: Path) -> None:
     with pytest.raises(StoreError):
         vacuum(crashed)
     assert log_path(crashed).read_bytes() == (crashed.parent / "same").read_bytes()
+
+
+_WRITING = """
+import os, sys
+from pathlib import Path
+from ragpulse_collector.store import EmbeddedStore
+path, fault, signalled = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+log = Path(f"{path}.wal")
+store = EmbeddedStore(path, decode=None)
+def write(count):
+    for number in range(count):
+        store.write(lambda t: t.append("meta", ("key", "value"), [("k", f"{number} " * 50)])).result(20)
+write(10)
+if fault == "removed":
+    log.unlink()
+elif fault == "moved":
+    log.rename(f"{log}.away")
+elif fault == "replaced":
+    log.unlink()
+    log.write_bytes(b"another")
+else:
+    os.truncate(log, int(log.stat().st_size * float(fault)))
+write(int(signalled))
+if signalled == "0":
+    store.close()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+@pytest.mark.parametrize("fault", ["removed", "moved", "replaced", "0", "0.01", "0.5", "0.99"])
+def test_a_log_that_is_gone_while_the_process_runs_loses_nothing(kit: Any, fault: str, more: int) -> None:
+    """Whatever was acknowledged before and after is in the file, after a stop (no more writes) or a kill."""
+    subprocess.run([sys.executable, "-c", _WRITING, str(kit.path), fault, str(more)], check=True, timeout=60)
+    assert _stored(kit) == 10 + more
+
+
+def test_a_log_without_its_beginning_is_kept_aside(kit: Any, crashed: Path) -> None:
+    """Its records do not fit to the file: a table that they write to is not there."""
+    log = log_path(crashed)
+    data = log.read_bytes()
+    with duckdb.connect() as other:  # the tables were in the log only
+        other.execute(f"ATTACH '{crashed.with_name('empty')}' AS empty")
+    crashed.with_name("empty").replace(crashed)
+    ends = list(_commit_ends(log))
+    log.write_bytes(data[ends[-3] :])
+    assert _stored(kit) == 0
+    assert [copy.read_bytes() for copy in _kept(crashed)] == [data[ends[-3] :]]

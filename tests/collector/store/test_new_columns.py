@@ -66,6 +66,31 @@ def test_a_trace_shows_the_columns_of_its_unit(kit: Any, rows: Any, case: str) -
             assert rows(store, f"SELECT {name} FROM spans WHERE span_id = '{number:016x}'") == [(stated[name],)]
 
 
+ANSWERS: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
+    "an answer": ({"response": "Yes."}, None, "answered"),
+    "an empty one": ({"response": ""}, "empty", "empty"),
+    "white space": ({"response": " \n\t"}, "empty", "empty"),
+    "one that declines": ({"response": "No: I decline."}, None, "refused"),
+    "the provider refused": ({"response_missing_reason": "refused_by_provider"}, None, "refused"),
+    "the provider filtered": ({"response_missing_reason": "filtered"}, None, "refused"),
+    "withheld": ({"response_missing_reason": "withheld"}, None, None),
+    "nothing is known": ({}, None, None),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_a_trace_says_whether_it_was_answered(kit: Any, rows: Any, case: str) -> None:
+    """Emptiness shows at once, a refusal with the decision."""
+    fields, before, after = ANSWERS[case]
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag"), kit.span(2, 1, "llm", **fields))
+    if "response" in fields:
+        kit.send(store, kit.span(1, kind="rag", trace_id="2" * 32, **fields))
+        assert rows(store, f"SELECT answer FROM traces WHERE trace_id = '{'2' * 32}'") == [(before,)]
+    Sampler(store, refuses=lambda response: "decline" in response).decide(kit.later(60))
+    assert set(rows(store, "SELECT answer FROM traces")) == {(after,)}
+
+
 def test_feedback_is_stored_by_name(kit: Any, rows: Any) -> None:
     """The newest score of each name; acceptance is the newest of the names that are acceptance."""
     store = kit.store()
@@ -77,9 +102,10 @@ def test_feedback_is_stored_by_name(kit: Any, rows: Any) -> None:
         (f"{at.timestamp():032.0f}", kit.trace, at, at, *one, "human") for at, one in zip(received, given, strict=True)
     ]
     store.write(lambda transaction: transaction.append("feedback", columns, values)).result(20)
-    assert Sampler(store).decide(kit.later(60)) == 1
-    stored = {"liked": 3.0, "reading_difficulty": 0.0, "stars": 4.0, "thumbs": 1.0}
-    assert rows(store, "SELECT feedback, feedbacks FROM traces") == [(1.0, stored)]
+    assert Sampler(store, scales={"stars": (1, 3)}).decide(kit.later(60)) == 1
+    stored = {"reading_difficulty": 0.0, "thumbs": 1.0}
+    columns = "feedback, feedbacks, feedbacks_off_scale"
+    assert rows(store, f"SELECT {columns} FROM traces") == [(1.0, stored, ["liked", "stars"])]
     assert rows(store, "SELECT count(*) FROM scores WHERE source = 'human'") == [(5,)]
 
 

@@ -120,3 +120,63 @@ def test_a_proxys_name_as_provider_does_not_hide_the_price(kit: Any) -> None:
 def test_spans_that_are_no_calls_are_left_alone(kit: Any) -> None:
     """A retriever without tokens has neither a cost nor a reason."""
     assert priced(kit, kind="retriever").cost_unknown_reason is None
+
+
+MEANT: dict[str, tuple[str | None, str, str]] = {
+    "text-embedding-3-small": (None, "text-embedding-3-small", "openai"),
+    "text-embedding-3-large": (None, "text-embedding-3-large", "openai"),
+    "text-embedding-ada-002": (None, "text-embedding-ada-002", "openai"),
+    "openai/text-embedding-3-small": (None, "text-embedding-3-small", "openai"),
+    "models/gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
+    "publishers/google/models/gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
+    "projects/p/locations/us/publishers/google/models/gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
+    "openai/gpt-5-mini": (None, "gpt-5-mini", "openai"),
+    "openai/gpt-5-mini:nitro": (None, "gpt-5-mini", "openai"),
+    "anthropic/claude-sonnet-4.5:floor": (None, "claude-sonnet-4-5", "anthropic"),
+    "openrouter/openai/gpt-5-mini": (None, "openai/gpt-5-mini", "openrouter"),
+    "azure/gpt-4o-mini": (None, "gpt-4o-mini", "azure"),
+    "azure/eu/gpt-4o-mini": (None, "gpt-4o-mini", "azure"),
+    "gpt-4o-mini-2024-07-18": (None, "gpt-4o-mini", "openai"),
+    "vertex_ai/claude-sonnet-4-5@20250929": (None, "claude-sonnet-4-5", "google"),
+    "us.anthropic.claude-sonnet-4-5-20250929-v1:0": (None, "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "aws"),
+    "bedrock/anthropic.claude-3-haiku-20240307-v1:0": (None, "anthropic.claude-3-haiku-20240307-v1:0", "aws"),
+    "arn:aws:bedrock:us-east-1::foundation-model/amazon.nova-lite-v1:0": (None, "amazon.nova-lite-v1:0", "aws"),
+    "eu.amazon.nova-lite-v1:0": (None, "amazon.nova-lite-v1:0", "aws"),
+    "meta.llama3-1-70b-instruct-v1:0": ("bedrock", "meta.llama3-1-70b-instruct-v1:0", "aws"),
+    "llama-3.3-70b-versatile": (None, "llama-3.3-70b-versatile", "groq"),
+    "groq/llama-3.3-70b-versatile": (None, "llama-3.3-70b-versatile", "groq"),
+    "openai/gpt-oss-120b": ("groq", "openai/gpt-oss-120b", "groq"),
+    "meta-llama/Llama-3.3-70B-Instruct-Turbo": (None, "meta-llama/Llama-3.3-70B-Instruct-Turbo", "together"),
+    "together_ai/meta-llama/Llama-3.3-70B-Instruct-Turbo": (
+        None,
+        "meta-llama/Llama-3.3-70B-Instruct-Turbo",
+        "together",
+    ),
+    "gemini/gemini-2.5-flash": ("litellm", "gemini-2.5-flash", "google"),
+}
+"""Name of a model → the provider that the span states, and model and provider as the table has them."""
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_prefixed_or_hosted_name_has_the_price_of_what_it_names(kit: Any, name: str) -> None:
+    """One undecorated embedding made the cost of every first trace unknown."""
+    provider, model, seller = MEANT[name]
+    span = priced(kit, model=name, provider=provider, input_tokens=1_000, output_tokens=10)
+    usage = Usage(input_tokens=1_000, output_tokens=10)
+    expected = calc_price(usage, model_ref=model, provider_id=seller).total_price
+    assert span.cost_usd == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["of/my/own", "my-gpt-4o-deployment", "ft:gpt-4o-mini-2024-07-18:acme::abc", "meta-llama/llama-3.3-70b-instruct"],
+)
+def test_a_name_that_means_no_one_price_has_none(kit: Any, model: str) -> None:
+    """A fine-tuned model, a deployment, a model that many sell at different prices: never a figure of another one."""
+    assert priced(kit, model=model, input_tokens=1, output_tokens=1).cost_unknown_reason == f"no price for {model}"
+
+
+def test_a_free_variant_is_free(kit: Any) -> None:
+    """Where the table lists it as such."""
+    span = priced(kit, model="meta-llama/llama-3.3-70b-instruct:free", input_tokens=9, output_tokens=9)
+    assert (span.cost_usd, span.cost_unknown_reason) == (0.0, None)

@@ -217,3 +217,37 @@ def test_a_closed_older_file_names_the_command(old: Path, capsys: pytest.Capture
 
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a POSIX system")
+
+
+_TORN = """
+import os, sys
+from pathlib import Path
+from ragpulse_collector.store.connection import attach_file, duckdb_settings
+from ragpulse_collector.store.migrations import migrate
+settings = duckdb_settings(threads=1, memory_limit="128MB", wal_limit="64MB")
+connection = attach_file(Path(sys.argv[1]), "ragpulse", settings)
+connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name="torn", in_file=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("version", [OLD, 3])
+def test_an_upgrade_killed_within_its_commit_continues_at_the_next_start(
+    old: Path, tmp_path: Path, version: int
+) -> None:
+    """The log is cut at twenty places: the next start copies the old file, migrates it, and needs no one."""
+    if version == 3:
+        old.write_bytes(gzip.decompress(WRITTEN.read_bytes()))
+    before = old.read_bytes()
+    subprocess.run([sys.executable, "-c", _TORN, str(old)], check=True, timeout=60)
+    log = old.with_name(f"{old.name}.wal").read_bytes()
+    assert (old.read_bytes() == before, len(log) > 1000) == (True, True)
+    torn = []
+    for number in range(20):
+        torn.append(tmp_path / f"torn{number}.duckdb")
+        torn[-1].write_bytes(before)
+        torn[-1].with_name(f"{torn[-1].name}.wal").write_bytes(log[: len(log) * (number + 1) // 20 - 1])
+    assert opened(*torn).codes == [0] * 20
+    assert [stored(path) for path in torn] == [AS_NEW] * 20
+    assert {copy_of(path).exists() for path in torn} == {True}

@@ -35,12 +35,11 @@ async def test_geval_averages_its_samples_and_drops_unreadable_ones() -> None:
     assert result.parts["n_valid"] == {"Consistency": 2}
 
 
-async def test_a_dimension_without_a_readable_sample_spoils_only_itself() -> None:
-    """Fluency "n/a" is None; the others are averaged."""
+async def test_a_dimension_without_a_readable_sample_makes_the_result_invalid() -> None:
+    """A mean over the others would be another metric under the same name; the explanation has their marks."""
     result = await judged("geval", "2", "n/a", "1", "2", case=SUMMARY, n=1)
-    assert result.parts["Fluency"] is None
-    assert result.score == pytest.approx((0.4 + 0.2 + 0.4) / 3)
-    assert (await judged("geval", *["n/a"] * 4, case=SUMMARY, n=1)).status == "invalid"
+    assert (result.status, result.score) == ("invalid", None)
+    assert "Relevance 0.4, Fluency unreadable" in (result.explanation or "")
 
 
 async def test_geval_weighs_log_probabilities() -> None:
@@ -82,14 +81,54 @@ async def test_geval_marks_your_own_criterion() -> None:
             get_evaluator("geval", **{**own, **wrong})
 
 
-async def test_a_mark_that_was_cut_off_after_it_counts_and_reasoning_does_not() -> None:
-    """Marks stand first, so a short limit is no harm; a draft within reasoning is no mark."""
-    cut = {"completion": "4\nBecause", "finish_reason": "length"}
+async def test_a_mark_that_was_cut_off_does_not_count_and_neither_does_reasoning() -> None:
+    """A cut "1" may be the beginning of "10"; a draft within reasoning is no mark."""
+    cut = {"completion": "4", "finish_reason": "length"}
     thought = {"completion": "<think>\n2? No, ", "finish_reason": "length"}
-    result = await judged("geval", cut, thought, case=SUMMARY, dimension="relevance", n=2)
-    assert (result.score, result.parts["n_valid"]) == (4.0, {"Relevance": 1})
+    result = await judged("geval", cut, thought, "5", case=SUMMARY, dimension="relevance", n=3)
+    assert (result.score, result.parts["n_valid"]) == (5.0, {"Relevance": 1})
     lost = await judged("geval", thought, case=SUMMARY, dimension="relevance", n=1)
     assert (lost.status, "cut off" in (lost.explanation or "")) == ("invalid", True)
+
+
+async def test_the_first_token_of_a_cut_reply_is_a_whole_mark() -> None:
+    """With log-probabilities one token is asked for."""
+    reply = {"completion": "4", "finish_reason": "length", "logprobs": {"4": 0.0}}
+    assert (await judged("geval", reply, case=SUMMARY, dimension="relevance", use_logprobs=True)).score == 4.0
+
+
+PROSE: dict[str, float | None] = {
+    "The score is 4 out of 5": 4,
+    "I'd give it a 4": 4,
+    "4 (good)": 4,
+    "**4** (good)": 4,
+    "Relevance - 4": 4,
+    "Relevance (1-5): 4": 4,
+    "Relevance is 4.": 4,
+    "I would rate this response 4/5.": 4,
+    "I'd give this summary a solid 3.5.": 3.5,
+    "On a scale of 1 to 5, the score is 4.": 4,
+    "I give it 4 because 2 claims fail": 4,
+    "My score: 4 out of 5 because it is fine": 4,
+    "Eu dou nota 4": 4,
+    "评分:4分": 4,
+    "The score is between 3 and 4": None,
+    "The score is not 4": None,
+    "The response deserves a 2 or 3": None,
+    "It scores 3; I first gave it 5": None,
+    "I found 3 out of 5 claims supported": None,
+    "I rated 3 sentences as wrong": None,
+    "I found 3 errors": None,
+    "Overall, I give it 4 out of 10": None,
+    "It was published in 2019": None,
+}
+
+
+@pytest.mark.parametrize("reply", PROSE)
+async def test_a_mark_in_prose_is_read_and_no_other_number(reply: str) -> None:
+    """On the scale that was asked for; ranges, denials, counts and other scales are no marks."""
+    result = await judged("geval", reply, case=SUMMARY, dimension="relevance", n=1)
+    assert (result.score, result.status) == (PROSE[reply], "invalid" if PROSE[reply] is None else "ok")
 
 
 @pytest.mark.parametrize("reply", ['{"Relevance": 4}', "**Relevance:** 4", "4 out of 5", "<think>3</think>4"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragpulse_evaluators import CachedJudge, Case, FileCache, JudgeCall, ScriptedJudge, evaluate
-from ragpulse_evaluators.errors import BudgetExceeded, JudgeError, JudgeRejected
+from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, EvaluatorError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.protocol import model_of
 from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, Gate, GatedJudge
 
@@ -36,11 +36,15 @@ async def test_a_budget_reserves_settles_and_refuses() -> None:
 
 
 async def test_a_failed_request_is_booked_as_if_billed() -> None:
-    """A request that may have been billed does not refill the budget; one that was rejected costs nothing."""
+    """What may be billed does not refill the budget; what was rejected, not sent or counted costs that much."""
     budget = Budget(1.0)
-    judge = BudgetedJudge(Limited([JudgeError("down"), JudgeRejected("no key")], 2), budget, (0.0, 0.1))
-    for spent in (0.2, 0.2):
-        with pytest.raises(JudgeError):
+    counted = JudgeError("the provider failed")
+    counted.calls = (JudgeCall(output_tokens=1, input_tokens=0),)
+    lost = JudgeError("down", maybe_billed=True)
+    failures = [lost, JudgeRejected("no key"), JudgeError("no connection"), ConfigurationError("no litellm"), counted]
+    judge = BudgetedJudge(Limited(failures, 2), budget, (0.0, 0.1))
+    for spent in (0.2, 0.2, 0.2, 0.2, 0.3):
+        with pytest.raises(EvaluatorError):
             await judge.ask(ASK)
         assert budget.spent_usd == pytest.approx(spent)
 

@@ -35,7 +35,7 @@ async def test_a_case_is_judged_through_litellm(chat_server: Any, complete: Any)
     assert (result.score, result.explanation, result.judge) == (
         0.0,
         "The passage says nine.",
-        "openai/tiny temperature=0.0",
+        f"openai/tiny temperature=0.0 at {server.base.removeprefix('http://')}",
     )
     assert result.calls[0].input_tokens == 11
     assert "It opens at nine." in server.bodies[0]["messages"][1]["content"]
@@ -63,10 +63,10 @@ async def test_a_failing_provider_is_a_judge_error(chat_server: Any) -> None:
         await LLMJudge("tiny", api_base=server.base).ask(ASK)
 
 
-def test_sampling_is_part_of_the_id_and_access_is_not() -> None:
-    """The id of a judge changes with temperature, not with key or address."""
+def test_sampling_is_part_of_the_id_and_the_key_is_not() -> None:
+    """The id of a judge changes with temperature and address, not with the key."""
     plain = LLMJudge("openai/a")
-    assert plain.id == LLMJudge("openai/a", api_key="k", api_base="http://127.0.0.1:1").id
+    assert plain.id == LLMJudge("openai/a", api_key="k").id
     assert plain.id != LLMJudge("openai/a", temperature=1.0).id
 
 

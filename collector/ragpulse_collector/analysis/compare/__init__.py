@@ -155,7 +155,13 @@ def _estimate(scored: Sequence[Scored]) -> Estimate | None:
         [answer.value for answer in scored],
         [answer.pi for answer in scored],
         clusters=[answer.cluster for answer in scored],
+        bounds=_bounds(scored),
     )
+
+
+def _bounds(scored: Iterable[Scored]) -> tuple[float, float] | None:
+    """Return the bounds of the values; people's scores may lie outside 0..1."""
+    return (0.0, 1.0) if all(0.0 <= answer.value <= 1.0 for answer in scored) else None
 
 
 def _point(scored: Iterable[Scored]) -> dict[str, Any]:
@@ -211,7 +217,9 @@ def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
     before, after = _estimate(a), _estimate(b)
     assert before is not None
     assert after is not None
-    return compare_sides(before, after, scale=1.0, bounded=True)
+    bounded = _bounds([*a, *b]) is not None
+    scale = 1.0 if bounded else max(abs(answer.value) for answer in (*a, *b))
+    return compare_sides(before, after, scale=scale, bounded=bounded)
 
 
 def _flips(store: Store, a: Units, b: Units, shared: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
-from ragpulse_collector.analysis.selection import Window, dimensions
+from ragpulse_collector.analysis.selection import SEVERAL, Window, dimensions
+from ragpulse_collector.analysis.traffic import ACCEPTED
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
@@ -68,8 +69,9 @@ def dimension_of(by: Any) -> str | None:
     names = dimensions({"group_by": by})
     if len(names) > 1:
         raise Invalid("by: one dimension at a time")
-    if names == ("tag",):
-        raise Invalid("by: a trace may have several tags; compare tag:A with tag:B, or filter by tag")
+    if names and names[0] in SEVERAL:
+        name = names[0]
+        raise Invalid(f"by: a trace may have several {name}s; compare {name}:A with {name}:B, or filter by {name}")
     return names[0] if names else None
 
 
@@ -85,7 +87,7 @@ def side_of(store: Store, text: str) -> Side:
         return Side(text, judge=value)
     if colon and kind in DIMENSIONS:
         return Side(text, column=DIMENSIONS[kind], value=value)
-    if colon and (kind == "tag" or kind.startswith("metadata.")):
+    if colon and (kind in SEVERAL or kind.startswith("metadata.")):
         return Side(text, column=dimensions({"group_by": [kind]})[0], value=value)
     name, at_sign, version = text.partition("@")
     if not at_sign or not name or not version:
@@ -158,7 +160,7 @@ Group = tuple[str, str]
 """A column of `traces` and its value."""
 WHOLE = ""
 """Stands for all values together: no dimension has an empty value."""
-_COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), "feedback": ("acceptance", "score")}
+_COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), ACCEPTED: ("acceptance", "score")}
 
 
 def effects(
@@ -172,7 +174,7 @@ def effects(
     for column, (name, _) in _COLUMNS.items():
         a, b = (_arms(store, column, side, window, filters, by) for side in (a_is, b_is))
         for stratum in a.keys() & b.keys():
-            effect = _effect(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
+            effect = _effect(name, a[stratum], b[stratum], lower_is_better=column != ACCEPTED)
             by_stratum.setdefault(stratum, []).append(effect)
     parts = [effect for stratum, outcome in by_stratum.items() if stratum != WHOLE for effect in outcome]
     for effect, p in zip(parts, benjamini_hochberg([effect["p"] for effect in parts]), strict=True):

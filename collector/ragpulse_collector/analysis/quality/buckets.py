@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ragpulse_collector.analysis.selection import iso
+from ragpulse_dashboards.words import called
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
@@ -285,6 +286,10 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str,
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [
-        {"t": iso(start), "kind": "version", "text": f"{evaluator} {version}{f' judged by {judge}' if judge else ''}"}
+        {
+            "t": iso(start),
+            "kind": "version",
+            "text": f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}",
+        }
         for (version, judge), start in ordered
     ]

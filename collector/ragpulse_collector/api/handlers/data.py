@@ -5,17 +5,15 @@ No path comes from a client.
 
 from __future__ import annotations
 
-import shutil
 import tarfile
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.analysis.selection import instant, iso
+from ragpulse_collector.api.copies import Copies, Download
 from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Prune, Score
 from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import list_sql, trace_list
@@ -27,8 +25,9 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import AnyStore, Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Transaction, utc_now
 from ragpulse_collector.store.queries import datasets as stored
+from ragpulse_collector.store.queries.forgotten import is_forgotten
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_answers import with_scores
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
@@ -36,45 +35,32 @@ from ragpulse_collector.store.retention import Forget, Subject, forget, prune, p
 from ragpulse_collector.store.rows import binding_text
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file of one answer; the sender calls `discard` afterwards."""
-
-    path: Path
-    media_type: str
-
-    def discard(self) -> None:
-        """Delete the file and its folder."""
-        shutil.rmtree(self.path.parent, ignore_errors=True)
-
-
-def snapshot_file(store: AnyStore, params: Params) -> Download:
+def snapshot_file(store: AnyStore, copies: Copies, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
-    folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
-    return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
+    return copies.make(lambda folder: store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: AnyStore, params: Export) -> Download:
+def export_archive(store: AnyStore, copies: Copies, params: Export) -> Download:
     """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
-    folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
-    archive = folder / "ragpulse.tar"
-    with tarfile.open(archive, "w") as tar:
-        for path in store.export(folder / "views", format=params.format):
-            tar.add(path, arcname=path.name)
-            path.unlink()
-    return Download(archive, "application/x-tar")
+
+    def write(folder: Path) -> Path:
+        archive = folder / "ragpulse.tar"
+        with tarfile.open(archive, "w") as tar:
+            for path in store.export(folder / "views", format=params.format):
+                tar.add(path, arcname=path.name)
+                path.unlink()
+        return archive
+
+    return copies.make(write, "application/x-tar")
 
 
-def traces_file(store: AnyStore, params: TraceFile, *, max_rows: int) -> Download:
+def traces_file(store: AnyStore, copies: Copies, params: TraceFile, *, max_rows: int) -> Download:
     """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises Invalid."""
     sql, parameters = _by_ids(store, params, max_rows) if params.where else list_sql(params, max_rows=max_rows)
-    folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
-    try:
-        return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    return copies.make(
+        lambda folder: store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet"
+    )
 
 
 def _by_ids(store: AnyStore, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
@@ -225,7 +211,10 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
 
 
 def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
-    """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends."""
+    """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends.
+
+    Feedback about a trace that was deleted with a person's data is not stored.
+    """
     if not is_bound(store, params.trace_id, params.caller.binding):
         raise NotFound(f"trace {params.trace_id.hex} is not of a service that the key is bound to")
     span = None if params.span_id is None else f"{params.span_id:016x}"
@@ -233,7 +222,12 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     comment = _masked(params.comment or params.explanation, mask)
     key = (uuid.uuid4().hex, params.trace_id.hex, span)
     value = (name, params.score, text, comment, "human", binding_text(params.caller.binding))
-    store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])).result()
+
+    def work(tx: Transaction) -> None:
+        if not is_forgotten(tx, params.trace_id.hex):
+            tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])
+
+    store.write(work).result()
     return {"ok": True}
 
 
@@ -288,8 +282,8 @@ def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
         items = [_item(row) for row in rows if row["query"]]
     if not items:
         raise Invalid("no trace with a question matches: choose others, or send `items`")
-    store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return {"name": params.id, "added": len(items), "more": more}
+    new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
+    return {"name": params.id, "added": len({item["query"] for item in items}), "new": new, "more": more}
 
 
 def delete_dataset(store: Store, params: ById) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class Rules:
 _LAST_TURN = {
     "trace": "",
     "session": " AND session_id IS NOT NULL"
-    " QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY start_time DESC) = 1",
+    " QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY start_time DESC, trace_id DESC) = 1",
 }
 """The condition on the traces of a rule, by its unit."""
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ RECENT = timedelta(minutes=10)
 """The window of the evaluation rates and of the judge's state."""
 SOON_FULL_S = 3 * 86400.0
 LOW_BYTES = 1024**3
+_NOT_INSTALLED = re.compile(r"pip install|no module named", re.IGNORECASE)
 SLOW_S = 3600.0
 """A backlog that needs longer than this is a problem."""
 
@@ -120,7 +122,7 @@ class Status:
     def _judge(self, now: datetime) -> dict[str, Any]:
         judge, read = self._settings.judge, self._store.read
         return {
-            "model": judge.model,
+            "model": next((one.model for one in self._settings.judges), None),
             "spent_today_usd": spent_usd(read, day=now),
             "budget_usd": judge.budget_usd_per_day,
             "rules": [
@@ -222,7 +224,10 @@ def _of_evaluation(evaluations: Mapping[str, Any], judge: Mapping[str, Any]) -> 
     if judge["down_since"]:
         n, per_s = judge["errors"], judge["errors"] / RECENT.total_seconds()
         text = f"the judge {judge['model']} fails since {judge['down_since']:%H:%M} UTC, {n} times: {judge['reason']}"
-        yield "judge", n, per_s, None, text, "check its address, key and quota; failed jobs are tried again"
+        fix = "check its address, key and quota; failed jobs are tried again"
+        if _NOT_INSTALLED.search(judge["reason"] or ""):
+            fix = "install the package that the reason names where the collector runs, and start it again"
+        yield "judge", n, per_s, None, text, fix
 
 
 def _length(seconds: float) -> str:
@@ -272,10 +277,17 @@ _QUALITY = {
 
 
 def render(
-    status: Mapping[str, Any], quality: list[Mapping[str, Any]], watched: Iterable[Mapping[str, Any]] = ()
+    status: Mapping[str, Any],
+    quality: list[Mapping[str, Any]],
+    watched: Iterable[Mapping[str, Any]] = (),
+    *,
+    other_services: int = 0,
 ) -> str:
     """Return the exposition text of a status answer, the current quality estimates and the watched judges."""
-    return "\n".join([*_status(status), *_quality(quality), *drift(watched)]) + "\n"
+    others = _family(
+        "other_services", "Services whose quality is exported together, as (other).", [({}, other_services)]
+    )
+    return "\n".join([*_status(status), *_quality(quality), *others, *drift(watched)]) + "\n"
 
 
 def _status(status: Mapping[str, Any]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from ragpulse_collector.store.queries.trace_answers import (
     lowest_scores,
     retrieved,
     session,
+    session_scores,
     sessions,
     with_scores,
 )
@@ -63,7 +64,7 @@ def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
     scores = scores_of(store, rows, among_others=not unfiltered)
     answer: dict[str, Any] = {
         "traces": [
-            {key: value for key, value in row.items() if key != "score"} | {"scores": scores[row["trace_id"]]}
+            {key: value for key, value in row.items() if key != "score"} | {"scores": scores.get(row["trace_id"], {})}
             for row in rows
         ],
         "next": _cursor(rows[-1], sort, offset + limit) if more else None,
@@ -205,5 +206,6 @@ def session_detail(store: Store, params: ById) -> dict[str, Any]:
     scores = scores_of(store, turns, among_others=True)
     return {
         "session": {"session_id": params.id} | figures,
-        "turns": [turn | {"scores": scores[turn["trace_id"]]} for turn in turns],
+        "turns": [turn | {"scores": scores.get(turn["trace_id"], {})} for turn in turns],
+        "scores": session_scores(store, params.id),
     }

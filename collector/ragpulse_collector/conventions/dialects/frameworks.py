@@ -156,6 +156,7 @@ RULES = rules(
     },
     cached_tokens={"ai.usage.cachedInputTokens": _only("llm", count)},
     reasoning_tokens={"ai.usage.reasoningTokens": _only("llm", count)},
+    total_tokens={"ai.usage.totalTokens": _only("llm", count)},
     finish_reason={
         "ai.response.finishReason": first_reason,
         _HAYSTACK_OUTPUT: _reply("finish_reason", first_reason),

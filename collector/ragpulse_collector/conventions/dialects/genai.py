@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
-from ragpulse_collector.conventions.rules import BareSpan, Result, Span, rules
+from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span, rules
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
@@ -23,6 +24,7 @@ from ragpulse_collector.conventions.values import (
     first_reason,
     one_of,
     parsed,
+    positive,
     seconds,
     small_count,
     text,
@@ -42,6 +44,14 @@ OPERATIONS = {
     "retriever": "retriever",
     "vector_db_retrieve": "retriever",
     "search_memory": "retriever",
+    "create_memory": "tool",
+    "update_memory": "tool",
+    "upsert_memory": "tool",
+    "delete_memory": "tool",
+    "create_memory_store": "tool",
+    "update_memory_store": "tool",
+    "delete_memory_store": "tool",
+    "realtime": "llm",
     "rerank": "reranker",
     "reranker": "reranker",
     "execute_tool": "tool",
@@ -89,6 +99,20 @@ def _top_k(value: Any, span: Span) -> int | None:
     return small_count(value, span) if span.kind in ("retriever", "reranker") else None
 
 
+_MODALITIES = ("text", "image", "audio", "video")
+
+
+def _all_modalities(name: str) -> Read:
+    """Make a reader of the sum over the modalities, for senders that state no total."""
+
+    def read(members: Any, span: Span) -> int | None:
+        counts = (count(members.get(f"{modality}.{name}"), span) for modality in _MODALITIES)
+        stated = [number for number in counts if number is not None]
+        return sum(stated) if stated else None
+
+    return read
+
+
 def _elsewhere(value: Any, span: Span) -> str | None:
     return "stored_elsewhere" if text(value, span) else None
 
@@ -107,7 +131,9 @@ def _indexed_query(members: Any, _: Span) -> Result | None:
 
 def _indexed_response(members: Any, _: Span) -> Result | None:
     rows = _indexed(members)
-    return _whole("response", rows[0][0], rows[0][2]) if rows else None
+    if rows:
+        return _whole("response", rows[0][0], rows[0][2])
+    return Result(None, reason=shapes.TOOL_CALLS) if any(".tool_calls." in suffix for suffix in members) else None
 
 
 def _whole(field: str, index: int, value: str) -> Result:
@@ -178,6 +204,15 @@ RULES = rules(
         "gen_ai.usage.cache_creation.input_tokens": count,
     },
     reasoning_tokens={names.REASONING_TOKENS: count},
+    total_tokens={
+        names.TOTAL_TOKENS: count,
+        "llm.usage.total_tokens": count,
+    },
+    audio_tokens={
+        names.AUDIO_INPUT_TOKENS: positive,
+        names.AUDIO_OUTPUT_TOKENS: positive,
+    },
+    tool_tokens={names.TOOL_TOKENS: positive},
     service_tier={
         "openai.response.service_tier": text,
         "gen_ai.openai.response.service_tier": text,
@@ -198,8 +233,11 @@ LAST = rules(
         names.OUTPUT_MESSAGES: _reason_in_messages,
         "event:gen_ai.choice": _event_reason,
     },
+    input_tokens={"gen_ai.usage.": _all_modalities("input_tokens")},
+    output_tokens={"gen_ai.usage.": _all_modalities("output_tokens")},
+    cached_tokens={"gen_ai.usage.": _all_modalities("cache_read.input_tokens")},
     agent={
-        "gen_ai.workflow.name": text,
+        names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,
     },
     top_k={"gen_ai.request.top_k": _top_k},

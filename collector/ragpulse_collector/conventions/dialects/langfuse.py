@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Span, rules
+from ragpulse_collector.conventions.rules import Read, Span, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -16,6 +16,7 @@ from ragpulse_collector.conventions.values import (
     members,
     one_of,
     parsed,
+    positive,
     since_start,
     strings,
     text,
@@ -37,6 +38,14 @@ def _cost(value: Any, span: Span) -> float | None:
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
+def _apart(value: Any, span: Span) -> bool | None:
+    """Whether cached tokens are counted apart, as in Anthropic's own usage: it has no total, and no other names."""
+    details = parsed(value)
+    keys = set(details) if isinstance(details, dict) else set()
+    is_anthropics = keys & {"cache_read_input_tokens", "cache_creation_input_tokens"}
+    return True if is_anthropics and not keys & {"total", "total_tokens", "prompt_tokens"} else None
+
+
 def _first_token(value: Any, span: Span) -> float | None:
     moment = instant_ns(unquoted(value, span))
     return None if moment is None else since_start(moment, span)
@@ -46,11 +55,26 @@ def _error(value: Any, _: Span) -> str | None:
     return "error" if value == "ERROR" else None
 
 
+def _of_trace(read: Read) -> Read:
+    """Make a reader of what is stated about the whole trace, on a span that may stand for it."""
+
+    def read_of_trace(value: Any, span: Span) -> Any:
+        return read(value, span) if span.kind in (None, "chain", "agent", "other") else None
+
+    return read_of_trace
+
+
 RULES = rules(
     kind={_OBSERVATION + "type": one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})},
-    query={_OBSERVATION + "input": query_of_input},
+    query={
+        _OBSERVATION + "input": query_of_input,
+        "langfuse.trace.input": _of_trace(query_of_input),
+    },
     contexts={_OBSERVATION + "output": documents_of_retrieval},
-    response={_OBSERVATION + "output": response_of_output},
+    response={
+        _OBSERVATION + "output": response_of_output,
+        "langfuse.trace.output": _of_trace(response_of_output),
+    },
     model={_OBSERVATION + "model.name": text},
     input_tokens={_USAGE: members(("input", "prompt_tokens", "input_tokens"), count)},
     output_tokens={_USAGE: members(("output", "completion_tokens", "output_tokens"), count)},
@@ -58,6 +82,7 @@ RULES = rules(
         _USAGE: members(
             (
                 "input_cached_tokens",
+                "input_cache_read",
                 "cache_read_input_tokens",
                 "prompt_tokens_details.cached_tokens",
                 "input_tokens_details.cached_tokens",
@@ -71,12 +96,31 @@ RULES = rules(
         _USAGE: members(
             (
                 "output_reasoning_tokens",
+                "output_reasoning",
                 "completion_tokens_details.reasoning_tokens",
                 "output_tokens_details.reasoning_tokens",
                 "output_token_details.reasoning",
             ),
             count,
         ),
+    },
+    total_tokens={_USAGE: members(("total", "total_tokens"), count)},
+    apart_tokens={_USAGE: _apart},
+    audio_tokens={
+        _USAGE: members(
+            (
+                "input_audio_tokens",
+                "output_audio_tokens",
+                "input_audio",
+                "output_audio",
+                "prompt_tokens_details.audio_tokens",
+                "completion_tokens_details.audio_tokens",
+            ),
+            positive,
+        ),
+    },
+    tool_tokens={
+        _USAGE: members(("tool_use_prompt_token_count", "input_tool_use", "tool_use_prompt_tokens"), positive)
     },
     cost_usd={_OBSERVATION + "cost_details": _cost},
     ttft_ms={_OBSERVATION + "completion_start_time": _first_token},

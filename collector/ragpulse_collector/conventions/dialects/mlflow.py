@@ -6,7 +6,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Span, rules
-from ragpulse_collector.conventions.texts import or_json, query_in, response_of_output
+from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, members, one_of, unquoted
 
 _KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "parser": "chain"}
@@ -26,7 +26,7 @@ def _provider(value: Any, span: Span) -> str | None:
 
 RULES = rules(
     kind={"mlflow.spanType": one_of(_KINDS)},
-    query={"mlflow.spanInputs": or_json(query_in)},
+    query={"mlflow.spanInputs": query_of_input},
     contexts={"mlflow.spanOutputs": documents_of_retrieval},
     response={"mlflow.spanOutputs": response_of_output},
     model={"mlflow.llm.model": _model},
@@ -38,6 +38,7 @@ RULES = rules(
     output_tokens={_USAGE: members(("output_tokens",), count)},
     cached_tokens={_USAGE: members(("cache_read_input_tokens",), count)},
     cache_write_tokens={_USAGE: members(("cache_creation_input_tokens",), count)},
+    total_tokens={_USAGE: members(("total_tokens",), count)},
     session_id={"mlflow.trace.session": unquoted},
     user_id={"mlflow.trace.user": unquoted},
 )

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Read, ReadColumn, Result, Span, rules
-from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, ReadColumn, Result, Span, rules
+from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
     REPR_BEGINS,
@@ -23,6 +24,7 @@ from ragpulse_collector.conventions.values import (
     member,
     one_of,
     parsed,
+    positive,
     small_count,
     strings,
     text,
@@ -36,8 +38,7 @@ _MESSAGE = re.compile(
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
-_is_odd = re.compile(f"{_SPEAKER}|{REPR_BEGINS}").match
-_WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
+_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS))).match
 
 
 def plain_query(value: Any, span: Span) -> Any:
@@ -51,14 +52,15 @@ def plain_response(value: Any, span: Span) -> Any:
     """Return a plain text as it is, and undeclared JSON, too; other rules read declared JSON."""
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if _is_json(value, mime):
-        return None if mime == names.JSON or span.kind in _WITHOUT_RESPONSE else wrapped_response(value, span) or value
+        return None if mime == names.JSON else response_of_completion(value, span)
     if span.kind == "llm" and type(value) is str and value.startswith(_SPEAKER):
         return value.removeprefix(_SPEAKER) or None
     return _plain_or_repr(value, span, "response")
 
 
 def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
-    return plain(value, field) if type(value) is str and is_repr(value) else text(value, span)
+    is_odd = type(value) is str and (is_repr(value) or value in shapes.WITHHELD_TEXTS)
+    return plain(value, field) if is_odd else text(value, span)
 
 
 def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
@@ -80,25 +82,44 @@ def _is_json(value: Any, mime: Any) -> bool:
     return value[:1] in _JSON_BEGINS and parsed(value) is not None
 
 
-def _messages(members: Any) -> list[tuple[int, str, str]]:
-    """Return (index, suffix, text) of the texts in `N.message.*` names, in order."""
-    matches = ((_MESSAGE.fullmatch(suffix), suffix, value) for suffix, value in members.items())
-    rows = [(int(m[1]), int(m[2] or 0), suffix, value) for m, suffix, value in matches if m and type(value) is str]
-    return [(index, suffix, value) for index, _, suffix, value in sorted(rows) if value]
+def _texts(members: Any) -> dict[int, list[tuple[str, str]]]:
+    """Return the text parts in `N.message.*` names, in order: index of the message → suffix and text of each."""
+    texts: dict[int, list[tuple[str, str]]] = {}
+    matches = [(match, suffix, value) for suffix, value in members.items() if (match := _MESSAGE.fullmatch(suffix))]
+    for match, suffix, value in sorted(matches, key=lambda item: (int(item[0][1]), int(item[0][2] or -1))):
+        kind = members.get(suffix.removesuffix("text") + "type", "text") if match[2] else "text"
+        if type(value) is str and value and kind in shapes.TEXT_PARTS:
+            texts.setdefault(int(match[1]), []).append((suffix, value))
+    return texts
+
+
+def _role(members: Any, index: int) -> str | None:
+    return shapes.ROLES.get(str(members.get(f"{index}.message.role")).lower())
 
 
 def _user_message(members: Any, _: Span) -> Result | None:
-    messages = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
-    return Result(messages[-1][2], {messages[-1][1]: {"$lifted": "query"}}) if messages else None
+    texts = [rows for index, rows in _texts(members).items() if _role(members, index) == shapes.USER]
+    return _joined("query", texts[-1]) if texts else None
 
 
 def _answer_message(members: Any, span: Span) -> Result | None:
     """Return the first choice of a model call, the last message of anything else."""
-    rows = _messages(members)
-    if not rows:
+    if span.kind in WITHOUT_RESPONSE:
         return None
-    _, suffix, answer = rows[0 if span.kind == "llm" else -1]
-    return Result(answer, {suffix: {"$lifted": "response"}})
+    texts = [rows for index, rows in _texts(members).items() if _role(members, index) in (None, shapes.ASSISTANT)]
+    if texts:
+        return _joined("response", texts[0 if span.kind == "llm" else -1])
+    calls = any(".message.tool_calls." in suffix for suffix in members)
+    return Result(None, reason=shapes.TOOL_CALLS) if calls else None
+
+
+def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
+    """Return the parts as one text; only a text that is whole in one attribute is stored once."""
+    if len(rows) == 1:
+        if rows[0][1] in shapes.WITHHELD_TEXTS:
+            return Result(None, reason=shapes.WITHHELD)
+        return Result(rows[0][1], {rows[0][0]: {"$lifted": field}})
+    return Result("".join(text for _, text in rows))
 
 
 def _crew_usage(name: str) -> Read:
@@ -109,6 +130,11 @@ def _crew_usage(name: str) -> Read:
         return read_member(value, span) if type(value) is str and '"token_usage"' in value[-400:] else None
 
     return read
+
+
+def _found(members: Any, span: Span) -> Result | None:
+    """Read the documents that a search returned; of another span they are its output."""
+    return flattened(members, span) if span.kind in ("retriever", "reranker") else None
 
 
 def _cost_in_parts(value: Any, span: Span) -> float | None:
@@ -134,6 +160,7 @@ RULES = rules(
     contexts={
         "reranker.output_documents.N.": flattened,
         "retrieval.documents.N.": flattened,
+        "output.documents.N.": _found,
     },
     response={
         names.OUTPUT_VALUE: plain_response,
@@ -145,19 +172,35 @@ RULES = rules(
         "llm.model_name": text,
         names.EMBEDDING_MODEL: text,
         names.RERANKER_MODEL: text,
+        "decision.request.model_name": text,
+        "decision.response.model_name": text,
+        "decision.model_name": text,
     },
     provider={
         "llm.provider": text,
         "llm.system": text,
+        "decision.provider": text,
+        "decision.system": text,
     },
-    input_tokens={"llm.token_count.prompt": count},
-    output_tokens={"llm.token_count.completion": count},
+    input_tokens={
+        "llm.token_count.prompt": count,
+        "decision.token_count.input": count,
+    },
+    output_tokens={
+        "llm.token_count.completion": count,
+        "decision.token_count.output": count,
+    },
     cached_tokens={
         "llm.token_count.prompt_details.cache_read": count,
         "llm.token_count.prompt_details.cache_input": count,
     },
     cache_write_tokens={"llm.token_count.prompt_details.cache_write": count},
     reasoning_tokens={"llm.token_count.completion_details.reasoning": count},
+    total_tokens={"llm.token_count.total": count},
+    audio_tokens={
+        "llm.token_count.prompt_details.audio": positive,
+        "llm.token_count.completion_details.audio": positive,
+    },
     cost_usd={
         names.COST_TOTAL: amount,
         "llm.cost.prompt": _cost_in_parts,

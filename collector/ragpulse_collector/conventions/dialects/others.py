@@ -8,7 +8,7 @@ from typing import Any
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Read, Span, rules
 from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
-from ragpulse_collector.conventions.values import QUOTED, amount, count, strings, text, unquote, unquoted
+from ragpulse_collector.conventions.values import QUOTED, amount, count, positive, strings, text, unquote, unquoted
 
 
 def _always(kind: str) -> Read:
@@ -55,6 +55,12 @@ RULES = rules(
         "gen_ai.usage.details.cached_tokens": count,
     },
     reasoning_tokens={"gen_ai.usage.details.reasoning_tokens": count},
+    audio_tokens={
+        "gen_ai.usage.details.input_audio_tokens": positive,
+        "gen_ai.usage.details.output_audio_tokens": positive,
+        "gen_ai.usage.details.audio_tokens": positive,
+    },
+    tool_tokens={"gen_ai.usage.details.tool_use_prompt_tokens": positive},
     tags={"logfire.tags": strings},
 )
 LAST = rules(

@@ -23,6 +23,7 @@ from ragpulse_collector.records import Batch, Constant, Receipt, ScoreRecord, Sp
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest.joins import ContentEvents, ResponseScores
 from ragpulse_collector.store.protocol import Parameters, Rows, Transaction
+from ragpulse_collector.store.queries.forgotten import without_forgotten
 from ragpulse_collector.store.rows import TableRows, instant
 from ragpulse_collector.store.schema import column_types
 
@@ -117,7 +118,7 @@ class Ingest:
         self._events.join(transaction, rows, contents, new_spans)
         for spans in new_spans:
             rows.add_spans(spans, transaction.at)
-        scores = [score for _, new, _ in results for score in new]
+        scores = without_forgotten(transaction, [score for _, new, _ in results for score in new])
         self._scores.join(transaction, scores, new_spans)
         for score in scores:
             rows.add_score(score, transaction.at)
@@ -184,7 +185,11 @@ class Ingest:
 
 def _of_new_spans(scores: Iterable[ScoreRecord], new_spans: Iterable[SpanBatch]) -> list[ScoreRecord]:
     """Return the scores without those that were written on spans stored before."""
-    span_ids = {span_id.hex() for spans in new_spans for span_id in spans.span_ids}
+    span_ids = {
+        (trace_id.hex(), span_id.hex())
+        for spans in new_spans
+        for trace_id, span_id in zip(spans.trace_ids, spans.span_ids, strict=True)
+    }
     return [score for score in scores if score.written_on is None or score.written_on in span_ids]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -56,17 +57,48 @@ class PriceTable:
 
         For a provider that the table does not have (a proxy's name) the model alone decides.
         """
-        from genai_prices import Usage, calc_price
+        from genai_prices import Usage
+        from genai_prices.data_snapshot import get_snapshot
 
+        table = get_snapshot() if self._path is None else self._snapshot
         context = {"processing": tier, "service_tier": tier} if tier else None
-        for name in dict.fromkeys((provider, None)):
+        for seller, name in (*_spellings(model, provider), *_only_price(table, model)):
             try:
-                if self._path is not None:
-                    return self._snapshot.calc(Usage(**usage), model, name, None, None, context)
-                return calc_price(Usage(**usage), model_ref=model, provider_id=name, price_context=context)
+                return table.calc(Usage(**usage), name, seller, None, None, context)
             except LookupError:
                 continue
         return None
+
+
+_VARIANT = re.compile(r":(?:nitro|floor|online|exacto|extended|beta|thinking)$|.*:foundation-model/")
+"""Parts of a name that do not change the price per token: how OpenRouter routes, the ARN of Bedrock."""
+_BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.[a-z]")
+
+
+def _spellings(model: str, provider: str | None) -> Iterator[tuple[str | None, str]]:
+    """Yield provider and model as they may be meant, the most literal first.
+
+    Proxies and clouds have names of their own for a model: `openai/gpt-5-mini:nitro`, `models/gemini-2.5-flash`,
+    `us.anthropic.claude-...-v1:0`.
+    """
+    name = _VARIANT.sub("", model)
+    parts = name.split("/")
+    yield from ((provider, name), (None, name))
+    if name.endswith(":free"):
+        yield "openrouter", name
+    yield from ((parts[i - 1], "/".join(parts[i:])) for i in range(1, len(parts)))
+    yield provider, parts[-1]
+    if _BEDROCK.match(parts[-1]):
+        yield "aws", parts[-1]
+    yield None, parts[-1]
+
+
+def _only_price(table: Any, model: str) -> list[tuple[str, str]]:
+    """Return the provider whose id of a model this is; none where providers ask different prices."""
+    name = model.rpartition("/")[2].casefold()
+    sold = [(provider.id, one) for provider in table.providers for one in provider.models
+            if one.id.casefold() in (name, model.casefold())]  # fmt: skip
+    return [(sold[0][0], sold[0][1].id)] if len({str(one.prices) for _, one in sold}) == 1 else []
 
 
 def replace_table(path: Path, source: str, body: bytes, fetched_at: datetime) -> tuple[int, int]:
@@ -164,6 +196,8 @@ class Call(NamedTuple):
     cost_usd: float | None = None
     cost_source: str | None = None
     mapped_from: str = "{}"
+    usage_problem: str | None = None
+    """Why no cost can be computed from the tokens."""
 
 
 class Cost(NamedTuple):
@@ -214,6 +248,8 @@ class Prices:
             return _NONE
         reason = _missing(call)
         cost = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
+        if cost.cost_source is not None and _ESTIMATED in call.mapped_from:
+            cost = cost._replace(cost_source=f"{cost.cost_source}, tokens estimated")
         if is_doubtful and cost.cost_unknown_reason is not None:
             reason = f"{cost.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
             return Cost(cost_unknown_reason=reason)
@@ -266,7 +302,13 @@ _NO_FIGURES = (None, None, None)
 """Most spans: no model call, no figures, and so no cost."""
 
 
+_ESTIMATED = '"usage_estimated"'
+"""The flag of tokens that were estimated from the texts."""
+
+
 def _missing(call: Call) -> str | None:
+    if call.usage_problem:
+        return call.usage_problem
     if not call.model:
         return "no model name"
     if call.input_tokens is None:
@@ -284,6 +326,8 @@ def _rates(table: PriceTable, model: str, provider: str | None, tier: str | None
     tiers = [price.input_mtok, price.output_mtok, price.cache_read_mtok, price.cache_write_mtok]
     starts = [tier.start for value in tiers if hasattr(value, "tiers") for tier in value.tiers]
     input, output, read, write = (_base(value) for value in tiers)
+    if input is None and model.endswith(":free"):
+        input = 0.0
     if input is None:
         return None
     return Rates(

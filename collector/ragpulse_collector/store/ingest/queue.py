@@ -183,7 +183,7 @@ class Decoder:
                     self._price.settle(spans)
         except DecodeError as error:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
-            item.future.set_exception(DecodeError(str(error)))
+            item.future.set_exception(type(error)(str(error)))
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
             item.future.set_exception(_answer(error))
         else:

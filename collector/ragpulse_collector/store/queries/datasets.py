@@ -36,10 +36,13 @@ def dataset_items(store: Store, name: str) -> list[dict[str, Any]]:
     return [json.loads(item) for (item,) in store.read(sql, {"name": name}).rows]
 
 
-def add_items(tx: Transaction, name: str, items: Sequence[dict[str, Any]]) -> None:
-    """Append items; an item replaces the one with the same question."""
+def add_items(tx: Transaction, name: str, items: Sequence[dict[str, Any]]) -> int:
+    """Append items; an item replaces the one with the same question. Returns how many questions are new."""
+    known = {query for (query,) in tx.execute(f"SELECT query FROM ({DATASET_ITEMS}) WHERE name = $name",
+                                              {"name": name}).rows}  # fmt: skip
     rows = [(name, item["query"], json.dumps(item, ensure_ascii=False, default=str), False, tx.at) for item in items]
     tx.append("datasets", _COLUMNS, rows)
+    return len({item["query"] for item in items} - known)
 
 
 def delete_dataset(tx: Transaction, name: str) -> None:

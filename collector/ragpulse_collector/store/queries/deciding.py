@@ -12,7 +12,15 @@ from collections.abc import Sequence
 
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import BEGUN, MAX_DEDUPLICATED_SPANS, U_SQL
-from ragpulse_collector.store.views import FACT_COLUMNS, OF_UNIT, feedback_of, hex_trace, metadata_map, tag_list
+from ragpulse_collector.store.views import (
+    FACT_COLUMNS,
+    OF_UNIT,
+    answer_of,
+    feedback_of,
+    hex_trace,
+    metadata_map,
+    tag_list,
+)
 
 MISDATED_US = 86_400 * 10**6
 """A span that starts more than this (a day) from its unit has a wrong clock: it is only counted.
@@ -117,6 +125,16 @@ def _may_score(service: str, environment: str) -> str:
     return f"(b.binding IS NULL OR ({' AND '.join(allowed)}))"
 
 
+_MISSING_REASON = "coalesce(x.response_missing_reason, w.response_missing_reason)"
+RESPONSES = """
+    SELECT x.trace_id, left(coalesce(o.response, b.response), 4000) AS response
+    FROM unit x JOIN own o ON o.trace_id = x.trace_id AND o.span_id = x.span_id
+    LEFT JOIN below b ON b.trace_id = x.trace_id AND b.span_id = x.span_id
+    WHERE x.is_first AND coalesce(o.response, b.response) IS NOT NULL"""
+"""The beginning of each trace's response, which shows whether it declines to answer."""
+
+REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
+
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
     WITH usage AS (
@@ -197,14 +215,16 @@ FACT = f"""
            coalesce(x.service_version, w.service_version) AS release,
            coalesce(x.finish_reason, w.finish_reason) AS finish_reason, coalesce(x.agent, w.agent) AS agent,
            coalesce(x.data_source, w.data_source) AS data_source, coalesce(x.top_k, w.top_k) AS top_k,
-           CASE WHEN t.response IS NULL THEN coalesce(x.response_missing_reason, w.response_missing_reason) END
-               AS response_missing_reason, x.control_flow, o.feedbacks
+           CASE WHEN t.response IS NULL THEN {_MISSING_REASON} END AS response_missing_reason, x.control_flow,
+           o.feedbacks, o.feedbacks_off_scale,
+           {answer_of("t.response", _MISSING_REASON, "r.trace_id IS NOT NULL")} AS answer
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
-    LEFT JOIN opinion o ON o.trace_id = w.trace_id"""
+    LEFT JOIN opinion o ON o.trace_id = w.trace_id
+    LEFT JOIN refused r ON r.trace_id = w.trace_id"""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 
@@ -285,7 +305,8 @@ SETTLE_FEEDBACK = f"""
            coalesce(b.span_id, f.unit_span_id) AS span_id,
            coalesce(x.clocked, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
-           b.received_at AS created_at, b.scope, b.identifier
+           b.received_at AS created_at, b.scope, b.identifier,
+           CASE WHEN b.scope = 'session' THEN coalesce(b.session_id, f.session_id) END AS session_id
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
     WHERE {_may_score("f.service", "f.environment")}
@@ -330,7 +351,7 @@ DELETE_SESSIONS_SEEN = "DELETE FROM raw.meta WHERE key = 'sessions_seen'"
 ADD_SESSIONS_SEEN = "INSERT INTO raw.meta (key, value) VALUES ('sessions_seen', $seen::TIMESTAMP::VARCHAR)"
 
 QUIET_SESSIONS = """
-    SELECT arg_max(trace_id, start_time) AS last_trace FROM raw.trace_facts
+    SELECT arg_max(trace_id, (start_time, trace_id)) AS last_trace FROM raw.trace_facts
     WHERE latest AND session_id IS NOT NULL AND unit_span_id IS NOT NULL AND start_time >= $since GROUP BY session_id
     HAVING max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) <= $quiet AND last_trace NOT IN (
         SELECT trace_id FROM raw.decisions

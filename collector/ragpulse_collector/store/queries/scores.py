@@ -13,13 +13,15 @@ from typing import Any
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE
+from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, with_columns
+from ragpulse_collector.store.queries.traces import FACTS, SERIES, Filter, bound_to, facts_of, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
+<<<<<<< HEAD
 UNCLEAR = "(passing IS NULL AND label = 'unclear')"
 """Scored, and the evaluator could not decide between pass and fail."""
 _DECIDES = f"(passing IS NOT NULL OR {UNCLEAR})"
@@ -32,6 +34,23 @@ MEASURES = {
 }
 """Metric family → what it averages over the columns of `raw.scores`; evaluators without pass or fail have no rates."""
 RISING_IS_WORSE = frozenset({"fail_rate", "unclear_rate"})
+=======
+FEEDBACK = "feedback"
+"""The family of people's scores, and the name of one whose sender does not name it."""
+MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER", FEEDBACK: "score"}
+"""Metric family → the column of a sample (see `sample_of`) that it averages."""
+
+
+def measured(family: str, evaluator: str) -> str:
+    """Return what `sample_of` reads for a metric: an evaluator, or `feedback:NAME`, people's scores of a name."""
+    return f"{FEEDBACK}:{evaluator}" if family == FEEDBACK else evaluator
+
+
+def feedback_name(evaluator: str | None) -> str | None:
+    """Return NAME of `feedback:NAME`, None for an evaluator."""
+    family, colon, name = (evaluator or "").partition(":")
+    return name if colon and family == FEEDBACK else None
+>>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +110,12 @@ def sample_of(
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
-    Test runs are excluded unless the filter names an environment. The units get `columns` of `traces`. A `prefix`
-    separates the parameters of two samples in one query.
+    `feedback:NAME` in place of an evaluator gives people's scores of that name, one for each trace, with the
+    probability of an upstream sampler. Test runs are excluded unless the filter names an environment. The units get
+    `columns` of `traces`. A `prefix` separates the parameters of two samples in one query.
     """
+    if (name := feedback_name(evaluator)) is not None:
+        return _feedback_sample(name, within, filter, columns)
     runs = shares(store, evaluator)
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     joins = ""
@@ -123,6 +145,7 @@ def sample_of(
     return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
 
 
+<<<<<<< HEAD
 MOST_UNCLEAR = 0.05
 """With a larger share of unclear answers a pass rate is no gate: it says how freely answers are worded."""
 
@@ -142,6 +165,35 @@ def refuse_unclear(store: Store, metric: str) -> None:
             f"{metric}: {share:.0%} of the answers are unclear, so that no pass rate is known; use quality:{name},"
             f" fail_rate:{name} or unclear_rate:{name}"
         )
+=======
+_FEEDBACK_UNITS = """
+SELECT hash(trace_id, unit_span_id) AS unit, {evaluator} AS evaluator, trace_id, unit_span_id AS span_id,
+       start_time AS request_time, NULL::VARCHAR AS version, NULL::VARCHAR AS judge, 'online' AS source,
+       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS explanation,
+       NULL::VARCHAR AS parts, NULL::VARCHAR AS run_id, start_time AS created_at, NULL::VARCHAR AS label_version,
+       NULL::VARCHAR AS score_key, coalesce(upstream_pi, 1) AS pi,
+       {cluster} AS cluster, {identified} AS identified{columns}
+FROM (SELECT *, feedbacks[{name}] AS y FROM {facts})
+WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter} AND {live}"""
+
+
+def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...]) -> Sample:
+    sql = _FEEDBACK_UNITS.format(
+        evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=CLUSTER, identified=IDENTIFIED,
+        facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
+        filter=filter.sql, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
+    )  # fmt: skip
+    return Sample(sql, {**within, **filter.parameters})
+
+
+def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter) -> int:
+    """Return how many traces of the range have a score of this name that lies outside its scale."""
+    sql = (
+        f"SELECT count(*) FROM ({FACTS}) WHERE list_contains(feedbacks_off_scale, $name)"
+        f" AND start_time >= $first AND start_time < $last AND {filter.sql}"
+    )
+    return int(store.read(sql, {**within, **filter.parameters, "name": name}).rows[0][0])
+>>>>>>> main
 
 
 def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
@@ -180,6 +232,28 @@ EVENTS = f"""
 """One row per verdict that was made (not: requested) in the range, of `$evaluator` or of all (NULL)."""
 
 
+_OTHERS = f"""
+    WITH others AS (
+        SELECT {SERIES} AS name, score, label FROM raw.scores s JOIN ({{traces}}) t ON t.trace_id = s.trace_id
+        WHERE status = 'ok' AND (normalized IS NULL OR source IN ('human', 'code'))
+          AND request_time >= $first AND request_time < $last),
+    labels AS (
+        SELECT name, label, count(*) AS n FROM others WHERE label IS NOT NULL GROUP BY name, label
+        QUALIFY row_number() OVER (PARTITION BY name ORDER BY n DESC, label) <= 5)
+    SELECT name, count(*) AS n, avg(score) AS mean, min(score) AS least, max(score) AS most,
+           (SELECT map_from_entries(list((l.label, l.n) ORDER BY l.n DESC, l.label)) FROM labels l
+            WHERE l.name = others.name) AS labels
+    FROM others GROUP BY name ORDER BY n DESC, name LIMIT 20"""
+
+
+def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[dict[str, Any]]:
+    """Return what else was scored in the range: people's and sent scores, labels, and scores on scales of their own.
+
+    The mean is that of the scores as they are; they are no sample of the traffic.
+    """
+    return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).dicts()
+
+
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
     """Return the evaluators with a verdict about a request of the range, by name."""
     rows = store.read(
@@ -212,7 +286,11 @@ def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
         traces = f"SELECT trace_id::UUID FROM traces WHERE {bound.sql}"
         selects = [f"SELECT DISTINCT evaluator FROM raw.{table} WHERE trace_id::UUID IN ({traces})" for table in tables]
         parameters = bound.parameters
-    return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(selects), parameters).rows]
+    people = "SELECT DISTINCT 'feedback:' || evaluator FROM raw.scores WHERE source = 'human'"
+    if binding is not None:
+        people += f" AND trace_id::UUID IN ({traces})"
+    rows = store.read(" UNION ".join((*selects, people)), parameters).rows
+    return [name if feedback_name(name) else name.partition("@")[0] for (name,) in rows]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:

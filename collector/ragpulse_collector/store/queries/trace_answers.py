@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to
+from ragpulse_collector.store.queries.traces import FACTS, IN_LISTS, SERIES, Filter, bound_to
 from ragpulse_collector.store.views import FACT_COLUMNS, SESSION_FIGURES, SOURCE, VIEWS, hex_span, hex_trace, spans_of
 
 AROUND = timedelta(hours=2)
@@ -28,7 +28,8 @@ _UNREAD = f"""
 _PARTS = {
     "contexts": (f"{VIEWS['contexts']} WHERE trace_id = $id", "start_time", "span_id, rank"),
     "scores": (
-        f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)} WHERE s.trace_id = $id",
+        f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)}"
+        f" WHERE s.trace_id = $id AND s.{IN_LISTS}",
         "s.request_time", "s.request_time",
     ),
     "decisions": (f"{VIEWS['decisions']} WHERE trace_id = $id", "request_time", "decided_at"),
@@ -121,7 +122,10 @@ def scored_by(store: Store, trace_id: UUID) -> list[str]:
     return [name for (name,) in store.read(sql, {"id": trace_id}).rows]
 
 
-FACETS = ("service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id")
+FACETS = (
+    "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
+    "agent", "data_source", "top_k", "answer",
+)  # fmt: skip
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8
 COLUMNS = ", ".join(("trace_id", *FACT_COLUMNS))
@@ -172,19 +176,23 @@ def lowest_scores(*, of_one: bool) -> str:
 
     Failing results come first, so a low score without a threshold does not lead the list.
     """
-    only = " AND evaluator = $evaluator" if of_one else ""
+    # One evaluator's scores have one scale, which may reach beyond 0..1.
+    value = "coalesce(normalized, score)" if of_one else "normalized"
+    only = f" AND $evaluator IN (evaluator, {SERIES})" if of_one else ""
     return (
-        f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest('normalized', 'NOT passing')} AS score"
-        f" FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id"
+        f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest(value, 'NOT passing')} AS score"
+        f" FROM raw.scores WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
     )
 
 
 def with_scores(ids: str) -> str:
-    """Return the traces with these ids (a relation of one column), each with its newest scores (0 to 1)."""
+    """Return the traces with these ids (a relation of one column), each with its newest scores."""
     return f"""
         WITH chosen AS ({ids}), latest AS (
-            SELECT {hex_trace("trace_id")} AS scored_id, evaluator, arg_max(normalized, created_at) AS value
-            FROM raw.scores WHERE status = 'ok' AND {hex_trace("trace_id")} IN (FROM chosen) GROUP BY ALL)
+            SELECT {hex_trace("trace_id")} AS scored_id, {SERIES} AS evaluator,
+                   arg_max(coalesce(normalized, score), created_at) AS value
+            FROM raw.scores WHERE status = 'ok' AND {IN_LISTS} AND {hex_trace("trace_id")} IN (FROM chosen)
+            GROUP BY ALL)
         SELECT {COLUMNS}, coalesce(scores, MAP {{}}) AS scores
         FROM traces LEFT JOIN (SELECT scored_id, map(list(evaluator), list(value)) AS scores FROM latest GROUP BY 1)
           ON scored_id = trace_id
@@ -194,8 +202,9 @@ def with_scores(ids: str) -> str:
 def facets(store: Store, chosen: str, parameters: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Count the values of each facet, the most frequent first; `chosen` stands after FROM and ends in a condition."""
     facet_sql = "CASE " + " ".join(f"WHEN grouping({name}) = 0 THEN '{name}'" for name in FACETS) + " END"
+    texts = ", ".join(f"{name}::VARCHAR" for name in FACETS)
     rows = store.read(
-        f"SELECT {facet_sql} AS facet, coalesce({', '.join(FACETS)}) AS value, count(*) AS n"
+        f"SELECT {facet_sql} AS facet, coalesce({texts}) AS value, count(*) AS n"
         f" FROM {chosen} GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in FACETS)}) HAVING value IS NOT NULL"
         f" QUALIFY row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) <= {MAX_FACET_VALUES}"
         " ORDER BY n DESC, value",
@@ -237,7 +246,7 @@ def sessions(condition: str, sort: str, *, of_one: bool) -> str:
     """
     return (
         f"SELECT session_id, {SESSION_FIGURES}, {_lowest('score', 'failing')} AS worst_score,"
-        " arg_min(query, start_time) AS query"
+        " arg_min(query, (start_time, trace_id)) AS query"
         f" FROM traces LEFT JOIN ({lowest_scores(of_one=of_one)}) s ON s.scored_id = traces.trace_id"
         f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {condition}) GROUP BY session_id"
         f" ORDER BY {SESSION_SORTS[sort]}"
@@ -256,3 +265,12 @@ def session(store: Store, name: str) -> tuple[dict[str, Any], list[dict[str, Any
         parameters,
     ).dicts()[::-1]
     return (figures.dicts()[0], turns) if figures.rows else None
+
+
+def session_scores(store: Store, name: str) -> list[dict[str, Any]]:
+    """Return the scores about a session as a whole, oldest first."""
+    return store.read(
+        f"SELECT {SERIES} AS evaluator, identifier, source, normalized, score, label, explanation, created_at"
+        " FROM raw.scores WHERE scope = 'session' AND session_id = $session ORDER BY created_at",
+        {"session": name},
+    ).dicts()

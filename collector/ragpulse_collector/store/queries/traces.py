@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ragpulse_collector.settings import Binding
@@ -153,15 +153,10 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
         " WHERE trace_id IN (SELECT unnest($ids::UUID[]))",
         listed,
     ).dicts()
-    scores: dict[str, dict[str, Any]] = defaultdict(dict)
-    for trace, evaluator, normalized, status, passing in store.read(
-        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing FROM raw.scores"
-        " WHERE trace_id IN (SELECT unnest($ids::UUID[])) ORDER BY created_at",
-        listed,
-    ).rows:
-        scores[trace][evaluator] = {"normalized": normalized, "status": status, "passing": passing}
+    scores = _newest_scores(store, "trace_id IN (SELECT unnest($ids::UUID[]))", listed)
     by_id = {
-        row["trace_id"]: row | {"start_time": row["start_time"].isoformat() + "Z", "scores": scores[row["trace_id"]]}
+        row["trace_id"]: row
+        | {"start_time": row["start_time"].isoformat() + "Z", "scores": scores.get(row["trace_id"], {})}
         for row in facts
     }
     return [by_id[trace] for trace in trace_ids if trace in by_id]
@@ -172,9 +167,8 @@ def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: 
 
     Without others that start as late as these, a condition on time alone takes half as long.
     """
-    scores: dict[str, dict[str, Any]] = defaultdict(dict)
     if not rows:
-        return scores
+        return {}
     times = [row["start_time"] for row in rows]
     condition, parameters = "request_time >= $first", {"first": min(times)}
     if among_others:
@@ -182,14 +176,33 @@ def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: 
             f"{condition} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
         )
         parameters |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
-    result = store.read(
-        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
-        f" WHERE {condition} ORDER BY created_at",
+    return _newest_scores(store, condition, parameters)
+
+
+SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
+"""The column of a list: a person's and an evaluator's scores under one name are two."""
+IN_LISTS = "scope IS DISTINCT FROM 'session'"
+"""The condition that a score is about a trace, not about its session."""
+
+
+def _newest_scores(store: Store, condition: str, parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return by trace the newest score of each evaluator; several judges of one name have their identifiers."""
+    found: dict[str, dict[str, dict[str | None, dict[str, Any]]]] = defaultdict(lambda: defaultdict(dict))
+    for trace_id, name, identifier, *values in store.read(
+        f"SELECT replace(trace_id::VARCHAR, '-', ''), {SERIES}, identifier, normalized, status, passing, label, score"
+        f" FROM raw.scores WHERE {condition} AND {IN_LISTS} ORDER BY created_at",
         parameters,
-    )
-    for trace_id, evaluator, normalized, status, passing, label in result.rows:
-        scores[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
+    ).rows:
+        found[trace_id][name][identifier] = dict(zip(_SCORE, values, strict=True))
+    scores: dict[str, dict[str, Any]] = defaultdict(dict)
+    for trace_id, names in found.items():
+        for name, judges in names.items():
+            for identifier, score in judges.items():
+                scores[trace_id][f"{name} ({identifier})" if identifier and len(judges) > 1 else name] = score
     return scores
+
+
+_SCORE = ("normalized", "status", "passing", "label", "score")
 
 
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
@@ -205,16 +218,76 @@ def public_name(column: str) -> str:
     return column[1:-1].replace('""', '"') if _KEY.match(column) else column
 
 
-def with_columns(relation: str, columns: Iterable[str]) -> str:
-    """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata.
+OTHER = "(other)"
+"""Stands for all groups beyond the largest: senders choose the values, and there may be as many as traces."""
 
-    With `tag` a trace has one row for each of its tags.
+
+class GroupColumn(str):
+    """A column to group by, with the condition on a row whose group is one of the largest."""
+
+    largest: str
+
+
+class Grouping(NamedTuple):
+    """What to group by, and how many groups are read as `OTHER`."""
+
+    columns: tuple[str, ...] = ()
+    others: int = 0
+
+
+def grouping_of(
+    store: Store, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...], limit: int
+) -> Grouping:
+    """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
+    if not columns:
+        return Grouping()
+    group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
+    rows = store.read(
+        f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filter.sql}"
+        f" GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
+        {**within, **filter.parameters},
+    ).rows
+    if not rows or rows[0][2] <= limit:
+        return Grouping(columns)
+    grouped = tuple(map(GroupColumn, columns))
+    for column in grouped:
+        column.largest = f"{group} IN ({', '.join(str(row[0]) for row in rows)})"
+    return Grouping(grouped, rows[0][2] - limit)
+
+
+def with_columns(relation: str, columns: Iterable[str]) -> str:
+    """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata; rare groups become `OTHER`.
+
+    With `tag` or `label` a trace has one row for each of its tags, or of the labels of its scores.
     """
+    columns = list(columns)
     derived = [sql for column in columns if (sql := _made(column))]
-    return f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
+    made = f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
+    grouped = [_or_other(column) for column in columns if isinstance(column, GroupColumn)]
+    return f"(SELECT * REPLACE ({', '.join(grouped)}) FROM {made})" if grouped else made
+
+
+def _or_other(column: GroupColumn) -> str:
+    other = "NULL" if column == "error" else literal(OTHER)
+    return f"CASE WHEN {column.largest} THEN {column} ELSE {other} END AS {column}"
+
+
+_LABELS = "SELECT trace_id AS of, label FROM raw.scores WHERE label IS NOT NULL AND status = 'ok'"
+
+
+def has_label(labels: str, evaluator: str | None) -> str:
+    """Return the condition that a score of the trace, or of one evaluator (a parameter), has one of these labels."""
+    named = "" if evaluator is None else f" AND {evaluator} IN (evaluator, {SERIES})"
+    return f"trace_id::UUID IN (SELECT of FROM ({_LABELS}{named}) WHERE list_contains({labels}::VARCHAR[], label))"
 
 
 def _made(column: str) -> str | None:
+    if column == "label":
+        return (
+            f"unnest(coalesce((SELECT list(DISTINCT x.label) FROM ({_LABELS}) x WHERE x.of = trace_id::UUID), [NULL]))"
+            " AS label"
+        )
     if column == "tag":
         return "unnest(CASE WHEN len(tags) > 0 THEN tags ELSE [NULL] END) AS tag"
     key = _KEY.match(column)
@@ -296,19 +369,23 @@ _SESSION_REACH = timedelta(days=1)
 def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
     """Rows of (number, query, response): the decided turns of the same session before each trace, oldest first.
 
-    At most the last twenty, of the day before the first of the traces.
+    Turns that began at the same time are in the order of their ids. At most the last twenty are returned, of the day
+    before the first of the traces.
     """
     own_turns = (
-        f"SELECT number, session_id, start_time {of_traces('trace_facts')} AND latest AND session_id IS NOT NULL"
+        f"SELECT number, session_id, start_time, trace_id {of_traces('trace_facts')} AND latest"
+        " AND session_id IS NOT NULL"
     )
     if not store.read(f"{own_turns} LIMIT 1", scope).rows:
         return Rows((), [])
     return store.read(
         f"WITH own AS ({own_turns}), earlier AS ("
-        "   SELECT own.number, t.start_time, t.query, t.response FROM raw.trace_facts t"
-        "   JOIN own ON own.session_id = t.session_id AND t.start_time < own.start_time"
+        "   SELECT own.number, t.start_time, t.trace_id, t.query, t.response FROM raw.trace_facts t"
+        "   JOIN own ON own.session_id = t.session_id"
+        "    AND (t.start_time, t.trace_id) < (own.start_time, own.trace_id)"
         "   WHERE t.latest AND t.start_time BETWEEN $reach AND $last"
-        f"  QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC) <= {MAX_TURNS})"
-        " SELECT number, query, response FROM earlier ORDER BY number, start_time",
+        "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
+        f"   <= {MAX_TURNS})"
+        " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
         {**scope, "reach": max(scope["first"], _EVER + _SESSION_REACH) - _SESSION_REACH},
     )

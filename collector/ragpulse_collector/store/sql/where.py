@@ -20,6 +20,7 @@ from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import column_types
 from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
 from ragpulse_collector.store.views import FACT_COLUMNS
+from ragpulse_evaluators.errors import nearest
 
 WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
 """The columns that a condition may name."""
@@ -34,6 +35,7 @@ _LIKE = frozenset({"~~", "!~~", "like_escape", "not_like_escape"})
 _BACKTRACKING = frozenset({"~~*", "!~~*", "~~~", "ilike_escape", "not_ilike_escape"})
 _MAX_WILDCARDS = 2
 _MAX_TEXT = 10_000
+_UNKNOWN = re.compile(r'Referenced column "([^"]+)" not found')
 _SELECT = "SELECT 1 FROM traces WHERE "
 _CONFIG: dict[str, Any] = {"threads": 1, "memory_limit": "64MB", "enable_external_access": False}
 _OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
@@ -130,7 +132,7 @@ def _is_constant(node: Tree) -> bool:
 
 
 def _reason(error: duckdb.Error) -> str:
-    unknown = re.search(r'Referenced column "([^"]+)" not found', str(error))
+    unknown = _UNKNOWN.search(str(error))
     return f"there is no column {unknown[1]!r}" if unknown else first_line(error)
 
 
@@ -139,8 +141,8 @@ def _hint(error: str) -> str:
         return "; write tag = 'beta', tag IN ('a', 'b'), or a condition over the list `tags`"
     if "map_extract" in error:
         return '; quote a key that holds dots: metadata."a.b"'
-    close = re.search(r'Candidate bindings: "(\w+)"', error)
-    return f"; did you mean {close[1]!r}?" if close else ""
+    unknown, candidates = _UNKNOWN.search(error), re.search(r"Candidate bindings: (.+)", error)
+    return nearest(unknown[1], re.findall(r'"(\w+)"', candidates[1])) if unknown and candidates else ""
 
 
 def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> Tree:

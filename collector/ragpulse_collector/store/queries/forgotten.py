@@ -1,0 +1,47 @@
+"""Digests of the traces, response ids and sessions of forgotten people: feedback about them is not stored later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ragpulse_collector.records import ScoreRecord
+from ragpulse_collector.store.protocol import Transaction
+from ragpulse_evaluators.digest import sha256_hex
+
+_REMEMBER = """
+    INSERT INTO raw.forgotten BY NAME
+    SELECT sha256(id) AS digest, $at::TIMESTAMP AS created_at FROM (
+        SELECT 'trace:' || replace(trace_id::VARCHAR, '-', '') AS id FROM forgotten
+        UNION SELECT 'response:' || response_id FROM raw.spans
+            WHERE trace_id IN (FROM forgotten) AND response_id IS NOT NULL
+        UNION SELECT 'session:' || session_id FROM raw.trace_facts
+            WHERE trace_id IN (FROM forgotten) AND session_id IS NOT NULL AND session_id NOT IN (
+                SELECT session_id FROM raw.trace_facts
+                WHERE session_id IS NOT NULL AND trace_id NOT IN (FROM forgotten)))
+    WHERE sha256(id) NOT IN (SELECT digest FROM raw.forgotten)"""
+_KNOWN = "SELECT digest FROM raw.forgotten WHERE digest IN (SELECT unnest($digests::VARCHAR[]))"
+
+
+def remember(transaction: Transaction) -> None:
+    """Keep digests of the traces in the temporary table `forgotten`, of their calls, and of sessions that end so."""
+    transaction.execute(_REMEMBER, {"at": transaction.at})
+
+
+def without_forgotten(transaction: Transaction, scores: Sequence[ScoreRecord]) -> list[ScoreRecord]:
+    """Return the scores that are not about a forgotten person's answers."""
+    if not scores:
+        return []
+    digests = [_digests(score) for score in scores]
+    parameters = {"digests": [digest for own in digests for digest in own]}
+    known = {digest for (digest,) in transaction.execute(_KNOWN, parameters).rows}
+    return [score for score, own in zip(scores, digests, strict=True) if known.isdisjoint(own)]
+
+
+def is_forgotten(transaction: Transaction, trace_id: str) -> bool:
+    """Whether a trace (hex) was deleted with the data of a person."""
+    return bool(transaction.execute(_KNOWN, {"digests": [sha256_hex(f"trace:{trace_id}")]}).rows)
+
+
+def _digests(score: ScoreRecord) -> Iterable[str]:
+    ids = {"trace": score.trace_id, "response": score.response_id, "session": score.session_id}
+    return [sha256_hex(f"{kind}:{value}") for kind, value in ids.items() if value is not None]

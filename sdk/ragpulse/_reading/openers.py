@@ -1,0 +1,217 @@
+"""Results that do not show their answer under a common name, by the library and the name of their class.
+
+Each entry of `OPENERS` turns a library's object into a mapping with the common names: `response`, `usage`, `model`,
+`documents`, `raw` (a provider's own reply), and `STRUCTURED` for an output of the application's own type. No library is
+imported.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from .values import fields_of, read
+
+STRUCTURED = "ragpulse.structured"
+"""An output that a library declares as the answer: the text in it, else its JSON."""
+LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
+"""The label of each item of a stream with several modes."""
+_REPLY_KEYS = frozenset({"replies", "answers", "messages", "answer", "response", "generation"})
+_REASONING = ("reasoning", "rationale")
+
+
+def _dspy_prediction(result: Any) -> Any:
+    fields = dict(result.toDict())
+    outputs = {key: value for key, value in fields.items() if key not in (*_REASONING, "passages")}
+    per_model = result.get_lm_usage() or {}
+    return {
+        STRUCTURED: next(iter(outputs.values())) if len(outputs) == 1 else outputs,
+        "documents": fields.get("passages"),
+        "usage": _summed(list(per_model.values())),
+        "model": next(iter(per_model), None) if len(per_model) == 1 else None,
+    }
+
+
+def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
+    """The usage of several calls as one; each figure must be a plain count to be added."""
+    if len(usages) < 2:
+        return fields_of(usages[0]) if usages else None
+    names = {name for usage in usages for name, count in fields_of(usage).items() if type(count) is int}
+    return {name: sum(fields_of(usage).get(name) or 0 for usage in usages) for name in names}
+
+
+def _pydantic_ai_run(result: Any) -> Any:
+    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
+    return {STRUCTURED: result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
+
+
+def _haystack_message(result: Any) -> Any:
+    """Its parts are behind properties."""
+    return {
+        "role": str(getattr(result.role, "value", result.role)),
+        "content": result.texts,
+        "tool_calls": result.tool_calls,
+        "metadata": result.meta,
+    }
+
+
+def _adk_event(event: Any) -> Any:
+    """The content has a role, too; a part of a stream is followed by the whole."""
+    return {"author": event.author, "content": event.content, "usage": event.usage_metadata}
+
+
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "dspy.Prediction": _dspy_prediction,
+    "dspy.StreamResponse": lambda it: {"text": "" if it.signature_field_name in _REASONING else it.chunk},
+    "dspy.StatusMessage": lambda message: {},
+    "agents.RunResultBase": lambda run: {STRUCTURED: run.final_output, "usage": run.context_wrapper.usage},
+    "agents.RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
+    "pydantic_ai.AgentRunResult": _pydantic_ai_run,
+    "pydantic_ai.AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
+    "pydantic_graph.End": lambda node: {STRUCTURED: node.data.output},  # of a run of pydantic-ai
+    "pydantic_ai.StreamedRunResult": lambda result: None,  # not read yet
+    "pydantic_ai.StreamedRunResultSync": lambda result: None,
+    "pydantic_ai.PartStartEvent": lambda event: {"content": [event.part]},
+    "pydantic_ai.PartDeltaEvent": lambda event: {"text": _pydantic_ai_delta(event.delta)},
+    "pydantic_ai.PartEndEvent": lambda event: {},
+    "openai.LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response`
+    "openai.BaseAPIResponse": lambda result: result.http_response.json(),
+    "anthropic.LegacyAPIResponse": lambda result: result.http_response.json(),
+    "anthropic.BaseAPIResponse": lambda result: result.http_response.json(),
+    "haystack.ChatMessage": _haystack_message,
+    "haystack.GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},
+    "workflows.StopEvent": lambda event: {STRUCTURED: event.result},  # LlamaIndex
+    "smolagents.RunResult": lambda run: {STRUCTURED: run.output, "usage": run.token_usage},
+    "smolagents.FinalAnswerStep": lambda step: {STRUCTURED: step.output},
+    "smolagents.ActionStep": lambda step: {},
+    "agno.BaseAgentRunEvent": lambda event: {},
+    "agno.RunContentEvent": lambda event: {STRUCTURED: event.content},
+    "agno.RunCompletedEvent": lambda event: {STRUCTURED: event.content},
+    "google.Event": _adk_event,
+    "mistralai.CompletionEvent": lambda event: event.data,
+    "semantic_kernel.AgentResponseItem": lambda item: opened(item.message),
+    "semantic_kernel.ChatMessageContent": lambda it: {
+        "role": it.role.value,
+        "content": it.content,
+        "response_metadata": it.metadata,
+    },
+    "weaviate.QueryReturn": lambda result: {"documents": result.objects},
+    "weaviate.GroupByReturn": lambda result: {"documents": result.objects},
+    "weaviate.GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},
+    "starlette.JSONResponse": lambda result: json.loads(result.body),
+    "starlette.PlainTextResponse": lambda result: result.body.decode(),
+    "starlette.HTMLResponse": lambda result: result.body.decode(),
+    "builtins.bytes": bytes.decode,
+    "elastic_transport.ObjectApiResponse": lambda result: result.body,  # Elasticsearch
+}
+"""Library and name of a class (or of one that it inherits from) → what its result is read from; None: it has none."""
+_WHOLE_RESULTS = frozenset(
+    {
+        "dspy.Prediction", "agents.RunResultBase", "pydantic_ai.AgentRunResult", "pydantic_ai.AgentRunResultEvent",
+        "autogen_agentchat.TaskResult", "autogen_core.CreateResult", "agno.RunCompletedEvent", "agno.RunOutput",
+        "strands.AgentResult", "workflows.StopEvent", "llama_index.AgentOutput", "smolagents.FinalAnswerStep",
+    }
+)  # fmt: skip
+
+
+def _pydantic_ai_delta(delta: Any) -> str:
+    return delta.content_delta if delta.part_delta_kind == "text" else ""
+
+
+@lru_cache(maxsize=1024)
+def _known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
+    """Under which names of the tables a class is known, by itself or what it inherits from."""
+    names = [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in bases]
+    return tuple([name for name in names if name in OPENERS or name in _WHOLE_RESULTS])
+
+
+def whole_result(item: Any) -> Any:
+    """The whole result that an item of a stream is or carries (a state with its messages, too); None otherwise."""
+    mode, item = _labelled(item)
+    if mode is not None and mode not in ("values", "updates"):
+        return None
+    if type(item) is dict:
+        if "result" in item and len(item) == 1:  # Strands
+            return whole_result(item["result"])
+        return item if _states_messages(item) else None
+    known_as = _known_as(type(item).__mro__)
+    is_whole = not _WHOLE_RESULTS.isdisjoint(known_as) or ("google.Event" in known_as and not item.partial)
+    return item if is_whole else None
+
+
+def _states_messages(item: dict[str, Any]) -> bool:
+    """Whether it is a state of LangGraph, or an update of one: node → what the node changed."""
+    if "messages" in item:
+        return isinstance(item["messages"], list)
+    return bool(item) and all([type(part) is dict and isinstance(part.get("messages"), list) for part in item.values()])
+
+
+def _labelled(item: Any) -> tuple[str | None, Any]:
+    """The mode and the payload of an item of LangGraph: `(mode, payload)`, `(namespace, mode, payload)`, version 2."""
+    if type(item) is dict and "ns" in item and "data" in item:
+        return item.get("type"), item["data"]
+    if type(item) is tuple and len(item) in (2, 3):
+        if type(item[0]) is tuple and all([isinstance(name, str) for name in item[0]]):
+            item = item[1:] if len(item) == 3 else item[1]
+        if type(item) is tuple and len(item) == 2 and isinstance(item[0], str) and item[0] in LANGGRAPH_MODES:
+            return item
+    return None, item
+
+
+def opened(result: Any) -> Any:
+    """The mapping that a library's result is read from; the result itself where it is not in the table."""
+    if type(result) in (dict, tuple):
+        mode, result = _labelled(result)
+        if mode is not None and mode != "messages":
+            return {}
+    if type(result) is dict:
+        return _component(result)
+    if isinstance(result, tuple):
+        return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
+    for name in _known_as(type(result).__mro__):
+        opener = OPENERS.get(name)
+        if opener is not None:
+            try:
+                return opener(result)
+            except Exception:  # noqa: BLE001 - another version of the library, or a property that raises
+                return result
+    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
+    return result if raw is None else {STRUCTURED: result, "raw": raw}  # instructor
+
+
+def _component(result: dict[str, Any]) -> dict[str, Any]:
+    """Haystack: of a pipeline's outputs the last component that replies; the parts of its first reply are merged in."""
+    if "role" in result or STRUCTURED in result:
+        return result
+    for part in result.values():
+        if type(part) is not dict:
+            break
+    else:
+        result = _last_replying(result) or result
+    replies = result.get("replies" if "replies" in result else "answers")
+    if not isinstance(replies, list) or not replies or isinstance(replies[0], (str, dict)):
+        return result
+    reply = opened(replies[0])
+    if type(reply) is not dict:
+        return result
+    return {**result, **{name: part for name, part in reply.items() if part is not None}}
+
+
+def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
+    replying = [part for part in outputs.values() if not _REPLY_KEYS.isdisjoint(part)]
+    lists = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
+    documents = {"documents": lists[-1]} if lists else {}
+    return {**documents, **replying[-1]} if replying else documents or None
+
+
+def _answer_first(result: tuple[Any, ...]) -> Any:
+    """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
+    if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
+        return list(result)
+    answer = result[0]
+    if isinstance(answer, (int, float)):
+        answer = next((part for part in result if isinstance(part, str)), answer)
+    parts: dict[str, Any] = {"response": answer}
+    for part in [part for part in result if part is not answer]:
+        parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
+    return parts

@@ -1,0 +1,99 @@
+"""Chat messages as attributes: what a model was asked, what it said, and a failure that it reported in its reply."""
+
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse import shapes
+from ragpulse._reading.openers import opened
+from ragpulse._reading.replies import (
+    Call,
+    call_in,
+    calls_of,
+    is_call,
+    is_text,
+    last_question,
+    question_in,
+    role_of,
+    said_in,
+)
+from ragpulse._reading.values import fields_of, plain, to_json
+
+from .recording import Recording
+
+
+class ErrorReply(Exception):
+    """A failure that a provider reported in a reply with status 200."""
+
+    __module__ = "ragpulse"
+
+
+def fail_reply(recording: Any, kind: str | None, message: str) -> None:
+    """Marks the call as failed, with the provider's own type of error where it names one."""
+    recording.fail(ErrorReply(message))
+    if kind is not None:
+        recording.put(names.ERROR_TYPE, kind)
+
+
+def put_output_messages(recording: Recording, text: str | None, calls: list[Call]) -> None:
+    """Records the model's message in the shape of the conventions."""
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    parts += [{"type": "tool_call", **call} for call in calls]
+    if not parts:
+        return
+    message: dict[str, Any] = {"role": "assistant", "parts": parts}
+    reasons = (recording.facts or {}).get(names.FINISH_REASONS)
+    if reasons:
+        message["finish_reason"] = reasons[0]
+    recording.put_text(names.OUTPUT_MESSAGES, to_json([message]))
+
+
+def put_question(recording: Recording, value: Any) -> None:
+    """Records a query that is no text: the user's last message, the question in a state, else JSON of plain values."""
+    messages = to_messages(value) if isinstance(value, list) else None
+    if messages is not None:
+        recording.put_text(names.INPUT_MESSAGES, to_json(messages))
+        recording.query = last_question(value)
+        return
+    recording.query = question_in(value)
+    is_plain = isinstance(value, (dict, list, tuple, int, float))
+    if recording.query is None and is_plain and not (isinstance(value, dict) and value.keys() & shapes.STATE_KEYS):
+        recording.query = to_json(value)
+
+
+def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
+    """Chat messages in any library's shape -> OpenTelemetry's `{"role", "parts"}`; None when these are no messages."""
+    messages = []
+    for item in value:
+        message = fields_of(opened(item))
+        role = next((name for key in ("role", "type") if isinstance(name := _name(message.get(key)), str)), None)
+        content = next((message[key] for key in shapes.PARTS_KEYS if message.get(key) is not None), None)
+        calls = calls_of(message)
+        if role is None or (content is None and not calls):
+            return None
+        role = {shapes.ASSISTANT: "assistant", shapes.USER: "user"}.get(role_of(message) or "", role)
+        messages.append({"role": role, "parts": [*_parts(content, calls), *_calls(calls)]})
+    return messages or None
+
+
+def _name(role: Any) -> Any:
+    return getattr(role, "value", role)
+
+
+def _parts(content: Any, calls: list[Call]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "content": content}]
+    if not isinstance(content, list):
+        return []
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        fields = {} if isinstance(part, str) else fields_of(part)
+        if is_call(fields):
+            parts += [] if calls else _calls([call_in(fields)])
+            continue
+        text = part if isinstance(part, str) else said_in([part]).text if is_text(fields) else None
+        parts.append({"type": "other", "content": plain(part)} if text is None else {"type": "text", "content": text})
+    return parts
+
+
+def _calls(calls: list[Call]) -> list[dict[str, Any]]:
+    return [{"type": "tool_call", **call} for call in calls]
