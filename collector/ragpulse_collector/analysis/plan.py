@@ -12,12 +12,8 @@ from ragpulse_collector.analysis.selection import filter_of, range_of
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-<<<<<<< HEAD
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
-=======
-from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
 from ragpulse_dashboards.words import called
->>>>>>> main
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 
@@ -150,13 +146,7 @@ def _limit(params: Mapping[str, Any]) -> tuple[str, float]:
 def _markdown(report: Mapping[str, Any]) -> str:
     sign = {"above": "≥", "below": "<", "undecided": "?"}[report["verdict"]]
     return (
-<<<<<<< HEAD
         f"| evaluator | {report['measure']} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
-        f"| {report['evaluator']} {report['version'] or ''} | {report['words']}"
-        f" | {sign} {report['min'] if report['max'] is None else report['max']} | **{report['verdict']}** |"
-=======
-        "| evaluator | quality (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
         f"| {called(report['evaluator'])} {report['version'] or ''} | {report['words']}"
-        f" | {sign} {report['min']} | **{report['verdict']}** |"
->>>>>>> main
+        f" | {sign} {report['min'] if report['max'] is None else report['max']} | **{report['verdict']}** |"
     )

@@ -169,12 +169,9 @@ def check(
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
-<<<<<<< HEAD
-    limit = f">= {minimum}" if maximum is None else f"<= {maximum}"
-    click.echo(f"{f'{measure}:' if measure else ''}{evaluator} {limit}: {answer['verdict']}   {interval(answer)}")
-=======
-    click.echo(f"{called(evaluator)} >= {minimum:g}: {answer['verdict']}   {interval(answer)}")
->>>>>>> main
+    limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
+    name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
+    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:

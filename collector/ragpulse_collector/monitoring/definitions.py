@@ -27,11 +27,7 @@ from ragpulse_collector.settings import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
-<<<<<<< HEAD
-from ragpulse_collector.store.queries.scores import refuse_unclear
-=======
-from ragpulse_collector.store.queries.scores import met_evaluators
->>>>>>> main
+from ragpulse_collector.store.queries.scores import met_evaluators, refuse_unclear
 from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
@@ -165,11 +161,8 @@ class Definitions:
 
     def save(self, monitor: MonitorSettings, *, actor: str, replace: bool) -> Monitor:
         """Store a monitor; raises Invalid naming the mistake, Conflict where the name is taken."""
-<<<<<<< HEAD
-        self._check_new(monitor)
-=======
         self.check_draft(monitor)
->>>>>>> main
+        self._check_rate(monitor)
         self._refuse_fixed(monitor.name)
         exists = any(other.settings.name == monitor.name for other in self)
         if exists and not replace:

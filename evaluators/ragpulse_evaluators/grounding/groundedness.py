@@ -266,15 +266,6 @@ _UNSPLIT = "in a script without spaces that it cannot split into words"
 
 
 def readable_response(case: Case) -> str:
-<<<<<<< HEAD
-    """Return the response; raises `MissingField` where it holds no letter or digit."""
-    response = case.response or ""
-    if not any(c.isalnum() for c in response):
-        raise MissingField("response (it holds no words)")
-    if is_unsplit(response):
-        raise MissingField(f"response ({_UNSPLIT})")
-    return response
-=======
     """Return the response; raises `MissingField` without one, `NothingToScore` where it holds no letter or digit."""
     if case.response is None:
         raise MissingField("response")
@@ -282,8 +273,9 @@ def readable_response(case: Case) -> str:
         raise NothingToScore(
             f"nothing to check: the response {'holds no words' if case.response.strip() else 'is empty'}"
         )
+    if is_unsplit(case.response):
+        raise NothingToScore(f"nothing to check: the response is {_UNSPLIT}")
     return case.response
->>>>>>> main
 
 
 def readable_contexts(case: Case) -> tuple[Context, ...]:
@@ -336,7 +328,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Groundedness,
         source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",
-        description="Mean probability that the contexts support a claim, by words and quantities; pass, fail or unclear.",
+        description="Mean probability that the contexts support a claim, by words and quantities; may be unclear.",
         former={
             "1": "the score is the mean probability of the claims since version 5;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",

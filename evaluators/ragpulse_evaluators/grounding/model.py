@@ -42,7 +42,8 @@ FAIL: float = WEIGHTS["fail"]
 """Up to this probability it fails; between the two it is unclear."""
 FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
 """Of a claim: share of words in no context, new names, share of word pairs in no context, share of words
-that are not in the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an objection."""
+that are not in the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an
+objection."""
 POOLED = ("worst", "words", "objected")
 """Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
 _COPIED = 0.75

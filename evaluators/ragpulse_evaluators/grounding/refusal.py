@@ -197,14 +197,10 @@ def find_refusal(response: str) -> str | None:
     found is kept for the next check of the same case.
     """
     phrase, rest = None, 0
-<<<<<<< HEAD
-    texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response[:_READ_CHARS]).text)]
-=======
-    beginning = expand(response[:_READ_CHARS])
-    if not may_decline(beginning):
+    response = response[:_READ_CHARS]
+    if not may_decline(expand(response)):
         return None
-    texts = [sentence.text for sentence in split_sentences(beginning)]
->>>>>>> main
+    texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response).text)]
     declining = [DECLINES.search(text) if may_decline(text) else None for text in texts]
     if not any(declining):
         return None

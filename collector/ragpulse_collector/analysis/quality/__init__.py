@@ -23,11 +23,7 @@ from ragpulse_collector.analysis.quality.buckets import (
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import without_verdict
-<<<<<<< HEAD
-from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, sample_of
-=======
-from ragpulse_collector.store.queries.scores import MEASURES, feedback_name, measured, sample_of
->>>>>>> main
+from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import Moments
 
@@ -72,13 +68,10 @@ def estimates(
     groups: tuple[str, ...] = (),
     family: str = "quality",
 ) -> list[Bucket]:
-<<<<<<< HEAD
-    """Estimate `quality` (normalized), `score` (native) or a rate (pass, fail, unclear) per group, version and bucket.
-=======
     """Estimate a measure of quality per group, version, judge and bucket.
 
-    `quality` is the normalized score, `score` the native one; `pass_rate` and `feedback` are the others.
->>>>>>> main
+    `quality` is the normalized score, `score` the native one; the others are
+    `pass_rate`, `fail_rate`, `unclear_rate` and `feedback`.
 
     For one evaluator, or for all (None) in one pass. A bucket without any verdict is included if answers were selected:
     all are missing.
@@ -88,10 +81,9 @@ def estimates(
     sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
     sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
     rows = store.read(sql, sample.parameters).rows
-<<<<<<< HEAD
-    buckets = _buckets(
-        rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score"
-    )
+    # People's scores have the scale of their name, which is usually 0 to 1.
+    bounded = _within_unit(rows) if feedback_name(evaluator) else family != "score"
+    buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
     return [_without_unclear(bucket) for bucket in buckets] if family == "pass_rate" else buckets
 
 
@@ -99,16 +91,11 @@ def _without_unclear(bucket: Bucket) -> Bucket:
     """Count unclear answers as missing: a pass rate does not know them."""
     missing = Missing(unclear=bucket.n_unclear, weight=bucket.unclear)
     return replace(bucket, missing=bucket.missing + missing)
-=======
-    # People's scores have the scale of their name, which is usually 0 to 1.
-    bounded = _within_unit(rows) if feedback_name(evaluator) else family != "score"
-    return _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
 
 
 def _within_unit(rows: Iterable[Sequence[Any]]) -> bool:
     """Whether all values lie in 0..1, by the last fields of `_MOMENTS`."""
     return all((row[-3] or 0.0) >= 0.0 and (row[-2] or 0.0) <= 1.0 for row in rows)
->>>>>>> main
 
 
 def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:

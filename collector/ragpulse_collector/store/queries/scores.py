@@ -21,7 +21,8 @@ from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, SERIES, Filter, bound_to, facts_of, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
-<<<<<<< HEAD
+FEEDBACK = "feedback"
+"""The family of people's scores, and the name of one whose sender does not name it."""
 UNCLEAR = "(passing IS NULL AND label = 'unclear')"
 """Scored, and the evaluator could not decide between pass and fail."""
 _DECIDES = f"(passing IS NOT NULL OR {UNCLEAR})"
@@ -29,16 +30,12 @@ MEASURES = {
     "quality": "normalized",
     "score": "score",
     "pass_rate": "passing::INTEGER",
+    FEEDBACK: "score",
     "fail_rate": f"CASE WHEN {_DECIDES} THEN coalesce(NOT passing, false)::INTEGER END",
     "unclear_rate": f"CASE WHEN {_DECIDES} THEN (passing IS NULL)::INTEGER END",
 }
-"""Metric family → what it averages over the columns of `raw.scores`; evaluators without pass or fail have no rates."""
+"""Metric family → what it averages over a sample (see `sample_of`); evaluators without pass or fail have no rates."""
 RISING_IS_WORSE = frozenset({"fail_rate", "unclear_rate"})
-=======
-FEEDBACK = "feedback"
-"""The family of people's scores, and the name of one whose sender does not name it."""
-MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER", FEEDBACK: "score"}
-"""Metric family → the column of a sample (see `sample_of`) that it averages."""
 
 
 def measured(family: str, evaluator: str) -> str:
@@ -50,7 +47,6 @@ def feedback_name(evaluator: str | None) -> str | None:
     """Return NAME of `feedback:NAME`, None for an evaluator."""
     family, colon, name = (evaluator or "").partition(":")
     return name if colon and family == FEEDBACK else None
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +54,9 @@ class Sample:
     """A query for the scored units of one evaluator, or of all.
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
-    normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL: not
-    part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a user or session
-    is known), and the columns of `traces` asked for.
+    normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL:
+    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a
+    user or session is known), and the columns of `traces` asked for.
     """
 
     sql: str
@@ -145,7 +141,6 @@ def sample_of(
     return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
 
 
-<<<<<<< HEAD
 MOST_UNCLEAR = 0.05
 """With a larger share of unclear answers a pass rate is no gate: it says how freely answers are worded."""
 
@@ -165,11 +160,13 @@ def refuse_unclear(store: Store, metric: str) -> None:
             f"{metric}: {share:.0%} of the answers are unclear, so that no pass rate is known; use quality:{name},"
             f" fail_rate:{name} or unclear_rate:{name}"
         )
-=======
+
+
 _FEEDBACK_UNITS = """
 SELECT hash(trace_id, unit_span_id) AS unit, {evaluator} AS evaluator, trace_id, unit_span_id AS span_id,
        start_time AS request_time, NULL::VARCHAR AS version, NULL::VARCHAR AS judge, 'online' AS source,
-       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS explanation,
+       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS label,
+       NULL::VARCHAR AS explanation,
        NULL::VARCHAR AS parts, NULL::VARCHAR AS run_id, start_time AS created_at, NULL::VARCHAR AS label_version,
        NULL::VARCHAR AS score_key, coalesce(upstream_pi, 1) AS pi,
        {cluster} AS cluster, {identified} AS identified{columns}
@@ -193,7 +190,6 @@ def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter
         f" AND start_time >= $first AND start_time < $last AND {filter.sql}"
     )
     return int(store.read(sql, {**within, **filter.parameters, "name": name}).rows[0][0])
->>>>>>> main
 
 
 def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
