@@ -80,8 +80,12 @@ class Missing:
     @property
     def note(self) -> str | None:
         """The missing verdicts in words."""
-        parts = ((self.dropped, "left out by the budget"), (self.failed, "failed"), (self.pending, "pending"))
-        parts = (*parts, (self.unclear, "unclear"))
+        parts = (
+            (self.dropped, "left out by the budget"),
+            (self.failed, "failed"),
+            (self.pending, "pending"),
+            (self.unclear, "unclear"),
+        )
         listed = ", ".join(f"{n:,} {why}" for n, why in parts if n)
         return f"{self.n:,} missing: {listed}" if listed else None
 
