@@ -105,7 +105,7 @@ def test_a_stop_ends_the_copies_that_are_being_made(tmp_path: Path) -> None:
         served.process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
         served.process.wait(timeout=30)
-        assert time.monotonic() - begun < 10  # 4.5 s, on a busy machine too
+        assert time.monotonic() - begun < 10  # 4 s, on a busy machine too
     assert {code.result() for code in codes} <= {200, 503, 0}
     assert not list(tmp_path.rglob("answer-*"))
 
