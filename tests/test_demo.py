@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -116,3 +118,21 @@ def test_every_question_finds_passages_of_the_guides() -> None:
         scores = [score for _, score in index.search(question, 4)]
         assert len(scores) == 4
         assert scores == sorted(scores, reverse=True)
+
+
+def test_on_a_terminal_the_demo_serves_its_pages_until_interrupted() -> None:
+    """The address that it prints answers; Ctrl-C ends it with exit 0."""
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "ragpulse_collector", "demo"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+        os.close(theirs)
+        printed = ""
+        while "(Ctrl-C ends)" not in printed:
+            printed += os.read(ours, 65536).decode("utf-8", "replace")
+        (url,) = re.findall(r"pages: (\S+)", printed)
+        with urllib.request.urlopen(url, timeout=30) as page:
+            assert page.status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    os.close(ours)

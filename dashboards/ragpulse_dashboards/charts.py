@@ -280,8 +280,9 @@ def _points(
 
 
 def _version(series: Mapping[str, Any]) -> str:
-    judge = series.get("judge")
-    return f"version {str(series.get('version') or '?')[:8]}" + (f", {judge}" if judge else "")
+    judge, at, place = str(series.get("judge") or "").partition(" at ")
+    label = f", {judge}{at}{place.partition('/')[0]}" if judge else ""  # without the path, which no label needs
+    return f"version {str(series.get('version') or '?')[:8]}{label}"
 
 
 def _grid(points: Sequence[Mapping[int, Any]], step: int) -> list[int]:

@@ -73,6 +73,9 @@ def test_the_overview_counts_empty_answers(client: Client) -> None:
     """Beside the errors; Explain has them as an attribute, lists as a filter and a facet."""
     overview = client.call("GET overview", {})
     assert (overview["n_answers"], overview["n_empty"], overview["n_refused"]) == (N, 2, 1)
+    others = {row["name"]: row for row in overview["others"]}
+    assert (others["feedback:stars"]["n"], others["feedback:stars"]["most"]) == (N - 3, 50.0)
+    assert others["feedback:tone"]["labels"] == {"friendly": 1}
     listed = client.call("GET traces", {"answer": ["empty", "refused"], "facets": True})
     assert len(listed["traces"]) == 3
     assert {row["value"]: row["n"] for row in listed["facets"]["answer"]} == {"empty": 2, "refused": 1}
@@ -165,6 +168,10 @@ def test_pages_show_scores_as_they_are(client: Client) -> None:
         with urllib.request.urlopen(f"{client.url}{path}") as answer:
             return str(answer.read().decode())
 
+    overview = page("/?from=-24h")
+    assert "2 are empty" in overview
+    assert "1 declined to answer" in overview
+    assert "friendly 1" in overview
     assert "empty answer" in page("/traces?from=-24h&answer=empty")
     shown = page(f"/traces/{trace(3)}")
     assert "friendly" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "clients"))
 
 from table import PAGE, Row, recorded, row
 
+ROOT = Path(__file__).parents[2]
 RECORDED = recorded()
 
 
@@ -29,3 +31,11 @@ def test_the_page_has_no_other_clients() -> None:
     table = PAGE.read_text(encoding="utf-8").split("| client | query")[1].split("\n\n")[0]
     assert len(table.splitlines()) - 2 == len(RECORDED)
     assert len(Row._fields) == table.splitlines()[1].count("---")
+
+
+def test_the_snippet_for_the_ai_sdk_is_what_its_client_runs() -> None:
+    """Line for line, in order."""
+    page = (ROOT / "docs" / "instrument.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+    client = iter((ROOT / "tests" / "clients" / "ask_ai.mjs").read_text(encoding="utf-8").splitlines())
+    assert [line for line in snippet.splitlines() if line and line not in client] == []

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from traffic import rag_trace, scored, send
 
-from ragpulse_collector.cli import run
+from ragpulse_collector.app.serve import _leaving
+from ragpulse_collector.cli import cli, run
 from ragpulse_collector.cli.tables import ago, cell, interval, measured, p_value, table
 from ragpulse_collector.client import connect
+from ragpulse_collector.configuration import load_settings
 from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
@@ -53,14 +55,14 @@ def test_a_value_is_one_readable_line(value: Any, shown: str) -> None:
     ("point", "shown"),
     [
         ({"value": 196.4, "lo": -644.244, "hi": 1036.982, "n": 5}, "196.4 (-644.2 to 1,037) n=5"),
-        ({"value": 17, "n": 17}, "17"),
+        ({"value": 17, "n": 1700}, "17 n=1,700"),
         ({"value": 921.5, "lo": None, "hi": None, "n": 3}, "921.5 n=3"),
         ({"value": 0.5, "words": "0.50 (0.4 to 0.6) · 9 answers"}, "0.50 (0.4 to 0.6) · 9 answers"),
         (None, "-"),
     ],
 )
 def test_an_interval_is_written_out(point: dict[str, Any] | None, shown: str) -> None:
-    """A count does not repeat itself as n."""
+    """In words where the answer has them; never without its n."""
     assert interval(point) == shown
 
 
@@ -175,3 +177,43 @@ def test_a_nearest_name_is_near(where: str, told: str, collector: Start, capsys:
     """Of a column; no name is proposed that has nothing in common with it."""
     assert run(["traces", "--where", where, "--url", collector().url]) == 1
     assert told in capsys.readouterr().err
+
+
+def test_the_help_has_every_command_once_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    """The five of the first day come first."""
+    assert run(["--help"]) == 0
+    sections = re.split(r"\n\n([A-Z][a-z ]+):\n", capsys.readouterr().out.partition("\n\nFirst day:\n")[2])
+    assert re.findall(r"^  ([a-z-]+)", sections[0], re.M) == ["demo", "serve", "run", "traces", "doctor"]
+    assert sections[1::2] == ["Look", "Judge", "Replay and compare", "Run", "Data", "Advanced"]
+    listed = [name for part in sections[::2] for name in re.findall(r"^  ([a-z-]+)", part, re.M)]
+    assert sorted(listed) == sorted(cli.commands)
+
+
+HOOK = '[[destination]]\nname = "ops"\nwebhook = "{}"\n'
+REMOTE = '[judge]\nmodel = "openai/gpt-5-mini"\n'
+
+
+@pytest.mark.parametrize(
+    ("toml", "unpriced", "told"),
+    [
+        ("", None, "nothing (no judge is configured)"),
+        (REMOTE, None, "questions, contexts and answers of sampled traces go to openai/gpt-5-mini at its provider, at"),
+        (REMOTE, "openai/gpt-5-mini", "nothing (the judge openai/gpt-5-mini is not asked)"),
+        ('[collector]\nroles = ["ingest"]\n' + REMOTE, None, "is not asked: this process has not the role evaluate)"),
+        ('[judge]\nmodel = "http://127.0.0.1:9/v1#m"\n', None, "nothing (the judge http://127.0.0.1:9/v1#m is on this"),
+        (HOOK.format("https://chat.example/x"), None, "names, values and links of alerts go to ops"),
+        (HOOK.format("http://127.0.0.1:9/x"), None, "nothing (no judge is configured)"),
+        ('[[destination]]\nname = "duty"\npagerduty = "key"\n', None, "alerts go to duty"),
+        ('[[destination]]\nname = "us"\nemail = ["a@example.org"]\n', None, "alerts go to us"),
+        (
+            REMOTE + HOOK.format("https://chat.example/x"),
+            None,
+            "USD a day; names, values and links of alerts",
+        ),
+    ],
+)
+def test_what_leaves_is_what_can_leave(toml: str, unpriced: str | None, told: str, tmp_path: Path) -> None:
+    """Texts to a judge that is asked, figures to destinations; nothing else, and no more."""
+    file = tmp_path / "ragpulse.toml"
+    file.write_text(toml)
+    assert told in _leaving(load_settings(file), unpriced)

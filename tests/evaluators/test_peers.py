@@ -37,10 +37,11 @@ async def test_a_lone_mark_is_read_and_one_off_the_scale_refused(reply: str, sco
     assert (await judged("correctness", reply, reply)).score == score
 
 
-async def test_an_unreadable_geval_reply_costs_one_dimension() -> None:
-    """AdalFlow raises TypeError and loses the whole batch."""
+async def test_an_unreadable_geval_reply_costs_one_case() -> None:
+    """AdalFlow raises TypeError and loses the whole batch; a mean over the other dimensions would be another metric."""
     result = await judged("geval", "n/a", "3", "5", "5", n=1)
-    assert (result.status, result.parts["Relevance"], result.parts["Fluency"]) == ("ok", None, 1.0)
+    assert (result.status, result.score) == ("invalid", None)
+    assert "Relevance unreadable, Fluency 1" in (result.explanation or "")
 
 
 @pytest.mark.parametrize("name", ["map", "ndcg", "recall_at_k", "precision_at_k", "mrr", "hit_rate"])

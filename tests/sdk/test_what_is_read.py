@@ -34,8 +34,8 @@ def _rows() -> list[Any]:
 
 
 def _parsed() -> Iterator[Any]:
-    section = GUIDE.read_text().partition("## What is read from results")[2].partition("\n## ")[0]
-    for line in section.splitlines():
+    table = GUIDE.read_text().partition("| kind | returned")[2].partition("\n\n")[0]
+    for line in table.splitlines():
         if line.startswith("| `"):
             row = _ROW.fullmatch(line)
             assert row is not None, f"a row that cannot be executed: {line}"
@@ -48,6 +48,8 @@ def _recorded(span: RecordedSpan) -> dict[str, Any]:
         "response": span.response,
         "contexts": [{key: value for key, value in each.items() if value is not None} for each in span.contexts],
         "unread": unread and unread[1],
+        "missing": span.attributes.get("ragpulse.response.missing_reason"),
+        "error": span.error,
         "model": span.model,
         **{name: span.attributes.get(key) for name, key in COUNTS.items()},
     }

@@ -15,6 +15,7 @@ from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import sum_coverage
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.scores import other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
 
@@ -35,7 +36,8 @@ def overview(
 ) -> dict[str, Any]:
     """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
 
-    `changes` are the level shifts inside the range, the surest first; `as_of` is when the figures were read.
+    `changes` are the level shifts inside the range, the surest first; `others` are labels, people's scores, and scores
+    on scales of their own; `as_of` is when the figures were read.
 
     With `only` = `traffic` no scores are read. With `snapshots` the charts of the same range share its data.
     """
@@ -57,6 +59,7 @@ def overview(
         "dropped": sum(row["dropped"] for row in rows),
         "queued": snapshot.queued(),
         "coverage": rows,
+        "others": snapshot.part("others", lambda: other_scores(store, window.parameters, filters)),
         "changes": snapshot.part("changes", lambda: changes(snapshot)),
         "cost_per_good_answer": cost and cost | {"evaluators": good_by(names)},
     }
@@ -93,8 +96,8 @@ def _traffic(snapshot: Snapshot) -> dict[str, Any]:
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     if bucket is None:
-        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None}
-        return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
+        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None, "clear_share": None}
+        return {"evaluator": evaluator, **empty, "previous": None, "verdict": None, "wording": None}
     earlier = _same(before, bucket)
     was = earlier.estimate if earlier else None
     return {
@@ -104,8 +107,10 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         **bucket.point(),
         "always": _always(bucket),
         "passing_rate": bucket.passing_rate,
+        "clear_share": bucket.clear_share,
         "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
         "verdict": _verdict(bucket, earlier),
+        "wording": bucket.wording(earlier),
     }
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from ragpulse_collector.app.collector import Collector
@@ -46,7 +46,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     collector.run(greet, _end_in_time)
 
 
-STOP_WITHIN_S = 4.5
+STOP_WITHIN_S = 4.0
 """Container runtimes and init systems wait ten seconds before they kill."""
 
 
@@ -101,7 +101,7 @@ def _greeting(collector: Collector) -> list[str]:
         f"  stored in {options.db}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules(collector)}",
-        f"  leaves this computer: {_leaving(settings)}",
+        f"  leaves this computer: {_leaving(settings, collector.components.unpriced)}",
     ]
     if model := collector.components.unpriced:
         lines.append(f"  nothing is judged: {unknown_price(model)}")
@@ -121,18 +121,42 @@ def _configuration(settings: Settings) -> str:
     return f"{path}{runs}" if path else "defaults (no ragpulse.toml here)"
 
 
-def _leaving(settings: Settings) -> str:
-    if not settings.judges:
-        return "nothing (no judge is configured)"
+def _leaving(settings: Settings, unpriced: str | None = None) -> str:
+    """Return what can leave: texts to judges that are asked, figures to the destinations of alerts."""
+    parts = [*_to_judges(settings, unpriced), *_to_destinations(settings)]
+    return "; ".join(parts) or f"nothing ({_why_nothing(settings, unpriced)})"
+
+
+def _to_judges(settings: Settings, unpriced: str | None) -> Iterator[str]:
     remote = [judge for judge in settings.judges if not judge.is_local]
-    if not remote:
-        models = ", ".join(str(judge.model) for judge in settings.judges)
-        return f"nothing (the judge {models} is on this computer)"
-    receivers = " and ".join(f"{judge.model} at {judge.address or 'its provider'}" for judge in remote)
-    return (
-        f"questions, contexts and answers of sampled traces go to {receivers}, "
-        f"at most {settings.judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
-    )
+    if remote and not unpriced and "evaluate" in settings.collector.roles:
+        receivers = " and ".join(f"{judge.model} at {judge.address or 'its provider'}" for judge in remote)
+        yield (
+            f"questions, contexts and answers of sampled traces go to {receivers}, "
+            f"at most {settings.judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
+        )
+
+
+def _to_destinations(settings: Settings) -> Iterator[str]:
+    from ragpulse_evaluators.judges.protocol import is_loopback  # judges load with the first evaluation
+
+    own = [("monitor " + monitor.name, monitor.webhook or monitor.slack) for monitor in settings.monitor]
+    ways = [
+        (place.name, place.webhook or place.slack or place.pagerduty_url or ("mail" if place.email else "PagerDuty"))
+        for place in settings.destination
+    ]
+    names = [name for name, address in (*ways, *own) if address and not is_loopback(address)]
+    if names:
+        yield f"names, values and links of alerts go to {', '.join(names)}"
+
+
+def _why_nothing(settings: Settings, unpriced: str | None) -> str:
+    models = ", ".join(str(judge.model) for judge in settings.judges)
+    if not models:
+        return "no judge is configured"
+    if all(judge.is_local for judge in settings.judges):
+        return f"the judge {models} is on this computer"
+    return f"the judge {models} is not asked" + ("" if unpriced else ": this process has not the role evaluate")
 
 
 def _of_rules(settings: Settings) -> str:

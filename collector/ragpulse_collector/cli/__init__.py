@@ -31,6 +31,18 @@ _FAMILIES = {
 }  # fmt: skip
 
 
+_GROUPS = {
+    "First day": ("demo", "serve", "run", "traces", "doctor"),
+    "Look": ("show", "metrics", "tail", "status", "sql", "mcp"),
+    "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions"),
+    "Replay and compare": ("replay", "compare", "check", "plan", "freeze", "regress"),
+    "Run": ("monitors", "monitor", "key", "prices"),
+    "Data": ("import", "export", "snapshot", "prune"),
+    "Advanced": ("healthy", "migrate", "remap", "vacuum"),
+}
+"""The commands in `ragpulse --help`, by what a person wants to do."""
+
+
 class _Commands(Mapping[str, click.Command]):
     """Every command; its module is imported at first use, so that `ragpulse serve` starts without the others."""
 
@@ -49,7 +61,23 @@ class _Commands(Mapping[str, click.Command]):
         return len(self._family)
 
 
-@click.group(commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Grouped(click.Group):
+    """A group of commands whose help has sections."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group, with one column of names."""
+        longest = max(map(len, self.commands))
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                limit = formatter.width - longest - 6
+                formatter.write_dl([(f"{n:{longest}}", self.commands[n].get_short_help_str(limit)) for n in names])
+
+
+@click.group(
+    cls=_Grouped,
+    commands=_Commands(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(package_name="ragpulse", prog_name="ragpulse")
 def cli() -> None:
     """Observability for RAG applications: traces in, quality over time out."""

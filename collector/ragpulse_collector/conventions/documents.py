@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ragpulse._reading.hits import hits_in, is_given, parts_of, table
+from ragpulse._reading.hits import hits_in, table
+from ragpulse._reading.parts import is_given, parts_of
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
@@ -122,11 +123,10 @@ def _documents_result(value: Any, items: Sequence[Any]) -> Result | None:
         exact = _exact_documents(value, items)
         if exact is not None:
             return exact
-    records = [_record(rank, item) for rank, item in enumerate(items, start=1)]
-    if any(
-        is_message(item) or record == ContextRecord(record.rank) for item, record in zip(items, records, strict=True)
-    ):
+    found = [None if is_message(item) else _read(rank, item) for rank, item in enumerate(items, start=1)]
+    if None in found:
         return None
+    records = list(filter(None, found))
     texts = [
         (record.text, {"$lifted": "contexts", "rank": record.rank}) for record in records if record.text is not None
     ]
@@ -165,7 +165,11 @@ def _is_exact(item: dict[str, Any]) -> bool:
 
 
 def _record(rank: int, item: Any) -> ContextRecord:
-    """Read one hit by the rule of the SDK; metadata may be JSON in a text."""
+    return _read(rank, item) or ContextRecord(rank)
+
+
+def _read(rank: int, item: Any) -> ContextRecord | None:
+    """Read one hit by the rule of the SDK, None if it has nothing; metadata may be JSON in a text."""
     if isinstance(item, list):
         item = next(iter(table([item])), None)
     elif isinstance(item, dict) and type(item.get("metadata")) is str:
@@ -173,6 +177,8 @@ def _record(rank: int, item: Any) -> ContextRecord:
     if isinstance(item, str):
         return ContextRecord(rank, text=item or None)
     id_, score, text, metadata = parts_of(item)
+    if (id_, score, text) == (None, None, None) and not metadata:
+        return None
     return ContextRecord(rank, id_, None if score is None else number(score, _NO_SPAN), text or None, _object(metadata))
 
 

@@ -121,12 +121,16 @@ def _remove_nested_ids(mapping: FieldMapping) -> None:
 def _settle_missing(mapping: FieldMapping, size: int) -> None:
     """Set why a response is missing: as the sender states it, as its value shows it, or by how the reply ended."""
     values, unknown = mapping.values, [None] * size
-    responses, stated, endings = (values.get(name, unknown) for name in ("response", _MISSING, "finish_reason"))
+    responses: list[Any] = values.get("response", unknown)
+    stated, endings = values.get(_MISSING, unknown), values.get("finish_reason", unknown)
     reasons: list[str | None] = [None] * size
     for row, response in enumerate(responses):
-        if response is None:
+        if not response:
             shown = mapping.reasons.get(row)
             ended = shapes.MISSING_REASONS.get(str(endings[row]).lower())
+            if response is not None and ended in (None, shapes.CUT):
+                continue
+            responses[row] = mapping.sources.get("response", responses)[row] = None
             reasons[row] = stated[row] or (ended if shown == shapes.UNREAD else shown or ended) or shown
     if any(reasons) or _MISSING in values:
         values[_MISSING] = reasons

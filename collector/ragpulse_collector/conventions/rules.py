@@ -325,7 +325,9 @@ class FieldMapping:
         """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""
         reference = {"$lifted": field}
         rows, values = self.column(name)
-        same = [row for row, value in zip(rows, values, strict=True) if type(value) is str and value == texts[row]]
+        same = [
+            row for row, value in zip(rows, values, strict=True) if value and type(value) is str and value == texts[row]
+        ]
         if same:
             templates = self.templates.setdefault(name, {})
             for row in same:

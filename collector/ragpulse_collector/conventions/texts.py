@@ -26,7 +26,8 @@ from ragpulse_collector.conventions.values import dumped, is_repr, may_hold_repr
 
 _ENVELOPE_KEYS = frozenset({
     *shapes.FINISH_KEYS, "usage", "usage_metadata", "usageMetadata", "token_usage", "ResponseMetadata", "done_reason",
-    "prompt_feedback", "promptFeedback", "incomplete_details", "tool_calls", "source_nodes", "__interrupt__",
+    "prompt_feedback", "promptFeedback", "incomplete_details", "tool_calls", "source_nodes", "messages",
+    "__interrupt__",
 })  # fmt: skip
 """Keys of a provider's own reply, which a model does not write."""
 _WITH_DATA = ("tool", "guardrail", "evaluator")
@@ -52,11 +53,14 @@ def last_user_text(value: Any, _: Span) -> Result | None:
 
 def first_message_text(value: Any, span: Span) -> Result | None:
     """Read a model's answer: the first of several choices, the last message of an agent's run."""
+    if span.kind in WITHOUT_RESPONSE:
+        return None
     content = _readable(value, parsed(value))
     if type(content) is list:
         messages = list(map(message_fields, content))
         assistants = [fields for fields in messages if role_of(fields) in (None, shapes.ASSISTANT)]
-        content = (assistants or [None])[0] if span.kind == "llm" else last_reply(messages) or (messages or [None])[0]
+        last = None if span.kind == "llm" else last_reply(messages)
+        content = last or next(iter(assistants), None)
     return None if content is None else _response_in(value, content)
 
 
@@ -214,7 +218,9 @@ def _holds_messages(value: Any) -> bool:
 def _is_choice(item: Any) -> bool:
     if isinstance(item, list):
         return role_of(message_fields(item)) is not None or _holds_messages(item)
-    return isinstance(item, dict) and any(key in item for key in shapes.FINISH_KEYS)
+    if not isinstance(item, dict):
+        return False
+    return item.get("type") in shapes.TEXT_PARTS or any(key in item for key in shapes.FINISH_KEYS)
 
 
 def _has_reprs(content: Any, depth: int = 0) -> bool:

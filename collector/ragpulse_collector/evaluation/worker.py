@@ -49,7 +49,7 @@ _OWN = 64
 _FETCH = 8192
 """Jobs read from the store at once."""
 _THREADS = 64
-_LAST_S, _CANCEL_S = 4.0, 1.0
+_LAST_S, _CANCEL_S = 2.0, 0.5
 """How long a stop waits for evaluations, and then for cancelled ones: Docker kills a process after ten seconds."""
 
 

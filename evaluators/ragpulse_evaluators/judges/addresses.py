@@ -139,7 +139,7 @@ def split_judge(judge: str) -> tuple[str, str] | None:
 
 def hidden(text: str, key: str | None) -> str:
     """The text without this key, and without any secret of the environment."""
-    secrets = {value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET}
-    for secret in sorted(filter(None, {*secrets, key}), key=len, reverse=True):
-        text = text.replace(secret, "***")
+    secrets = (key or "", *(value for name, value in os.environ.items() if _SECRET.search(name)))
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
     return text

@@ -12,53 +12,30 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, JudgeError, JudgeRejected
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.protocol import Message, Question, SampledJudge, all_calls, transcript
+from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.judges.replies import BLOCKED, Unanswered, end_of, read_choices, read_usage
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("ChatJudge", "Rejection", "strict_schema")
+__all__ = ("ChatJudge", "strict_schema")
 
-_TOO_LONG = re.compile(
-    r"context[_ ]?(?:length|size|window)|(?:prompt|input) is too long|too many (?:input )?tokens|reduce the length"
-    r"|token count .{0,40}exceeds|maximum prompt length|max_new_tokens` must be|request too large",
-    re.IGNORECASE,
-)
-_WINDOW = re.compile(
-    r"(?:context (?:length|size|window)\D{1,20}|prompt length is |tokens allowed \(|must be <= |n_ctx\"?\s*:\s*|>\s*)"
-    r"(\d{3,})|(\d{3,}) maximum context",
-    re.IGNORECASE,
-)
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
-_FILTERED = re.compile(
-    r"content_?filter|content[_ ]?policy|content management policy|ResponsibleAI|data_inspection_failed|invalid_prompt"
-    r"|prohibited_content|safety (?:system|filter|setting)|moderation|flagged|inappropriate content|guardrail",
-    re.IGNORECASE,
-)
-_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.IGNORECASE)
-_AGAIN = re.compile(r"(?:retry|try again) (?:in|after) (?:(\d+)m(?!s))?(?:([\d.]+\d|\d+)(ms|s))?", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
 _NO_SYSTEM = re.compile(
     r"system (?:role|message)s?\b.*not|role.{0,10}system.*not|only user and assistant", re.IGNORECASE
 )
-_WAIT = frozenset({408, 409, 425, 429})
-"""Client errors that pass: timeouts, conflicts, throttling."""
 _ADJUSTABLE = frozenset({400, 415, 422, 501})
 _FIXED = frozenset({"model", "messages", "response_format", "n", "logprobs", "top_logprobs"})
 """Keys of a request that are no sampling parameters."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_PARAM = re.compile(r"[\"']param[\"']\s*:\s*[\"']([a-z_]+)|[\"']body[\"'],\s*[\"']([a-z_]+)")
-"""The parameter that an error names: OpenAI's `error.param`, or the `loc` of a server made with FastAPI."""
 _INSTEAD = re.compile(r"use .{0,10}max_(?:completion_)?tokens|max_(?:completion_)?tokens\W{1,3}instead", re.IGNORECASE)
 _LEAST_LIMIT = 16
 _TOO_HIGH = re.compile(
@@ -66,72 +43,6 @@ _TOO_HIGH = re.compile(
 )
 FORMATS = ("json_schema", "json_object", "")
 """Ways to ask for JSON, best first; "" sends none."""
-
-
-class Rejection(Exception):
-    """A reply other than 200: status, text, and what the server says about waiting (the `Retry-After` header)."""
-
-    def __init__(self, status: int, text: str, retry_after: str | None = None) -> None:
-        super().__init__(f"status {status}: {' '.join(text.split())[:200]}")
-        self.status, self.text, self.retry_after = status, text, retry_after
-
-    @property
-    def filtered(self) -> bool:
-        """Whether a content filter refused the question."""
-        return self.status in (400, 403, 422, 451) and bool(_FILTERED.search(self.text))
-
-    @property
-    def param(self) -> str | None:
-        """The parameter that is refused, where the error names it as such."""
-        match = _PARAM.search(self.text)
-        return next(filter(None, match.groups())) if match else None
-
-    @property
-    def reason(self) -> tuple[int, str]:
-        """Status and text without numbers and ids: equal for two requests that are refused for the same reason."""
-        return self.status, re.sub(r"\S*\d\S*", "", self.text)
-
-    @property
-    def too_long(self) -> bool:
-        """Whether the question exceeds the model's window."""
-        return self.status in (400, 413, 422, 500) and bool(_TOO_LONG.search(self.text))
-
-    @property
-    def window(self) -> int | None:
-        """The model's window in tokens, where the text names it."""
-        match = _WINDOW.search(self.text)
-        return int(match[1] or match[2]) if match else None
-
-    def error(self, where: str) -> JudgeError:
-        """The error to raise: final where the same request would fail again."""
-        message = f"{where}: {self}"
-        if self.too_long:
-            return ContextTooLong(message, window=self.window)
-        passes = self.status >= 500 or self.status in _WAIT
-        wait_s = _seconds(self.retry_after) or _named_wait(self.text)
-        if not passes or (self.status == 429 and wait_s is None and _QUOTA.search(self.text)):
-            return JudgeRejected(message)
-        timed_out = self.status in (408, 504)  # the model may have answered into the void
-        return JudgeError(message, retry_after_s=wait_s, maybe_billed=timed_out)
-
-
-def _named_wait(text: str) -> float | None:
-    """Seconds to wait as a message names them: "Please try again in 1m20.5s"."""
-    match = _AGAIN.search(text)
-    if not match or not (match[1] or match[2]):
-        return None
-    return 60.0 * int(match[1] or 0) + float(match[2] or 0) * (0.001 if match[3] == "ms" else 1.0)
-
-
-def _seconds(header: str | None) -> float | None:
-    """`Retry-After` in seconds: a number or an HTTP date; None where it is neither."""
-    if not header:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(header))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
-    return None
 
 
 @dataclass(frozen=True)
@@ -262,13 +173,14 @@ class ChatJudge(SampledJudge):
         """Send one request, return the completion; raises `Rejection` and `JudgeError`."""
 
     async def answer(self, question: Question) -> list[JudgeCall]:
-        """Ask for all samples in one request; samples that the server leaves out are requested one by one."""
-        calls = [] if self.asks_singly and question.n > 1 else await self._asked(question)
-        missing = question.n - len(calls)
-        if calls and missing > 0:
+        """Ask for all samples in one request; a server that leaves some out is asked singly from then on."""
+        if question.n > 1 and self.asks_singly:
+            return await all_calls(self._asked(question.once()) for _ in range(question.n))
+        calls = await self._asked(question)
+        while len(calls) < question.n:  # in turn: a question has one place among the concurrent ones
             self._server.accepted = replace(self._server.accepted, without=self._server.accepted.without | {"n"})
-        singles = (self._asked(question.once()) for _ in range(missing))
-        return (await all_calls((_ready(calls), *singles)))[: question.n]
+            calls = await all_calls((_ready(calls), self._asked(question.once())))
+        return calls[: question.n]
 
     async def _asked(self, question: Question) -> list[JudgeCall]:
         """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""

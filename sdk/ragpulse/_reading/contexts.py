@@ -5,8 +5,9 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .hits import by_place, hits_in, listed, nested_hits, number, parts_of, table
+from .hits import by_place, hits_in, nested_hits, table
 from .openers import opened
+from .parts import listed, number, parts_of
 from .values import MAX_TEXT, bounded, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
@@ -116,7 +117,7 @@ def document(item: Any, field: str | None = None) -> Document:
         return _described(by_place([fields])[0], field)
     row = listed(item)
     if row is not None:
-        return document(table([row])[0]) if row else NOTHING
+        return document(next(iter(table([row])), None))
     return _described(item, field)
 
 

@@ -212,12 +212,11 @@ def message_fields(item: Any) -> Fields:
     if isinstance(item, (tuple, list)) and len(item) == 2 and all([isinstance(part, str) for part in item]):
         return {"role": item[0], "content": item[1]}
     fields = fields_of(opened(item))
-    if role_of(fields) is None:
-        for key in shapes.WRAPPED_MESSAGE_KEYS:
-            inner = fields_of(fields.get(key))
-            if role_of(inner) is not None:
-                return inner
-    return fields
+    role = role_of(fields)
+    inner = next((fields_of(fields[key]) for key in shapes.WRAPPED_MESSAGE_KEYS if fields_of(fields.get(key))), {})
+    if role is None:
+        return inner if role_of(inner) is not None else fields
+    return fields if not inner or first_of(fields, shapes.PARTS_KEYS) is not None else {**inner, "role": role}
 
 
 def last_reply(messages: Sequence[Fields]) -> Fields | None:

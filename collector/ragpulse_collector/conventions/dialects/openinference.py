@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Read, ReadColumn, Result, Span, rules
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, ReadColumn, Result, Span, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -38,7 +38,7 @@ _MESSAGE = re.compile(
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
-_is_odd = re.compile(f"{_SPEAKER}|{REPR_BEGINS}").match
+_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS))).match
 
 
 def plain_query(value: Any, span: Span) -> Any:
@@ -59,7 +59,8 @@ def plain_response(value: Any, span: Span) -> Any:
 
 
 def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
-    return plain(value, field) if type(value) is str and is_repr(value) else text(value, span)
+    is_odd = type(value) is str and (is_repr(value) or value in shapes.WITHHELD_TEXTS)
+    return plain(value, field) if is_odd else text(value, span)
 
 
 def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
@@ -103,6 +104,8 @@ def _user_message(members: Any, _: Span) -> Result | None:
 
 def _answer_message(members: Any, span: Span) -> Result | None:
     """Return the first choice of a model call, the last message of anything else."""
+    if span.kind in WITHOUT_RESPONSE:
+        return None
     texts = [rows for index, rows in _texts(members).items() if _role(members, index) in (None, shapes.ASSISTANT)]
     if texts:
         return _joined("response", texts[0 if span.kind == "llm" else -1])
@@ -113,6 +116,8 @@ def _answer_message(members: Any, span: Span) -> Result | None:
 def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
     """Return the parts as one text; only a text that is whole in one attribute is stored once."""
     if len(rows) == 1:
+        if rows[0][1] in shapes.WITHHELD_TEXTS:
+            return Result(None, reason=shapes.WITHHELD)
         return Result(rows[0][1], {rows[0][0]: {"$lifted": field}})
     return Result("".join(text for _, text in rows))
 
