@@ -74,7 +74,7 @@ def dollars(counts: tuple[int, int]) -> float:
 
 @pytest.mark.parametrize("title", ROWS)
 def test_a_judge_counts_by_the_rule(title: str) -> None:
-    """What a judge's provider counted; unknown where it contradicts itself. A total below its parts is not looked at."""
+    """What a judge's provider counted; unknown where it contradicts itself. A total below its parts is ignored."""
     row = ROWS[title]
     found = read_usage({"usage": usage(row), "cost_usd": None}, "prompt", ["YES"])
     expected = row.expected or ((None, None) if row.cached else (row.input, row.output))
@@ -208,3 +208,9 @@ def test_no_tokens_beside_a_text_are_estimated_and_marked(stated: dict[str, int]
     assert "usage_estimated" in json.loads(span.mapped_from)["flags"]
     assert (span.cost_source or "").endswith("tokens estimated")
     assert mapped({}).cost_unknown_reason == "no input tokens"
+
+
+def test_no_input_tokens_and_no_question_leave_the_cost_unknown() -> None:
+    """There is no text to estimate from."""
+    span = mapped({"gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 20})
+    assert (span.cost_usd, span.cost_unknown_reason) == (None, "no input tokens")

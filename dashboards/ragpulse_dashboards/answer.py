@@ -107,33 +107,35 @@ class _Mark:
 
     def __init__(self, number: int, sentence: Mapping[str, Any], contexts: Sequence[Mapping[str, Any]]) -> None:
         self._number, self._sentence, self._contexts = number, sentence, contexts
-        self._supported, self._claims = bool(sentence.get("supported")), sentence.get("claim") is not False
+        self._kind = support_of(sentence)
+        self._supported, self._claims = self._kind == "supported", sentence.get("claim") is not False
         self._linked = False
 
     def wrap(self, text: str, *, may_link: bool) -> Markup:
         """Return one stretch of the sentence; the first is a link to its evidence."""
         if not self._claims:
             return Markup('<span class="no-claim" title="no claim: nothing to support">{}</span>').format(text)
-        kind = "supported" if self._supported else "unsupported"
         if self._linked or not may_link:
             opening, closing = Markup("<span"), Markup("</span>")
         else:
             target = f"context-{self._sentence.get('context')}" if self._supported else f"closest-{self._number}"
             opening, closing = Markup('<a href="#{}"').format(target), Markup("</a>")
-        icon = "" if self._supported or self._linked else _WARNING
+        icon = _WARNING if self._kind == "unsupported" and not self._linked else ""
         self._linked = True
-        attributes = Markup(' class="sentence {}" data-sentence="{}">').format(kind, self._number)
+        attributes = Markup(' class="sentence {}" data-sentence="{}">').format(self._kind, self._number)
         return opening + attributes + icon + text + closing
 
     def note(self) -> Markup:
-        """Return the note below an unsupported sentence."""
+        """Return the note below an unsupported or unclear sentence."""
         if self._supported or not self._claims:
             return Markup("")
         reasons = "; ".join(map(str, self._sentence.get("reasons") or ()))
         reason = Markup(' <span class="muted">({})</span>').format(snippet(reasons, 240)) if reasons else ""
-        return Markup('<span class="closest" id="closest-{}">Not in any context.{}{}</span>').format(
-            self._number, self._closest(), reason
-        )
+        unclear = self._kind == "unclear"
+        return Markup('<span class="closest{}" id="closest-{}">{}{}{}</span>').format(
+            " unclear" if unclear else "", self._number, "Unclear." if unclear else "Not in any context.",
+            self._closest(), reason,
+        )  # fmt: skip
 
     def _closest(self) -> Markup:
         index = self._sentence.get("context")
@@ -251,11 +253,17 @@ def find_sentences(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
     return []
 
 
+def support_of(sentence: Mapping[str, Any]) -> str:
+    """Return `supported`, `unsupported`, or `unclear` where the evaluator could not decide (null)."""
+    supported = sentence.get("supported")
+    return "unclear" if supported is None else "supported" if supported else "unsupported"
+
+
 def _sentence(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sentence with the index of its best context, which evaluators count from 1."""
     rank = item.get("rank")
     index = rank - 1 if isinstance(rank, int) else None
-    return {**item, "context": index, "claim": item.get("claim") is not False}
+    return {**item, "context": index, "claim": item.get("claim") is not False, "support": support_of(item)}
 
 
 def _is_evidence(part: Any) -> bool:

@@ -87,6 +87,10 @@ class Outcome:
     """Set it only where the scale cannot say (a target); else the scale does."""
 
 
+UNCLEAR = "unclear"
+"""The label of a result that has a score and, though its evaluator decides, no verdict: `passing` is None."""
+
+
 def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
@@ -127,6 +131,11 @@ class EvaluationResult(BaseModel):
         explanation = data.get("explanation") or "the score is not a finite number"
         nothing = dict.fromkeys(("score", "normalized", "passing"))
         return data | nothing | {"status": "invalid", "explanation": explanation}
+
+    @property
+    def unclear(self) -> bool:
+        """True where the evaluator scored the case and could not decide between pass and fail."""
+        return self.status == "ok" and self.passing is None and self.label == UNCLEAR
 
     @classmethod
     def of(cls, evaluator: Any, **values: Any) -> EvaluationResult:

@@ -79,7 +79,11 @@ async def evaluate(
     limited = _limited(judge, shared, cache, max_usd, prices_usd, concurrency)
     items = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
     shared |= {"judge": limited, "embedder": embedder}
-    by_name = _by_name(items, registry or default_registry(), params or {}, shared)
+    used = registry or default_registry()
+    named = [item.partition("@")[0] for item in items if isinstance(item, str)]
+    if embedder is not None and named and not any("embedder" in used.accepts(name) for name in named):
+        raise ConfigurationError(f"{', '.join(named)}: no parameter 'embedder'; it would be ignored")
+    by_name = _by_name(items, used, params or {}, shared)
     tasks = [(name, task) for name, evaluator in by_name.items() for task in _tasks(evaluator, checked)]
     try:
         results = await _run([task for _, task in tasks], concurrency, _bar(progress), retry or Retry())

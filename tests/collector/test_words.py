@@ -55,14 +55,14 @@ def test_a_value_is_one_readable_line(value: Any, shown: str) -> None:
     ("point", "shown"),
     [
         ({"value": 196.4, "lo": -644.244, "hi": 1036.982, "n": 5}, "196.4 (-644.2 to 1,037) n=5"),
-        ({"value": 17, "n": 17}, "17"),
+        ({"value": 17, "n": 1700}, "17 n=1,700"),
         ({"value": 921.5, "lo": None, "hi": None, "n": 3}, "921.5 n=3"),
         ({"value": 0.5, "words": "0.50 (0.4 to 0.6) · 9 answers"}, "0.50 (0.4 to 0.6) · 9 answers"),
         (None, "-"),
     ],
 )
 def test_an_interval_is_written_out(point: dict[str, Any] | None, shown: str) -> None:
-    """A count does not repeat itself as n."""
+    """In words where the answer has them; never without its n."""
     assert interval(point) == shown
 
 

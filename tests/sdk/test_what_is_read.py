@@ -34,8 +34,8 @@ def _rows() -> list[Any]:
 
 
 def _parsed() -> Iterator[Any]:
-    section = GUIDE.read_text().partition("## What is read from results")[2].partition("\n## ")[0]
-    for line in section.splitlines():
+    table = GUIDE.read_text().partition("| kind | returned")[2].partition("\n\n")[0]
+    for line in table.splitlines():
         if line.startswith("| `"):
             row = _ROW.fullmatch(line)
             assert row is not None, f"a row that cannot be executed: {line}"

@@ -96,8 +96,8 @@ def _traffic(snapshot: Snapshot) -> dict[str, Any]:
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     if bucket is None:
-        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None}
-        return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
+        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None, "clear_share": None}
+        return {"evaluator": evaluator, **empty, "previous": None, "verdict": None, "wording": None}
     earlier = _same(before, bucket)
     was = earlier.estimate if earlier else None
     return {
@@ -107,8 +107,10 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         **bucket.point(),
         "always": _always(bucket),
         "passing_rate": bucket.passing_rate,
+        "clear_share": bucket.clear_share,
         "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
         "verdict": _verdict(bucket, earlier),
+        "wording": bucket.wording(earlier),
     }
 
 

@@ -12,7 +12,7 @@ from ragpulse_collector.analysis.selection import filter_of, range_of
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
+from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
@@ -88,13 +88,18 @@ def _needed(bucket: Bucket | None, half: float) -> tuple[float, str, int]:
 def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
 
+    `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`); `max` is a limit from
+    above.
+
     `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
     `undecided`. Raises NotFound where nothing was scored.
     """
     name = str(params.get("evaluator") or "")
-    limit = _limit(params)
+    bound, limit = _limit(params)
+    measure = str(params.get("measure") or "quality")
+    refuse_unclear(store, f"{measure}:{name}")
     window = range_of(params, now=clock())
-    bucket = current(estimates(store, name, window, filter_of(params)))
+    bucket = current(estimates(store, name, window, filter_of(params), family=measure))
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
         raise NotFound(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
@@ -104,7 +109,9 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
         "evaluator": name,
         "version": bucket.version,
         "judge": bucket.judge,
-        "min": limit,
+        "measure": measure,
+        "min": limit if bound == "min" else None,
+        "max": limit if bound == "max" else None,
         **bucket.point(),
         "verdict": verdict,
         "note": changed_meaning(store, name),
@@ -123,20 +130,23 @@ def changed_meaning(store: Store, evaluator: str) -> str | None:
     return f"{name} changed its meaning: {'; '.join(stored)}" if stored else None
 
 
-def _limit(params: Mapping[str, Any]) -> float:
+def _limit(params: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the one limit that is given, `min` or `max`."""
+    given = [(bound, params[bound]) for bound in ("min", "max") if params.get(bound) is not None]
     try:
-        limit = float(params["min"])
-    except (KeyError, TypeError, ValueError):
-        raise Invalid("min is a number between 0 and 1") from None
+        ((bound, text),) = given
+        limit = float(text)
+    except (TypeError, ValueError):
+        raise Invalid("give min or max, a number between 0 and 1") from None
     if not 0 <= limit <= 1:
-        raise Invalid("min lies between 0 and 1: it is compared with the normalized score")
-    return limit
+        raise Invalid(f"{bound} lies between 0 and 1: it is compared with the normalized score")
+    return bound, limit
 
 
 def _markdown(report: Mapping[str, Any]) -> str:
     sign = {"above": "≥", "below": "<", "undecided": "?"}[report["verdict"]]
     return (
-        "| evaluator | quality (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
+        f"| evaluator | {report['measure']} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
         f"| {called(report['evaluator'])} {report['version'] or ''} | {report['words']}"
-        f" | {sign} {report['min']} | **{report['verdict']}** |"
+        f" | {sign} {report['min'] if report['max'] is None else report['max']} | **{report['verdict']}** |"
     )

@@ -65,7 +65,7 @@ NAMES: dict[str, Traffic] = {
     "unanswered_rate": _share_of("answer <> 'answered'"),
     "acceptance": Traffic(f"avg({ACCEPTED})", "share", of="feedback", each=ACCEPTED),
 }
-"""The metrics beside `quality:`, `score:` and `pass_rate:` of an evaluator."""
+"""The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
 _FAMILIES = (*MEASURES, "coverage")
 

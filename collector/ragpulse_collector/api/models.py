@@ -220,7 +220,9 @@ class Check(Filters):
     """`GET check`."""
 
     evaluator: str
-    min: float
+    min: float | None = None
+    max: float | None = None
+    measure: Literal["quality", "pass_rate", "fail_rate", "unclear_rate"] = "quality"
 
 
 class Plan(Filters):

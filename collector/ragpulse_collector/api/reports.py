@@ -109,6 +109,10 @@ class Headline(Judged, Measured):
 
     previous: Interval | None
     verdict: Literal["better", "worse", "undecided"] | None
+    clear_share: float | None
+    """The share of answers with pass or fail; null where the evaluator has none."""
+    wording: str | None
+    """That this share moved, where it surely did: then the wording of the answers changed."""
 
 
 class OtherScores(Answer):
@@ -195,9 +199,11 @@ class Explanation(Answer):
 
 
 class Side(Estimate):
-    """One side of a comparison."""
+    """One side of a comparison; rates are null where the evaluator has no pass or fail."""
 
     name: str
+    fail_rate: float | None
+    unclear_rate: float | None
 
 
 class Comparison(Answer):
@@ -211,6 +217,8 @@ class Comparison(Answer):
     test: dict[str, Any] | None
     verdict: str
     paired: bool
+    wording: str | None
+    """That the evaluator decides another share of b than of a: the wording changed."""
     shared: int
     """Common answers of both sides; common questions where the requests differ."""
     flips: list[Any]
@@ -222,7 +230,9 @@ class Comparison(Answer):
 class Check(Judged, Measured):
     """Whether quality is above a limit."""
 
-    min: float
+    measure: str
+    min: float | None
+    max: float | None
     verdict: Literal["above", "below", "undecided"]
     note: str | None = None
     """A warning where the store holds scores of a former meaning."""

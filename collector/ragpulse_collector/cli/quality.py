@@ -150,28 +150,35 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
 
 @click.command()
 @evaluator_option
-@option("--min", "minimum", type=float, required=True, help="Required quality on the normalized score, 0..1.")
+@option("--min", "minimum", type=float, help="Required quality on the normalized score, 0..1.")
+@option("--max", "maximum", type=float, help="Or the most that is allowed, of a fail rate or an unclear rate.")
+@option("--measure", help="quality (default), pass_rate, fail_rate or unclear_rate.")
 @since_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @source
 def check(
-    source: Source, evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None
-) -> int:
-    """Check quality in CI. Exit 0: above the limit; 1: below; 3: undecided, the interval holds it; 2: could not run."""
+    source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
+    condition: str | None, summary: str | None,
+) -> int:  # fmt: skip
+    """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
-        params = {"evaluator": evaluator, "min": minimum, "from": since, "where": condition}
+        limits = {"min": minimum, "max": maximum, "measure": measure}
+        params = {"evaluator": evaluator, "from": since, "where": condition, **limits}
         answer = source.asker()("GET check", params)
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
-    click.echo(f"{called(evaluator)} >= {minimum:g}: {answer['verdict']}   {interval(answer)}")
+    limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
+    name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
+    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:
         with Path(summary).open("a", encoding="utf-8") as out:
             out.write(answer["markdown"] + "\n")
-    return {"above": 0, "below": 1, "undecided": 3}[answer["verdict"]]
+    kept = "above" if maximum is None else "below"
+    return 3 if answer["verdict"] == "undecided" else int(answer["verdict"] != kept)
 
 
 @click.command()

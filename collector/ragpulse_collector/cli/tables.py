@@ -158,7 +158,7 @@ def interval(point: Mapping[str, Any] | None) -> str:
     text = cell(float(point["value"]))
     if point.get("lo") is not None and point.get("hi") is not None:
         text += f" ({_bound(point['lo'])} to {_bound(point['hi'])})"
-    return text + (f" n={point['n']:,}" if point.get("n") not in (None, point["value"]) else "")
+    return text + (f" n={point['n']:,}" if point.get("n") is not None else "")
 
 
 def _bound(value: float) -> str:

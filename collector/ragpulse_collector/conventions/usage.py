@@ -18,31 +18,50 @@ _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens
 def settle_usage(values: dict[str, list[Any]], kinds: Sequence[str | None], size: int) -> list[int]:
     """Correct input and output tokens, and add why a row can have no cost; returns the rows that were estimated."""
     nothing = [None] * size
-    kinds = kinds or nothing
     totals, aparts, audio, tools = (values.pop(name, nothing) for name in FIELDS)
-    inputs, outputs, cached, written, reasoning = (values.get(name, nothing) for name in _COUNTS)
-    if inputs is nothing and outputs is nothing:
+    if values.keys().isdisjoint(_COUNTS[:2]):
         return []
-    from ragpulse_evaluators.judges.protocol import count_tokens  # at the first usage: the port opens before
-    from ragpulse_evaluators.usage import counted
-
-    inputs, outputs = list(inputs), list(outputs)
-    queries, responses = values.get("query", nothing), values.get("response", nothing)
-    problems, estimated = list[str | None](nothing), list[int]()
-    for row in range(size):
-        if inputs[row] is None and outputs[row] is None:
-            continue
-        buckets = {"cached": cached[row], "written": written[row], "reasoning": reasoning[row]}
-        counts = counted(inputs[row], outputs[row], total=totals[row], apart=bool(aparts[row]), **buckets)
-        inputs[row], outputs[row], problems[row] = counts
-        for name, bucket in (("audio", audio), ("tool-use", tools)):
-            if bucket[row]:
-                problems[row] = f"{bucket[row]} {name} tokens have no price of their own"
-        if kinds[row] == "llm" and responses[row] and problems[row] is None and not (inputs[row] and outputs[row]):
-            estimated.append(row)
-            inputs[row] = inputs[row] or (count_tokens(queries[row]) if queries[row] else None)
-            outputs[row] = outputs[row] or count_tokens(responses[row])
+    stated = zip(*(values.get(name, nothing) for name in _COUNTS), totals, aparts, strict=True)
+    inputs, outputs, problems = map(list, zip(*map(_counts, stated), strict=True))
+    for name, tokens in (("audio", audio), ("tool-use", tools)):
+        if tokens is not nothing:
+            text = f"%d {name} tokens have no price of their own"
+            problems = [text % count if count else problem for count, problem in zip(tokens, problems, strict=True)]
     values |= {"input_tokens": inputs, "output_tokens": outputs}
     if any(problems):
         values["usage_problem"] = problems
-    return estimated
+    texts = zip(kinds or nothing, values.get("response", nothing), problems, inputs, outputs, strict=True)
+    rows = [row for row, columns in enumerate(texts) if _is_incomplete(*columns)]
+    _estimate(rows, values)
+    return rows
+
+
+def _counts(stated: tuple[Any, ...]) -> tuple[int | None, int | None, str | None]:
+    """Return the counts of a row; most state no bucket and no total."""
+    input, output, cached, written, reasoning, total, apart = stated
+    if not (total or cached or written or reasoning) or (input is None and output is None):
+        return input, output, None
+    from ragpulse_evaluators.usage import counted  # at the first such usage: the port opens before
+
+    buckets = {"cached": cached, "written": written, "reasoning": reasoning}
+    return counted(input, output, total=total, apart=bool(apart), **buckets)
+
+
+def _is_incomplete(kind: Any, response: Any, problem: Any, input: int | None, output: int | None) -> bool:
+    """Whether a model call states no tokens for a text that is there, beside others that it states."""
+    if (input and output) or kind != "llm" or problem or not response:
+        return False
+    return input is not None or output is not None
+
+
+def _estimate(rows: Sequence[int], values: dict[str, list[Any]]) -> None:
+    if not rows:
+        return
+    from ragpulse_evaluators.judges.protocol import count_tokens
+
+    for column, source in (("input_tokens", "query"), ("output_tokens", "response")):
+        texts = values.get(source)
+        for row in rows:
+            if not values[column][row]:
+                text = texts[row] if texts else None
+                values[column][row] = count_tokens(text) if text else None

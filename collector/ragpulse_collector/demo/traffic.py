@@ -205,6 +205,7 @@ EFFICIENCY = (
     ("cost_usd", "cost USD", "{:.5f}"),
 )
 QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
+VERDICTS = ("fail_rate", "unclear_rate")
 Say = Callable[[str], object]
 
 
@@ -218,6 +219,10 @@ def print_report(client: Client, say: Say) -> None:
         points = _by_version(client, f"quality:{evaluator}")
         if any(points.get(version) for version in VERSIONS):
             say(f"{called(evaluator):22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
+    for measure in VERDICTS:
+        points = _by_version(client, f"{measure}:groundedness")
+        label = measure.replace("_rate", " share")
+        say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
     reasons = client.sql(
         "select cost_unknown_reason as r, count(*) as n from traces where cost_unknown_reason is not null group by 1"
     ).rows()

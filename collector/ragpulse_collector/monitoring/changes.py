@@ -145,7 +145,7 @@ def _quality_change(
     )
     return Change(
         group_key(groups, newest.group), before.value, before.value + shift, between.lo, between.hi, start,
-        None if earlier.group == newest.group else group_key(groups, earlier.group),
+        None if earlier.group == newest.group else group_key(groups, earlier.group), newest.wording(earlier),
     )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class Change:
     start: datetime
     predecessor: str | None = None
     """The group that it replaced."""
+    wording: str | None = None
+    """That the evaluator decides another share of the answers, where it does."""
 
     @property
     def is_sure(self) -> bool:

@@ -27,7 +27,7 @@ from ragpulse_collector.settings import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
-from ragpulse_collector.store.queries.scores import met_evaluators
+from ragpulse_collector.store.queries.scores import met_evaluators, refuse_unclear
 from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
@@ -139,11 +139,12 @@ class Definitions:
         """Yield every monitor, those of the file first."""
         stored = {monitor.name: monitor for monitor in stored_monitors(self._store.read)}
         for name, fixed in self._fixed.items():
-            yield Monitor(fixed, "file", stored[name].mute_until if name in stored else None)
+            muted = stored[name].mute_until if name in stored else None
+            yield Monitor(fixed, "file", muted, self._refusal(self._check_rate, fixed))
         for name, monitor in stored.items():
             if name not in self._fixed and monitor.definition is not None and not monitor.deleted:
                 settings = MonitorSettings.model_validate_json(monitor.definition)
-                yield Monitor(settings, "api", monitor.mute_until, self._broken(settings))
+                yield Monitor(settings, "api", monitor.mute_until, self._refusal(self._check_new, settings))
 
     def named(self, name: str) -> Monitor:
         """Return a monitor by name; raises NotFound."""
@@ -161,6 +162,7 @@ class Definitions:
     def save(self, monitor: MonitorSettings, *, actor: str, replace: bool) -> Monitor:
         """Store a monitor; raises Invalid naming the mistake, Conflict where the name is taken."""
         self.check_draft(monitor)
+        self._check_rate(monitor)
         self._refuse_fixed(monitor.name)
         exists = any(other.settings.name == monitor.name for other in self)
         if exists and not replace:
@@ -207,9 +209,17 @@ class Definitions:
         names = ", ".join(self.destinations)
         return f"; there are: {names}" if names else "; add a [[destination]] to ragpulse.toml"
 
-    def _broken(self, monitor: MonitorSettings) -> str | None:
+    def _check_new(self, monitor: MonitorSettings) -> None:
+        self.check(monitor)
+        self._check_rate(monitor)
+
+    def _check_rate(self, monitor: MonitorSettings) -> None:
+        refuse_unclear(self._store, monitor.metric)
+
+    @staticmethod
+    def _refusal(check: Callable[[MonitorSettings], None], monitor: MonitorSettings) -> str | None:
         try:
-            self.check(monitor)
+            check(monitor)
         except Refusal as error:
             return str(error)
         return None

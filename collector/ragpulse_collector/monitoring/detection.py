@@ -19,7 +19,7 @@ from ragpulse_collector.monitoring.delivery import plain_group, window_text
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
 from ragpulse_evaluators.statistics import Interval, Moments, clopper_pearson, minus
 
 __all__ = ["NOTHING_MEASURED", "detects"]
@@ -81,7 +81,7 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None
         return NOTHING_MEASURED
     if typical.window is None:
         return None
-    rising = condition.sign == ">" or monitor.metric == "error_rate"
+    rising = condition.sign == ">" or monitor.metric == "error_rate" or family in RISING_IS_WORSE
     after = _after(typical.level, typical.level if condition.sign == "change" else condition.limit, rising=rising)
     seconds, unit = duration_s(monitor.window), "requests" if monitor.metric == "error_rate" else "answers"
     of_largest = f" ({plain_group(typical.group)})" if typical.group != "{}" else ""

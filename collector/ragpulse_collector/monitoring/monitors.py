@@ -290,6 +290,8 @@ class Monitors:
         )
         if change.predecessor is not None:
             text += f", against {plain_group(change.predecessor)}"
+        if change.wording:
+            text += f"; {change.wording}"
         cause = started_near(self._store, monitor.metric, change.start, 2 * duration_s(monitor.window), now)
         return f"{text}; {cause}" if cause else text
 

@@ -111,7 +111,9 @@ async def worst(site: Site, request: Request) -> Response:
 
 def _worst_sentence(row: Mapping[str, Any], detail: Mapping[str, Any], common: str | None) -> dict[str, Any]:
     """Return the least supported sentence of an answer, and the common document or else the closest one."""
-    sentences = [item for item in find_sentences(detail["scores"]) if item["claim"] and not item["supported"]]
+    sentences = [
+        item for item in find_sentences(detail["scores"]) if item["claim"] and item["support"] == "unsupported"
+    ]
     least = min(sentences, key=lambda item: item.get("score") or 0.0, default={})
     contexts, index = detail["contexts"], least.get("context")
     closest = contexts[index].get("id") if isinstance(index, int) and 0 <= index < len(contexts) else None

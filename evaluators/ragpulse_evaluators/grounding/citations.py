@@ -9,15 +9,15 @@ from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.groundedness import (
     MAX_RESPONSE_CHARS,
-    MAX_SENTENCES,
     SentenceEvidence,
+    assess,
     judge_claim,
     readable_contexts,
     readable_response,
 )
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Mark, find_marks
-from ragpulse_evaluators.grounding.meanings import LEXICON_ID
-from ragpulse_evaluators.grounding.model import BIAS, CEILING, WEIGHTS
+from ragpulse_evaluators.grounding.model import WEIGHTS
 from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -36,6 +36,8 @@ _MAX_JOINT = 5
 _MAX_INDEXES = 60
 _ENOUGH = 0.5
 _AS_GOOD = 0.8
+_SAID = 0.8
+"""From this probability on a context says a claim: nine of ten claims of answers are right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class CitationCheck(Evaluator):
     immediate = True
 
     def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
+        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""
@@ -128,7 +130,7 @@ class _Checker:
                 start=mark.start,
                 end=mark.end,
                 rank=None if place is None else place + 1,
-                supported=bool(verdict and verdict.supported),
+                supported=verdict is not None and _says(verdict),
                 claim=claim,
                 score=verdict.score if verdict else 0.0,
                 reasons=_reasons(target, verdict, len(self._contexts)),
@@ -137,10 +139,10 @@ class _Checker:
     def _verdict(self, claim: str, place: int, cited: tuple[int, ...]) -> SentenceEvidence:
         """Judge on the context alone; where several are cited together, what they say jointly counts as well."""
         single = self._judge(claim, (place,))
-        if single.supported or not 1 < len(cited) <= _MAX_JOINT or len(self._indexes) > _MAX_INDEXES:
+        if _says(single) or not 1 < len(cited) <= _MAX_JOINT or len(self._indexes) > _MAX_INDEXES:
             return single
         joint = self._judge(claim, cited)
-        contributes = joint.supported and joint.evidence in self._contexts[place].text
+        contributes = _says(joint) and joint.evidence in self._contexts[place].text
         return joint if contributes else single
 
     def _judge(self, claim: str, places: tuple[int, ...]) -> SentenceEvidence:
@@ -185,10 +187,15 @@ def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:
     return " ".join("".join(pieces).split())
 
 
+def _says(verdict: SentenceEvidence) -> bool:
+    """Tell whether a context rather says a claim than not; a mark has no third answer."""
+    return verdict.supported is not False and verdict.score >= _SAID
+
+
 def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple[str, ...]:
     if verdict is None:
         return (f"there is no context {target}: {count} were retrieved",)
-    return () if verdict.supported else verdict.reasons
+    return () if _says(verdict) else verdict.reasons
 
 
 def _explain(citations: Sequence[Citation], good: int) -> str:
@@ -208,9 +215,10 @@ class ContextUse:
 class ContextUtilization(Evaluator):
     """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
 
-    A context is used when one of its sentences covers at least half of the content words (rare words count more) of an
-    answer sentence and no other context covers it clearly better. Low values mean the retriever brings ballast; equal
-    copies of a passage all count as used. Source: this project.
+    A context is used when one of its sentences covers at least half of the content words (rare words count more) of a
+    claim and no other context covers it clearly better, or when it is the best evidence of a supported claim. Low values
+    mean the retriever brings ballast; equal copies of a passage all count as used.
+    Source: this project.
     """
 
     name = "context_utilization"
@@ -224,7 +232,8 @@ class ContextUtilization(Evaluator):
     def run(self, case: Case) -> Outcome:
         """Score one case."""
         response = readable_response(case)
-        uses = context_use(response, [c.text for c in readable_contexts(case)])
+        contexts = readable_contexts(case)
+        uses = context_use(response, [c.text for c in contexts], [c.id for c in contexts])
         used = [u.rank for u in uses if u.used]
         ranks = ", ".join(map(str, used)) or "none"
         return Outcome(
@@ -234,15 +243,22 @@ class ContextUtilization(Evaluator):
         )
 
 
-def context_use(response: str, contexts: Sequence[str]) -> list[ContextUse]:
+def context_use(response: str, contexts: Sequence[str], ids: Sequence[str | None] = ()) -> list[ContextUse]:
     """Tell for each context with text whether the response draws on it."""
     index = index_of(tuple(contexts))
     cover = {number: 0.0 for number, text in enumerate(contexts) if text.strip()}
     used: set[int] = set()
-    for sentence in split_sentences(response[:MAX_RESPONSE_CHARS])[:MAX_SENTENCES]:
+    for sentence in assess(response, contexts, ids).sentences:
+        if not sentence.claim:
+            continue
         covers = index.covers(words(sentence.text))
         best = max(covers.values(), default=0.0)
         used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}
+        used |= (
+            {sentence.rank - 1}
+            if sentence.rank and sentence.supported is not False and sentence.score >= _SAID
+            else set()
+        )
         cover |= {n: max(cover[n], c) for n, c in covers.items()}
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
 

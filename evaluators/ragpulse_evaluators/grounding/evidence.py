@@ -1,21 +1,23 @@
 """Finding the context sentences that speak of what a response sentence says.
 
-Third stage of the offline checks: contexts → `EvidenceIndex` (built once a case) → for one response sentence the best
-context sentence and up to two more that cover words it leaves open.
+Contexts → `EvidenceIndex` (built once a case) → for one response sentence the best context sentence and up to two more
+that cover words it leaves open. A context that is JSON is read by key and value: one sentence for each value.
 """
 
+import json
 import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import pairwise
 
-from ragpulse_evaluators.grounding.lexicon import PRONOUNS
-from ragpulse_evaluators.grounding.meanings import SYNONYMS
+from ragpulse_evaluators.grounding.facts import Quantity, quantities
+from ragpulse_evaluators.grounding.lexicon import SYNONYMS
 from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, stem, words
 
-__all__ = ["ContextSentence", "EvidenceIndex", "index_of", "same_root"]
+__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of", "same_root"]
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
@@ -23,7 +25,6 @@ _SHORTLIST = 12
 _STEP_GAIN = 0.12
 _MAX_POSTINGS = 500
 _MAX_ROOTS = 64
-_SUBJECT_WORDS = 2
 
 
 def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -50,33 +51,50 @@ class ContextSentence:
     """Keys of all tokens."""
 
 
+def bigrams(tokens: Sequence[Word], keys: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the pairs of content words that follow one another, whatever light words stand between."""
+    return set(pairwise([key for token, key in zip(tokens, keys, strict=True) if token.content]))
+
+
 class EvidenceIndex:
     """All context sentences of a case with an inverted index from token key to sentences."""
 
     def __init__(self, contexts: Sequence[str]) -> None:
         self.sentences: list[ContextSentence] = []
-        self.truncated = False
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
         self._nearest: dict[str, str | None] = {}
+        self._quantities: dict[int, list[Quantity]] = {}
+        self._denied: dict[int, list[str]] = {}
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
-            self.truncated |= len(text) > left
             self._add(number, text[: max(0, left)])
             left -= len(text)
 
     def _add(self, number: int, text: str) -> None:
-        for sentence in split_sentences(text):
-            tokens = words(sentence.text)
-            keys = {word.key: None for word in dict.fromkeys(tokens)}
+        for sentence, read, denied in _sentences(text):
+            tokens = words(read)
+            keys = dict.fromkeys(word.key for word in tokens)
             here = len(self.sentences)
             for key in keys:
                 self._postings[key].append(here)
             self.sentences.append(ContextSentence(here, number, sentence, tokens, frozenset(keys)))
+            if denied:
+                self._denied[here] = [word.key for word in words(denied) if word.content]
 
     @cached_property
     def keys(self) -> frozenset[str]:
         """Every token key that occurs in any context."""
         return frozenset(self._postings)
+
+    @cached_property
+    def denied(self) -> dict[str, ContextSentence]:
+        """Words that stand only in names of JSON values that are false, null or "no", each with that value."""
+        return {
+            key: self.sentences[n]
+            for n, keys in self._denied.items()
+            for key in keys
+            if self._denied.keys() >= set(self._postings[key])
+        }
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -91,35 +109,15 @@ class EvidenceIndex:
         return frozenset(sure - lower)
 
     @cached_property
-    def subjects(self) -> frozenset[str]:
-        """Keys of the first content words of each sentence: what the contexts say something of."""
-        firsts = ([t.key for t in sentence.tokens if t.content][:_SUBJECT_WORDS] for sentence in self.sentences)
-        return frozenset(chain.from_iterable(firsts))
+    def bigrams(self) -> frozenset[tuple[str, str]]:
+        """Pairs of content words that follow one another in a context sentence."""
+        return frozenset().union(*(bigrams(s.tokens, [t.key for t in s.tokens]) for s in self.sentences))
 
-    @cached_property
-    def cased(self) -> bool:
-        """Tell whether the contexts write capitals at all."""
-        return any(t.text[0].isupper() for sentence in self.sentences for t in sentence.tokens)
-
-    def around(self, number: int) -> frozenset[str]:
-        """Keys of a sentence, and of those before it that its pronouns may stand for."""
-        here = self.sentences[number]
-        keys = here.keys
-        while number and self._leans(here) and self.sentences[number - 1].context == here.context:
-            number -= 1
-            here = self.sentences[number]
-            keys |= here.keys
-        return keys
-
-    def words_of(self, support: Sequence[ContextSentence]) -> list[Word]:
-        """Words of the contexts that hold these sentences."""
-        chosen = {s.context for s in support}
-        return [t for s in self.sentences if s.context in chosen for t in s.tokens]
-
-    @staticmethod
-    def _leans(sentence: ContextSentence) -> bool:
-        """Tell whether a sentence speaks of what the one before it named: a pronoun is among its first words."""
-        return any(t.norm in PRONOUNS for t in sentence.tokens[:6])
+    def quantities(self, sentence: ContextSentence) -> list[Quantity]:
+        """Return the quantities of a context sentence."""
+        if sentence.number not in self._quantities:
+            self._quantities[sentence.number] = quantities(sentence.tokens)
+        return self._quantities[sentence.number]
 
     @cached_property
     def _roots(self) -> dict[str, list[str]]:
@@ -140,6 +138,10 @@ class EvidenceIndex:
         related = next((other for other in same if same_root(key, other)), None)
         return related or next((other for other in _SYNONYMS.get(key, ()) if other in self._postings), None)
 
+    def spelled(self, key: str) -> str:
+        """Return a key as the contexts spell it, or as it is where they have none like it."""
+        return key if key in self._postings else self.near(key) or key
+
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
         if len(self.sentences) <= 1:
@@ -151,16 +153,6 @@ class EvidenceIndex:
         able = [n for n, share in shares.items() if share >= least]
         shortlist = sorted(able, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
         return self._cover(shortlist, weights)
-
-    def spelled(self, key: str) -> str:
-        """Return a key as the contexts spell it, or as it is where they have none like it."""
-        return key if key in self._postings else self.near(key) or key
-
-    def cover(self, tokens: Sequence[Word], sentence: ContextSentence) -> float:
-        """Return the share of the tokens' known weight that one sentence holds."""
-        weights = self._weights([t for t in tokens if t.content])
-        total = math.fsum(weights.values())
-        return math.fsum([w for k, w in weights.items() if k in sentence.keys]) / total if total else 0.0
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
@@ -214,6 +206,58 @@ class EvidenceIndex:
 def index_of(contexts: tuple[str, ...]) -> EvidenceIndex:
     """Return the index of a case's contexts; the checks of one case come one after the other and share it."""
     return EvidenceIndex(contexts)
+
+
+_JSON = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?P<open>[{\[])|(?P<close>[}\]])|(?P<value>[^\s,:{}\[\]"]+)'
+)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
+_SAID = {"true": "yes", "false": "no", "null": "not known", "none": "no", "no": "no"}
+_NO = ("no", "not known")
+_LONG_VALUE = 80
+_QUOTES = "u'\" "
+
+
+def _sentences(text: str) -> Iterator[tuple[Sentence, str, str]]:
+    """Yield each sentence of a context, its text to read, and the name of a JSON value that says no."""
+    if text.lstrip()[:1] not in ("{", "[") or not _is_json(text):
+        yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
+        return
+    path: list[str] = []
+    key = ""
+    for match in _JSON.finditer(text):
+        if match["key"]:
+            key = _CAMEL.sub(" ", match["text"][1:-1])
+        elif match["open"]:
+            path.append(key)
+            key = ""
+        elif match["close"]:
+            path[-1:] = []
+            key = ""
+        else:
+            yield from _values(text, match, " ".join(path[-1:]), key)
+
+
+def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[tuple[Sentence, str, str]]:
+    """Yield a value as one sentence with its key, a long text as its own sentences."""
+    quoted = match["text"] is not None
+    start, end = match.start() + quoted, match.end() - quoted
+    said = _ESCAPE.sub(lambda found: " " * len(found.group()), text[start:end])
+    if len(said) > _LONG_VALUE:
+        for part in split_sentences(said):
+            place = slice(start + part.start, start + part.end)
+            yield Sentence(text[place], place.start, place.stop), part.text, ""
+    elif any(c.isalnum() for c in said):
+        value = _SAID.get(said.strip(_QUOTES).lower(), said)
+        yield Sentence(text[start:end], start, end), f"{parent} {key}: {value}", key if value in _NO else ""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
 
 
 def same_root(one: str, other: str) -> bool:

@@ -2,30 +2,29 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, NothingToScore
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
-from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.model import (
-    BIAS,
-    CEILING,
-    THRESHOLD,
+    FAIL,
+    PASS,
     WEIGHTS,
     Findings,
-    drawback,
-    grounded_score,
+    answer_score,
+    claim_score,
+    claim_verdict,
     measure,
-    pool,
 )
-from ragpulse_evaluators.grounding.refusal import find_refusal
-from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
+from ragpulse_evaluators.grounding.refusal import find_refusal, speaks_of_sources
+from ragpulse_evaluators.grounding.text import Sentence, is_unsplit, split_sentences, words
 from ragpulse_evaluators.registry import Entry
-from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.result import UNCLEAR, Outcome
 
 __all__ = (
     "ENTRIES",
@@ -36,8 +35,7 @@ __all__ = (
     "SentenceEvidence",
     "assess",
     "judge_claim",
-    "judge_sentences",
-    "pool_response",
+    "read_claims",
     "readable_contexts",
     "readable_response",
 )
@@ -45,17 +43,9 @@ __all__ = (
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
 NOTHING_CLAIMED = "no claim"
-"""The reason of a sentence that greets, thanks, announces or offers help: there is nothing to support."""
-_DOUBTS = {
-    "order": "the words are in the contexts, but not said in this way",
-    "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
-    "new_run": "several words in a row are not in the evidence",
-    "self_words": "it speaks of 'I' or 'we', the evidence does not",
-    "opener": "it opens like an answer ('yes', 'well'), the evidence does not",
-    "question": "it asks instead of saying",
-}
-"""What to say where no word and no fact is wrong, by the feature that lowers the score most."""
-_SMALL_TALK = ("self_words", "opener", "question")
+"""The reason of a sentence that greets, announces, offers help or speaks of the sources: nothing to support."""
+_TOO_FREE = "worded too freely for a check of words"
+_UNCLEAR = f"It is {_TOO_FREE}: add a model or a judge."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +57,11 @@ class SentenceEvidence:
     """Offset of the sentence in the response."""
     end: int
     score: float
-    """0 made up .. 1 said by the contexts."""
-    supported: bool
+    """The probability that the contexts support it."""
+    supported: bool | None
+    """None where the wording is too free to tell."""
     claim: bool
-    """False for a sentence without content words ("Yes."): nothing to support."""
+    """False for a sentence that claims nothing ("Yes."): nothing to support."""
     rank: int | None
     """Rank (from 1) of the context with the best evidence; None where no context shares a word with the sentence."""
     evidence: str
@@ -97,11 +88,19 @@ class Assessment:
     """Groundedness of a response and of its sentences; `score` and `weakest` are None where it claims nothing."""
 
     score: float | None
-    """Share of claims that are supported."""
+    """Mean probability of its claims."""
     weakest: float | None
-    """Score of the response as one claim: wording by length, objections of the worst sentence."""
+    """The probability that the contexts support the whole response, pooled over its claims."""
     sentences: tuple[SentenceEvidence, ...]
     code: tuple[CodeEvidence, ...]
+
+    @property
+    def passing(self) -> bool | None:
+        """True or false where the words decide it, None where it is unclear."""
+        weakest = self.weakest or 0.0
+        if weakest <= FAIL or any(s.supported is False for s in self.sentences):
+            return False
+        return True if weakest >= PASS else None
 
 
 def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = ()) -> Assessment:
@@ -112,32 +111,34 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     """
     response = response[:MAX_RESPONSE_CHARS]
     reading = read_markup(response, ids)
-    judged = judge_sentences(response, reading.text, contexts)
-    sentences = tuple(evidence for _, evidence in judged)
+    judged = _judge_all(response, reading.text, index_of(tuple(contexts)))
     code = tuple(_check_code(block, contexts) for block in reading.code)
-    supported = [sentence.supported for sentence in sentences if sentence.claim]
-    if not supported:
-        return Assessment(None, None, sentences, code)
-    share = sum(supported) / len(supported)
-    features, objected = pool_response([findings for findings, _ in judged])
-    weakest = grounded_score(features, objected=objected)
-    return Assessment(round(share, 4), round(weakest, 4), sentences, code)
+    claims = [findings for findings, _ in judged if findings]
+    if not claims:
+        return Assessment(None, None, tuple(evidence for _, evidence in judged), code)
+    mean = sum(evidence.score for findings, evidence in judged if findings) / len(claims)
+    sentences = tuple(_compared(findings, evidence, mean) for findings, evidence in judged)
+    return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code)
 
 
-def pool_response(sentences: Sequence[Findings | None]) -> tuple[dict[str, float], bool]:
-    """Pool the claims and the small talk ("Me too!") of a response; greetings and offers are None."""
-    return pool([s for s in sentences if s and (s.claim or any(s.features[name] for name in _SMALL_TALK))])
+def _compared(findings: Findings | None, evidence: SentenceEvidence, mean: float) -> SentenceEvidence:
+    """Decide a claim beside the others: one that stands out is not supported."""
+    verdict = claim_verdict(findings, evidence.score, mean) if findings else True
+    return replace(evidence, supported=verdict) if verdict is not evidence.supported else evidence
 
 
-def judge_sentences(
-    response: str, read: str, contexts: Sequence[str]
-) -> list[tuple[Findings | None, SentenceEvidence]]:
-    """Measure and judge each sentence; `read` is the response with everything blank that is no sentence."""
-    index = index_of(tuple(contexts))
+def _judge_all(response: str, read: str, index: EvidenceIndex) -> list[tuple[Findings | None, SentenceEvidence]]:
+    """Judge each sentence; `read` is the response with everything blank that is no sentence."""
     return [
         _judge(Sentence(response[found.start : found.end], found.start, found.end), found.text, index)
         for found in split_sentences(read)[:MAX_SENTENCES]
     ]
+
+
+def read_claims(response: str, contexts: Sequence[str]) -> list[tuple[int, int, Findings]]:
+    """Return place and findings of each claim: what the fit and the benchmark measure."""
+    judged = _judge_all(response, read_markup(response).text, index_of(tuple(contexts)))
+    return [(evidence.start, evidence.end, findings) for findings, evidence in judged if findings]
 
 
 _CODE_WORD = re.compile(r"--?[A-Za-z][\w-]*|[^\W\d]\w*|\d+(?:\.\d+)*")
@@ -165,27 +166,32 @@ def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
 
 
 def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings | None, SentenceEvidence]:
-    """Judge one sentence; `read` is its text without marks. A greeting or an offer is not measured."""
-    if claims_nothing(read):
-        return None, _evidence(sentence, 1.0, None, (NOTHING_CLAIMED,), claim=False)
-    read = blank_lead_in(read)
-    tokens = words(read)
+    """Judge one sentence; `read` is its text without marks. What claims nothing is not measured."""
+    tokens = words(blank_lead_in(read))
+    if claims_nothing(read) or speaks_of_sources(read) or not any([t.content for t in tokens]):
+        return None, _evidence(sentence, 1.0, True, None, (NOTHING_CLAIMED,), claim=False)
     support = index.support(tokens)
-    findings = measure(tokens, read, support, index)
-    score = grounded_score(findings.features, objected=bool(findings.objections))
-    best = support[0] if support else None
-    return findings, _evidence(sentence, score, best, _reasons(findings, score), claim=findings.claim)
+    findings = measure(tokens, support, index)
+    score = claim_score(findings)
+    verdict = claim_verdict(findings, score, score)
+    return findings, _evidence(sentence, score, verdict, support[0] if support else None, _reasons(findings, verdict))
 
 
 def _evidence(
-    sentence: Sentence, score: float, best: ContextSentence | None, reasons: tuple[str, ...], *, claim: bool
+    sentence: Sentence,
+    score: float,
+    supported: bool | None,
+    best: ContextSentence | None,
+    reasons: tuple[str, ...],
+    *,
+    claim: bool = True,
 ) -> SentenceEvidence:
     return SentenceEvidence(
         text=sentence.text,
         start=sentence.start,
         end=sentence.end,
         score=round(score, 4),
-        supported=score >= THRESHOLD or not claim,
+        supported=supported,
         claim=claim,
         rank=best.context + 1 if best else None,
         evidence=best.sentence.text if best else "",
@@ -195,15 +201,12 @@ def _evidence(
     )
 
 
-def _reasons(findings: Findings, score: float) -> tuple[str, ...]:
-    if not findings.claim:
-        return (NOTHING_CLAIMED,)
+def _reasons(findings: Findings, verdict: bool | None) -> tuple[str, ...]:
+    """Objections, new words, or that the wording is too free."""
     new = findings.new_words
-    words = ", ".join(f"'{word}'" for word in new[:_SHOWN_WORDS]) + (", ..." if len(new) > _SHOWN_WORDS else "")
-    reasons = ((f"not in the contexts: {words}",) if new else ()) + findings.objections
-    if reasons or score >= THRESHOLD:
-        return reasons
-    return (_DOUBTS[drawback(findings.features, _DOUBTS)],)
+    shown = ", ".join(f"'{word}'" for word in new[:_SHOWN_WORDS]) + (", ..." if len(new) > _SHOWN_WORDS else "")
+    reasons = ((f"not in the contexts: {shown}",) if new else ()) + findings.objections
+    return reasons if reasons or verdict else (_TOO_FREE,)
 
 
 _SHOWN = 3
@@ -212,26 +215,26 @@ _SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.
 
 
 class Groundedness(Evaluator):
-    """Share of the response's claims that the contexts support, with the best evidence and the reasons for doubt.
+    """Do the contexts say what the response claims? Compares words, quantities and JSON values; no judge, no model.
 
-    It passes where `parts["weakest"]` reaches the threshold: a small logistic model over wording, held down by each
-    objection that a reader can verify (numbers, units, dates, names, negation, opposites, quantifiers, bounds, roles,
-    subjects, sources). Far from the wording of the contexts fewer objections count. Wording counts by length, an
-    objection by its worst sentence, and a sentence of which the contexts hold hardly a word fails the response.
+    `score` is the mean probability, over the claims, that the contexts support them. `parts["weakest"]` is the
+    probability that they support the whole response. It fails where that is low, or where an objection that a reader
+    can verify is found: another quantity, a value of JSON that says no, another word in a copied sentence. It passes
+    where the probability is high. Between the two it is *unclear*: `passing` is None, `label` is `unclear`. With
+    `threshold` (on `weakest`) every response passes or fails.
     Markdown, citation marks and sentences that claim nothing are left out; `parts["code"]` reports fenced code apart.
-    It compares surface, not meaning: about one free paraphrase in ten fails.
-    `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the evidence's text). Source: this
-    project; measured on BEGIN (Dziri et al. 2022).
+    It misses wrong facts in free wording. `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in
+    place of the evidence's text). Source: this project; fitted on RAGTruth (Niu et al. 2024) and BEGIN.
     """
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
     immediate = True
-    label = "4"
+    label = "5"
 
-    def __init__(self, *, threshold: float = THRESHOLD) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
+    def __init__(self, *, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
 
     def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""
@@ -242,19 +245,24 @@ class Groundedness(Evaluator):
         sentences = assessment.sentences
         if assessment.score is None or assessment.weakest is None:
             raise MissingField("a claim: the response has no sentence that claims something")
+        passing = assessment.passing if self.threshold is None else assessment.weakest >= self.threshold
         return Outcome(
             score=assessment.score,
-            passing=assessment.weakest >= (THRESHOLD if self.threshold is None else self.threshold),
-            label=_label(sentences),
-            explanation=_explain(assessment) + _cut(response, contexts),
+            passing=passing,
+            label={True: "grounded", False: "ungrounded", None: UNCLEAR}[passing],
+            explanation=_explain(assessment, passing) + _cut(response, contexts),
             parts={
                 "weakest": assessment.weakest,
-                "supported": sum(s.supported for s in sentences if s.claim),
+                "supported": sum(s.supported is True for s in sentences if s.claim),
+                "unclear": sum(s.supported is None for s in sentences),
                 "claims": sum(s.claim for s in sentences),
                 "sentences": [_part(s) for s in sentences],
                 **_code_part(assessment.code),
             },
         )
+
+
+_UNSPLIT = "in a script without spaces that it cannot split into words"
 
 
 def readable_response(case: Case) -> str:
@@ -265,6 +273,8 @@ def readable_response(case: Case) -> str:
         raise NothingToScore(
             f"nothing to check: the response {'holds no words' if case.response.strip() else 'is empty'}"
         )
+    if is_unsplit(case.response):
+        raise NothingToScore(f"nothing to check: the response is {_UNSPLIT}")
     return case.response
 
 
@@ -273,6 +283,8 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     contexts = case.contexts or ()
     if not any(c.text.strip() for c in contexts):
         raise MissingField("contexts (none has a text)")
+    if is_unsplit(" ".join(c.text for c in contexts)):
+        raise MissingField(f"contexts ({_UNSPLIT})")
     return contexts
 
 
@@ -286,15 +298,12 @@ def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     return shown | {"reasons": list(sentence.reasons)}
 
 
-def _label(sentences: Sequence[SentenceEvidence]) -> str:
-    claims = [s.supported for s in sentences if s.claim]
-    return "grounded" if all(claims) else "partly" if any(claims) else "ungrounded"
-
-
-def _explain(assessment: Assessment) -> str:
+def _explain(assessment: Assessment, passing: bool | None) -> str:
     claims = [s for s in assessment.sentences if s.claim]
-    doubtful = [s for s in claims if not s.supported]
-    summary = f"{len(claims) - len(doubtful)} of {len(claims)} sentences supported by the contexts."
+    doubtful = sorted((s for s in claims if not s.supported), key=lambda s: (s.supported is None, s.score))
+    unclear = sum(s.supported is None for s in claims)
+    count = f"{sum(s.supported is True for s in claims)} of {len(claims)} sentences supported by the contexts"
+    summary = count + (f", {unclear} unclear." if unclear else ".") + (f" {_UNCLEAR}" if passing is None else "")
     shown = [f" “{_short(s.text)}”: {'; '.join(s.reasons)}." for s in doubtful[:_SHOWN]]
     more = f" And {len(doubtful) - _SHOWN} more." if len(doubtful) > _SHOWN else ""
     unknown = [name for block in assessment.code for name in block.unknown]
@@ -311,16 +320,21 @@ def _cut(response: str, contexts: Sequence[Context]) -> str:
     return " The texts were too long: only their beginning was read." if cut else ""
 
 
+_FORMER = (
+    "the score is the mean probability of the claims since version 5, not the share of supported ones, and answers"
+    " worded too freely are unclear, neither passing nor failing"
+)
 ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Groundedness,
-        source="this project, measured on BEGIN (Dziri et al. 2022)",
-        description="Share of the response's claims that the contexts support; the weakest claim decides passing.",
+        source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",
+        description="Mean probability that the contexts support a claim, by words and quantities; may be unclear.",
         former={
-            "1": "the score is the share of supported claims since version 2;"
+            "1": "the score is the mean probability of the claims since version 5;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",
-            "2": "fewer retold answers fail since version 3, so its scores are higher than those of version 2",
-            "3": "half as many retold answers fail since version 4, so its scores are higher than those of version 3",
+            "2": _FORMER,
+            "3": _FORMER,
+            "4": _FORMER,
         },
     ),
 )

@@ -1,264 +1,223 @@
-"""The transparent model behind `groundedness`: features of a sentence against its evidence, one weight each.
+"""Features of a claim beside its evidence, objections that a reader can verify, and the fitted model over them.
 
-Tokens and evidence become `Findings`: numbers that compare the wording, and objections in words. `pool` turns the
-findings of sentences into the features of the response.
-
-score = 1 / (1 + exp(-logit)), logit = BIAS + sum of weight x feature; with an objection it stays below the threshold
-whatever the wording. `benchmarks/grounding.py --fit` fitted the weights on the tuning half of the BEGIN (Wizard of
-Wikipedia) human labels, where rephrased answers of our own count little. BIAS is set so that the wording alone fails
-few of the rephrased answers of the tuning half.
+`weights.json` holds two small logistic models: from the features of a claim to the probability that the contexts
+support it, and from pooled features of all claims to the probability that they support the whole answer.
+`benchmarks/fit_grounding.py` fits them and chooses the two thresholds between which an answer is unclear. No feature
+tells how long an answer is or where a sentence stands: those fit a data set, not the question.
 """
 
+import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
 
 from rapidfuzz.distance import LCSseq
 
-from ragpulse_evaluators.grounding import checks, relations
-from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
-from ragpulse_evaluators.grounding.facts import quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, LINK_WORDS, OPENERS, SELF_WORDS
-from ragpulse_evaluators.grounding.text import Token, Word, tokenize
+from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex, bigrams
+from ragpulse_evaluators.grounding.facts import Quantity, is_derived, quantities
+from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.text import Word
 
 __all__ = (
-    "BIAS",
-    "CEILING",
+    "FAIL",
     "FEATURES",
-    "THRESHOLD",
+    "PASS",
+    "POOLED",
     "WEIGHTS",
     "Findings",
-    "drawback",
-    "grounded_score",
+    "answer_score",
+    "claim_score",
+    "claim_verdict",
     "measure",
     "pool",
 )
 
-_SHARES = ("new_share", "link_share", "order")
-_DOUBTS = ("new_run", "new_weight", "self_words", "opener", "question")
-FEATURES = (*_SHARES, *_DOUBTS)
-
-_CAP = 3.0
-_COVERED = 0.75
-_COPIED = 0.8
-"""With this share of its words in the order of the evidence a claim is a copy."""
-_CLOSE = 0.6
-"""With a smaller share a claim is retold: only numbers, units, months, sources and exchanged names are objections."""
+WEIGHTS: dict[str, Any] = json.loads(Path(__file__).with_name("weights.json").read_text(encoding="utf-8"))
+PASS: float = WEIGHTS["pass"]
+"""From this probability on that the whole answer is supported it passes."""
+FAIL: float = WEIGHTS["fail"]
+"""Up to this probability it fails; between the two it is unclear."""
+FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
+"""Of a claim: share of words in no context, new names, share of word pairs in no context, share of words
+that are not in the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an
+objection."""
+POOLED = ("worst", "words", "objected")
+"""Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
+_COPIED = 0.75
+"""A claim and a part of its best context sentence that have this share of their words in one order are copies."""
 _RELATED = 0.5
-"""From this share on an unknown name and the subject of another sentence are objections too."""
-_LABELLED = re.compile(r"\W*\w+\W*:")
-_SENTENCE = 6
-_FOREIGN = -0.8
-"""A sentence of this many words with a lower logit fails the response, however well the rest of it is supported."""
-_SAME_MATTER = 0.5
-"""With more new words than this the evidence speaks of something else: what it counts or opposes says nothing."""
-_SAME_WORDS = 0.25
-"""With more new words than this a denial or another subject is not read reliably."""
+_LIMIT = 12.0
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The wording of one sentence in features, objections and new words in words, and its size."""
+    """The features of one claim, what a reader can object to, its new words, and its size."""
 
     features: Mapping[str, float]
     objections: tuple[str, ...]
     new_words: tuple[str, ...]
-    tokens: int
-    claim: bool
-    """False where the sentence holds no content word."""
+    size: int
 
 
-def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
-    """Measure one sentence, cut into its words, against its supporting context sentences (best first)."""
-    claim = _Claim(tokens, text, support, index)
-    features = {**_wording(claim), **_doubts(tokens, text, claim.known)}
-    new_words = _new_words(tokens, claim.new, text)
-    return Findings(features, tuple(_objections(claim)), new_words, len(tokens), bool(claim.content))
+def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
+    """Measure one claim, cut into its words, against its supporting context sentences (best first)."""
+    claim = _Claim(tokens, support, index)
+    objections = tuple(_objections(claim))
+    content = [tokens[i] for i in claim.content]
+    pairs = bigrams(content, [claim.keys[i] for i in claim.content])
+    denies = any([t.negation for s in support for t in s.tokens])
+    features = {
+        "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
+        "names": min(2, sum([i > 0 and tokens[i].capital for i in claim.new])) / 2,
+        "pairs": sum([pair not in index.bigrams for pair in pairs]) / max(1, len(pairs)),
+        "order": 1.0 - claim.order,
+        "lost": float(bool(claim.lost)),
+        "negation": float(claim.negated and not denies),
+        "objected": float(bool(objections)),
+    }
+    return Findings(features, objections, tuple(dict.fromkeys(tokens[i].text for i in claim.new)), len(tokens))
 
 
 class _Claim:
-    """A sentence beside its evidence: which of its words that holds, and which no context does."""
+    """A claim beside its evidence: how that spells its words, which are new, which quantities are not found."""
 
-    def __init__(
-        self, tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex
-    ) -> None:
-        self.tokens, self.text, self.support, self.index = tokens, text, support, index
-        self.evidence = [t for s in support for t in s.tokens]
-        self.known = frozenset[str]().union(*(s.keys for s in support))
-        self.spelled = {key: _evidence_key(key, self.known, index) for key in {t.key for t in tokens}}
-        self.keys = [self.spelled[t.key] for t in tokens]
-        self.mine = quantities(tokens)
-        self.theirs = quantities(self.evidence) if self.mine else []
-        self.content = [i for i, t in enumerate(tokens) if t.content]
-        self.new = self._new()
-        self.weighty = [i for i in self.new if tokens[i].norm not in LIGHT_WORDS]
+    def __init__(self, tokens: Sequence[Word], support: Sequence[ContextSentence], index: EvidenceIndex) -> None:
+        self.tokens, self.support, self.index = tokens, support, index
+        self.keys = [index.spelled(t.key) for t in tokens]
         self.best = support[0].tokens if support else ()
-        self.pieces = relations.cut_clauses(text)
-        self.order = LCSseq.similarity(self.keys, [t.key for t in self.best]) / max(1, len(self.keys))
+        self.theirs = [t.key for t in self.best]
+        self.order = LCSseq.similarity(self.keys, self.theirs) / max(1, len(tokens))
+        self.negated = any([t.negation for t in tokens])
+        self.denied = {} if self.negated else index.denied
+        self.quantities = quantities(tokens)
+        counted = {i for q in self.quantities for i in range(q.start, q.end)}
+        self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
+        self.new = [i for i in self.content if self._is_new(i)]
+        self.known = [q for s in support for q in index.quantities(s)] if self.quantities else []
+        self.missing = [q for q in self.quantities if not _agrees(q, self.known)]
+        self.lost = [q for q in self.missing if not self._somewhere(q)]
 
-    def _new(self) -> list[int]:
-        units = {q.unit for q in self.theirs} - {None}
-        counted = {i for q in self.mine for i in range(q.position, q.end + (q.unit in units))}
-        fresh = {token for token in set(self.tokens) if token.content and _is_new(token, self.index)}
-        return [i for i in self.content if i not in counted and self.tokens[i] in fresh]
+    def _is_new(self, i: int) -> bool:
+        full = ALIASES.get(self.tokens[i].norm)
+        if full and all(part in self.index.keys for part in full):
+            return False
+        return self.keys[i] not in self.index.keys or self.keys[i] in self.denied
+
+    def _somewhere(self, quantity: Quantity) -> bool:
+        """Tell whether any context holds a quantity, or one sentence gives what it follows from."""
+        if any(_agrees(quantity, self.index.quantities(s)) for s in self.index.sentences):
+            return True
+        return any(is_derived(self.tokens, quantity, self.index.quantities(s)) for s in self.support)
+
+
+def _agrees(quantity: Quantity, others: Sequence[Quantity]) -> bool:
+    return any(quantity.agrees(other) for other in others)
 
 
 def _objections(claim: _Claim) -> Iterator[str]:
-    """Yield what each check objects to; those of meaning are only asked where the evidence speaks of the same."""
-    tokens, evidence, index = claim.tokens, claim.evidence, claim.index
-    new = len(claim.new) / max(1, len(claim.content))
-    close, related = claim.order >= _CLOSE, claim.order >= _RELATED
-    around = evidence if close or not claim.mine else index.words_of(claim.support)
-    yield from checks.check_numbers(claim.mine, claim.theirs if close else quantities(around), around, close=close)
-    yield from checks.check_units(claim.mine, claim.theirs)
-    yield from checks.check_months(tokens, evidence)
-    yield from checks.check_names(tokens, claim.best, index) if related else ()
-    if new <= _SAME_WORDS:
-        yield from _negation(claim)
-        yield from relations.check_exchange(claim.pieces, tokens, index, related=related, close=close)
-    if close and new <= _SAME_MATTER:
-        yield from checks.check_opposites(tokens, claim.known, evidence)
-        yield from checks.check_quantifiers(tokens, evidence)
-    if close:
-        yield from checks.check_bounds(tokens, claim.mine, evidence, claim.theirs)
-    swaps = relations.find_swaps(tokens, claim.keys, claim.weighty, evidence)
-    copied = claim.order >= _COPIED and not _LABELLED.match(claim.text)
-    yield from relations.check_swaps(swaps, index, tokens[0] if copied else None)
-    yield from relations.check_clauses(claim.pieces, index)
-    if close:
-        yield from relations.check_roles(tokens, claim.support[0], index)
-    yield from relations.check_attribution(claim.text, index)
+    """Yield what a reader can verify: quantities everywhere, keys of JSON that say no, other words in a copy."""
+    free = [q for q in claim.known if not _agrees(q, claim.quantities)]
+    for quantity in claim.lost:
+        if other := _rival(quantity, free, claim):
+            yield f"{quantity.text} here, {other.text} in the evidence"
+    for i in claim.content:
+        if claim.keys[i] in claim.denied:
+            yield f"'{claim.tokens[i].text}': “{claim.denied[claim.keys[i]].sentence.text}” in the evidence"
+            break
+    yield from _edits(claim)
 
 
-def _wording(claim: _Claim) -> dict[str, float]:
-    """Compare the words: shares, runs and order."""
-    tokens, known, content = claim.tokens, claim.known, max(1, len(claim.content))
+def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quantity | None:
+    """Return what the evidence says in place of a quantity: one of its sort, or near its wording any other."""
+    same = [q for q in free if q.sort == quantity.sort and q.sort not in (None, "month")]
+    return next(iter(same or (free if claim.order >= _RELATED else [])), None)
+
+
+def _edits(claim: _Claim) -> Iterator[str]:
+    """Yield what differs in a claim that copies its best context sentence but for one place."""
+    part = _copied_part(claim)
+    same = LCSseq.similarity(claim.keys, [t.key for t in part])
+    gaps = list(_gaps(claim.keys, [t.key for t in part])) if same >= _COPIED * max(len(claim.tokens), len(part)) else []
+    if len(gaps) != 1:
+        return
+    mine, theirs = ([side[i] for i in gap] for side, gap in zip((claim.tokens, part), gaps[0], strict=True))
+    numbers = [q for q in claim.missing if q not in claim.lost and q.start in gaps[0][0]]
+    if numbers and any(t.numeric for t in theirs):
+        yield f"{numbers[0].text} here, another number in the evidence"
+    if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
+        yield (
+            "negated here, not in the evidence"
+            if any(t.negation for t in mine)
+            else "negated in the evidence, not here"
+        )
+    for one, other in product(mine, theirs):
+        if _excludes(one, other) or (other.key in claim.index.names and one.content and one.key not in claim.theirs):
+            yield f"'{one.text}' here, '{other.text}' in the evidence"
+            return
+
+
+def _copied_part(claim: _Claim) -> Sequence[Word]:
+    """Return the part of the best context sentence that the claim may copy: a claim often leaves out its end."""
+    blocks = [b for b in LCSseq.opcodes(claim.keys, claim.theirs).as_matching_blocks() if b.size]
+    if not blocks:
+        return ()
+    first, last = blocks[0], blocks[-1]
+    return claim.best[max(0, first.b - first.a) : last.b + len(claim.keys) - last.a]
+
+
+def _excludes(one: Word, other: Word) -> bool:
+    """Tell whether two words are opposites, or say how many in two ways."""
+    groups = {QUANTIFIERS.get(one.norm), QUANTIFIERS.get(other.norm)}
+    return other.norm in OPPOSITES.get(one.norm, ()) or (None not in groups and len(groups) == 2)
+
+
+def _gaps(mine: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[range, range]]:
+    """Yield what stands between the words that both have in one order."""
+    blocks = [(b.a, b.b, b.size) for b in LCSseq.opcodes(mine, theirs).as_matching_blocks()]
+    ends = [(0, 0, 0), *blocks]
+    for (a, b, size), (c, d, _) in pairwise(ends):
+        if c > a + size or d > b + size:
+            yield range(a + size, c), range(b + size, d)
+
+
+def claim_score(claim: Findings) -> float:
+    """Return the probability that the contexts support a claim."""
+    return _probability(_claim_logit(claim))
+
+
+def _claim_logit(claim: Findings) -> float:
+    return _logit(claim.features, WEIGHTS["claim"])
+
+
+def answer_score(claims: Sequence[Findings]) -> float:
+    """Return the probability that the contexts support the whole answer."""
+    return _probability(_logit(pool(claims, [_claim_logit(claim) for claim in claims]), WEIGHTS["answer"]))
+
+
+def claim_verdict(claim: Findings, score: float, mean: float) -> bool | None:
+    """Tell whether the words decide a claim of an answer with this mean score; None where they do not."""
+    stands_out = score <= WEIGHTS["low"] and mean - score >= WEIGHTS["spread"]
+    if claim.objections or stands_out:
+        return False
+    return True if score >= WEIGHTS["claim_pass"] else None
+
+
+def pool(claims: Sequence[Findings], logits: Sequence[float]) -> dict[str, float]:
+    """Pool the features and logits of all claims; shares of words count by the number of words."""
+    total = sum(c.size for c in claims) or 1
     return {
-        "new_share": len(claim.new) / content,
-        "link_share": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
-        "order": claim.order,
-        "new_run": math.log1p(_longest_new_run(claim.keys, known)),
-        "new_weight": len(claim.weighty) / content,
+        "worst": min(logits),
+        "words": sum(c.features["words"] * c.size for c in claims) / total,
+        "objected": float(any(c.objections for c in claims)),
     }
 
 
-def _is_new(token: Word, index: EvidenceIndex) -> bool:
-    return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
+def _logit(features: Mapping[str, float], model: Mapping[str, float]) -> float:
+    return model["bias"] + sum([model[name] * value for name, value in features.items()])
 
 
-def _negation(claim: _Claim) -> list[str]:
-    """Look at places only where something is negated, and where something speaks of it."""
-    if not any([t.negation for t in (*claim.tokens, *claim.evidence)]) or not claim.support:
-        return []
-    said_before = [t.key for s in sorted(claim.support, key=lambda s: s.number) for t in s.tokens]
-    if LCSseq.similarity(claim.keys, said_before) < _CLOSE * len(claim.keys):
-        return []
-    evidence = [tokenize(s.sentence.text) for s in claim.support]
-    said = {t.key for t in claim.tokens}
-    covered = [part for n, part in enumerate(evidence) if n == 0 or _said_share(part, said) >= _COVERED]
-    return checks.check_negation(
-        tokenize(claim.text),
-        list(chain(*evidence)),
-        evidence[0],
-        list(chain(*covered)),
-        claim.spelled,
-        copied=claim.order * len(claim.tokens) >= _COPIED * sum([not t.negation for t in claim.tokens]),
-    )
-
-
-def _said_share(evidence: Sequence[Word], said: set[str]) -> float:
-    content = [t.key for t in evidence if t.content]
-    return sum([key in said for key in content]) / max(1, len(content))
-
-
-def _new_words(tokens: Sequence[Word], new: Sequence[int], text: str) -> tuple[str, ...]:
-    if any([tokens[i].kind == "char" for i in new]):
-        placed = tokenize(text)
-        return tuple(_joined([placed[i] for i in new]))
-    return tuple(dict.fromkeys(tokens[i].text for i in new))
-
-
-def _joined(new: Sequence[Token]) -> list[str]:
-    """Characters side by side are one word to a reader."""
-    words: list[str] = []
-    end = -1
-    for token in new:
-        if token.kind == "char" and token.start == end:
-            words[-1] += token.text
-        elif token.text not in words:
-            words.append(token.text)
-        end = token.end
-    return words
-
-
-def _doubts(tokens: Sequence[Word], text: str, known: frozenset[str]) -> dict[str, float]:
-    own = [t for t in tokens if t.norm in SELF_WORDS and t.key not in known and not checks.has_alias(t, known)]
-    return {
-        "self_words": min(_CAP, len(own)),
-        "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in known),
-        "question": float(text.rstrip().endswith(("?", "？", "؟"))),
-    }
-
-
-def _longest_new_run(keys: Sequence[str], known: frozenset[str]) -> int:
-    """Return how many words in a row the evidence does not hold at most."""
-    if known.issuperset(keys):
-        return 0
-    return max((sum(1 for _ in run) for new, run in groupby(k not in known for k in keys) if new), default=0)
-
-
-def _evidence_key(key: str, keys: frozenset[str], index: EvidenceIndex) -> str:
-    other = None if key in keys else index.near(key)
-    return other if other in keys and other is not None else key
-
-
-def pool(sentences: Sequence[Findings]) -> tuple[dict[str, float], bool]:
-    """Return the features of a response, and whether any of its sentences meets an objection.
-
-    Shares are averaged by length, doubts are those of the worst sentence. So a long answer is not worse for being long,
-    and one wrong number shows however much is right around it.
-    """
-    total = sum(s.tokens for s in sentences) or 1
-    shares = {name: sum(s.features[name] * s.tokens for s in sentences) / total for name in _SHARES}
-    worst = {name: max((s.features[name] for s in sentences), default=0.0) for name in _DOUBTS}
-    return shares | worst, any(s.objections or _is_foreign(s) for s in sentences)
-
-
-def _is_foreign(sentence: Findings) -> bool:
-    return sentence.claim and sentence.tokens >= _SENTENCE and _logit(sentence.features) < _FOREIGN
-
-
-THRESHOLD = 0.5
-CEILING = -0.2
-"""An objection that a reader can verify makes even a copied sentence ungrounded: it holds the logit below this."""
-_SLOPE = 0.01
-BIAS = 5.654
-WEIGHTS: dict[str, float] = {
-    "new_share": -3.092,
-    "link_share": -7.557,
-    "order": 1.991,
-    "new_run": -1.192,
-    "new_weight": -1.716,
-    "self_words": -0.969,
-    "opener": -0.671,
-    "question": -3.220,
-}
-
-
-def grounded_score(features: Mapping[str, float], *, objected: bool) -> float:
-    """Return the score of a sentence or response from its features: 0 made up .. 1 said by the contexts."""
-    logit = _logit(features)
-    if objected:
-        logit = min(logit, CEILING + _SLOPE * logit)
-    return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))
-
-
-def _logit(features: Mapping[str, float]) -> float:
-    return BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
-
-
-def drawback(features: Mapping[str, float], names: Iterable[str]) -> str:
-    """Return which of these features lowers the score most; one with a positive weight does by what it lacks to 1."""
-    return max(names, key=lambda name: max(0.0, WEIGHTS[name]) - WEIGHTS[name] * features[name])
+def _probability(logit: float) -> float:
+    return 1.0 / (1.0 + math.exp(-max(-_LIMIT, min(_LIMIT, logit))))

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.grounding.markup import claims_nothing, read_markup
 from ragpulse_evaluators.grounding.text import content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -21,6 +22,7 @@ __all__ = (
     "expand",
     "find_refusal",
     "may_decline",
+    "speaks_of_sources",
 )
 
 _CONTRACTIONS = (("can't", "cannot"), ("won't", "will not"), ("n't", " not"), ("'m", " am"), ("can not", "cannot"))
@@ -146,6 +148,9 @@ def expand(text: str) -> str:
 
 
 _READ_CHARS = 4_000
+_ANSWER = 3
+"""Content words before the refusal that are an answer: what follows then only says that there is no more."""
+_MAX_BESIDE = 4
 _MAX_REST = 12
 """Content words beside the refusal that still leave it a refusal (an apology, an offer to help otherwise)."""
 
@@ -192,10 +197,10 @@ def find_refusal(response: str) -> str | None:
     found is kept for the next check of the same case.
     """
     phrase, rest = None, 0
-    beginning = expand(response[:_READ_CHARS])
-    if not may_decline(beginning):
+    response = response[:_READ_CHARS]
+    if not may_decline(expand(response)):
         return None
-    texts = [sentence.text for sentence in split_sentences(beginning)]
+    texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response).text)]
     declining = [DECLINES.search(text) if may_decline(text) else None for text in texts]
     if not any(declining):
         return None
@@ -203,9 +208,21 @@ def find_refusal(response: str) -> str | None:
         if match:
             phrase = phrase or match.group().strip()
             rest += _content_after_but(text[match.end() :])
-        elif not OFFERS.search(text):
+        elif not (OFFERS.search(text) or claims_nothing(text)):
             rest += content_size(text)
+            if not phrase and rest >= _ANSWER:
+                return None
     return phrase if phrase and rest <= _MAX_REST else None
+
+
+def speaks_of_sources(text: str) -> bool:
+    """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
+    text = expand(text)
+    match = DECLINES.search(text) if may_decline(text) and not any(map(str.isdigit, text)) else None
+    return (
+        match is not None
+        and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE
+    )
 
 
 def _content_after_but(tail: str) -> int:

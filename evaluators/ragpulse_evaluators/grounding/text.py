@@ -6,7 +6,7 @@ Japanese, Thai, ...) give one token a character; every other script gives one to
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -16,12 +16,13 @@ from ragpulse_evaluators.grounding.lexicon import (
     FUNCTION_WORDS,
     NEGATIONS,
     NUMBER_WORDS,
+    OPPOSITES,
+    QUANTIFIERS,
     UNITS,
     UNSPACED_WORDS,
 )
-from ragpulse_evaluators.grounding.meanings import OPPOSITES, QUANTIFIERS
 
-__all__ = ["Sentence", "Token", "Word", "split_sentences", "stem", "tokenize", "words"]
+__all__ = ["Sentence", "Token", "Word", "is_unsplit", "names", "split_sentences", "stem", "tokenize", "words"]
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -97,6 +98,9 @@ class Sentence:
     end: int
 
 
+Place = TypeVar("Place", bound=Word)
+
+
 def split_sentences(text: str) -> list[Sentence]:
     """Split text at sentence ends and line breaks; citation marks after the full stop stay with their sentence.
 
@@ -141,6 +145,15 @@ def _append(sentences: list[Sentence], text: str, start: int, end: int) -> int:
     return end
 
 
+_UNSPLIT = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f]")
+_UNSPLIT_SHARE = 0.2
+
+
+def is_unsplit(text: str) -> bool:
+    """Tell whether much of a text is Thai, Lao, Burmese or Khmer: no spaces between words, letters that say nothing."""
+    return len(_UNSPLIT.findall(text)) > _UNSPLIT_SHARE * sum(map(str.isalpha, text))
+
+
 def words(text: str) -> list[Word]:
     """Cut text into words, numbers, currency and percent signs, single characters of unspaced scripts."""
     return list(chain.from_iterable(map(_PIECES.__getitem__, text.split())))
@@ -154,6 +167,11 @@ def content_size(text: str) -> int:
 def tokenize(text: str) -> list[Token]:
     """Cut text into the same words, each with its place."""
     return [_placed(_WORDS[m[0]], m.start(), m.end()) for m in _TOKEN.finditer(text)]
+
+
+def names(tokens: Sequence[Place]) -> list[Place]:
+    """Return tokens written like names: capital inside a sentence, acronyms, letters in a script that has case."""
+    return [t for i, t in enumerate(tokens) if t.capital and (i > 0 or any(c.isupper() for c in t.text[1:]))]
 
 
 def _placed(word: Word, start: int, end: int) -> Token:

@@ -302,13 +302,13 @@ def _litellm_name(model: str, api_base: str | None) -> str:
 
 def _address_of(name: str, api_base: str | None) -> str | None:
     """Where a model is asked; None for its provider's own address."""
-    provider = name.partition("/")[0] if "/" in name else "openai"
+    bare = "openai" if name.startswith(("gpt", "chatgpt", "o1", "o3", "o4")) else ""
+    provider = name.partition("/")[0] if "/" in name else bare
     given = api_base or environment_address(provider)
     if given is None:
         return None
     address = Address.read(given)
-    own = provider == "openai" and address.where == "api.openai.com:443/v1"
-    return None if own or (provider != "openai" and address.provider == provider.upper() != "AZURE") else address.where
+    return None if address.provider == provider.upper() != "AZURE" else address.where
 
 
 def _access(name: str, api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.judges.protocol import Embedder, OfflineEmbedder, cosine
 from ragpulse_evaluators.judges.providers import as_embedder
@@ -23,6 +24,16 @@ _COSINE = Scale(lo=-1.0, kind="clip")
 
 def _differences(left: Vector, right: Vector) -> list[float]:
     return [abs(a - b) for a, b in zip(left, right, strict=True)]
+
+
+_LATIN_SHARE = 0.8
+
+
+def _is_latin(text: str) -> bool:
+    """Tell whether most letters are Latin: in other scripts unrelated texts get a cosine of 0.4 to 0.96."""
+    letters = [sign for sign in text if sign.isalpha()]
+    latin = sum(sign.isascii() or unicodedata.name(sign, "").startswith("LATIN") for sign in letters)
+    return latin >= _LATIN_SHARE * len(letters)
 
 
 def _similarity(left: Vector, right: Vector) -> float:
@@ -60,6 +71,8 @@ class _Embedding(Evaluator):
         """The answer's vector and those of the references."""
         response = case.response or ""
         texts = [response, *nonempty_references(case.references)]
+        if isinstance(self._embedder, OfflineEmbedder) and not all(map(_is_latin, texts)):
+            raise MissingField("response and reference in Latin letters: the offline embedder knows no other script")
         if not response.strip():
             references = await self._embedder.embed(texts[1:])
             return [0.0] * len(references[0]), list(references)

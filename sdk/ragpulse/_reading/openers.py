@@ -92,7 +92,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "semantic_kernel.AgentResponseItem": lambda item: opened(item.message),
     "semantic_kernel.ChatMessageContent": lambda it: {
         "role": it.role.value,
-        "content": it.content,
+        "content": it.items,
         "response_metadata": it.metadata,
     },
     "weaviate.QueryReturn": lambda result: {"documents": result.objects},

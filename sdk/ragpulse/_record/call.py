@@ -65,25 +65,9 @@ class Call:
     """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_candidates",
-        "_capture",
-        "_counted",
-        "_cumulative",
-        "_documents",
-        "_facts",
-        "_has_first_text",
-        "_items",
-        "_length",
-        "_lines",
-        "_lost_characters",
-        "_other_items",
-        "_pieces",
-        "_text",
-        "context",
-        "done",
-        "owner",
-        "recording",
-        "write",
+        "_candidates", "_capture", "_counted", "_cumulative", "_documents", "_facts", "_has_first_text", "_items",
+        "_length", "_lines", "_lost_characters", "_other_items", "_pieces", "_text", "context", "done", "owner",
+        "recording", "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:

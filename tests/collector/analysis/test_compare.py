@@ -228,7 +228,7 @@ def test_the_gate_cannot_run_without_scores(store: EmbeddedStore) -> None:
     """Nothing scored is an error of its own (exit 2), a missing limit too."""
     with pytest.raises(NotFound, match="scored nothing"):
         check(store, {"evaluator": "judge", "min": 0.8}, clock=now)
-    with pytest.raises(ValueError, match="min is a number"):
+    with pytest.raises(ValueError, match="give min or max"):
         check(store, {"evaluator": "judge"}, clock=now)
 
 

@@ -61,22 +61,23 @@ def warnings_at_start(db: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_start_names_each_limit_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One line for the evaluator; a limit on the pass rate is not touched."""
     (line,) = warnings_at_start(scored_by(tmp_path, "1"), caplog)
-    assert "share of supported claims" in line
+    assert "mean probability of the claims" in line
     assert line.endswith("look at the limits of monitor 'low', target 'score:groundedness', rule 'judged'")
 
 
 def test_scores_of_today_alone_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A store without former scores has no limits that were chosen for them."""
-    assert warnings_at_start(scored_by(tmp_path, "4"), caplog) == []
+    assert warnings_at_start(scored_by(tmp_path, "5"), caplog) == []
 
 
 @pytest.mark.parametrize(
     ("label", "note"),
     [
         ("1", "version 1 scored the weakest claim"),
-        ("2", "higher than those of version 2"),
-        ("3", "higher than those of version 3"),
-        ("4", None),
+        ("2", "not the share of supported ones"),
+        ("3", "neither passing nor failing"),
+        ("4", "worded too freely are unclear"),
+        ("5", None),
     ],
 )
 def test_check_says_it_beside_the_verdict(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragpulse_evaluators.grounding.facts import quantities
+from ragpulse_evaluators.grounding.facts import is_derived, quantities
 from ragpulse_evaluators.grounding.groundedness import assess
 from ragpulse_evaluators.grounding.text import split_sentences, tokenize, words
 
@@ -54,20 +54,83 @@ def test_any_text_is_assessed(response: str, contexts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "unit"),
+    ("text", "numbers", "unit"),
     [
-        ("1,500,000 copies", {"1500000"}, None),
-        ("1.5 million copies", {"1500000"}, None),
-        ("seventy-three days", {"73"}, "day"),
-        ("$20", {"20"}, "$"),
-        ("35 %", {"35"}, "%"),
-        ("99/99/2024", {"99/99/2024"}, None),
-        ("1.000 km", {"1", "1000"}, "km"),
-        ("二十五公斤", {"25"}, "kg"),
-        ("三万人", {"30000"}, None),
+        ("1,500,000 copies", {1_500_000}, None),
+        ("1.5 million copies", {1_500_000}, None),
+        ("seventy-three days", {73}, "day"),
+        ("two hundred and fifty pages", {250}, None),
+        ("$20", {20}, "$"),
+        ("35 %", {35}, "%"),
+        ("12 cents", {0.12}, None),
+        ("2.4.1", set(), None),
+        ("1.000 km", {1, 1000}, "km"),
+        ("二十五公斤", {25}, "kg"),
+        ("三万人", {30_000}, None),
+        ("half an hour", {0.5}, "hour"),
+        ("a year and a half", {1.5}, "year"),
+        ("three quarters of an hour", {0.75}, "hour"),
+        ("a third of the members", {33.33333333333333}, "½"),
+        ("one in ten", {10}, "½"),
     ],
 )
-def test_quantities(text: str, values: set[str], unit: str | None) -> None:
-    """Digits, words, magnitudes and Chinese numerals read as numbers with their unit."""
+def test_quantities(text: str, numbers: set[float], unit: str | None) -> None:
+    """Digits, words, magnitudes, parts and Chinese numerals read as numbers with their unit."""
     found = quantities(tokenize(text))
-    assert [(set(q.values), q.unit) for q in found] == [(values, unit)]
+    assert [(q.numbers, q.unit) for q in found] == [(numbers, unit)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("nine weeks", "five working days", False),
+        ("nine weeks", "63 days", True),
+        ("a week", "five working days", False),
+        ("one week", "five working days", True),
+        ("two weeks", "a fortnight", False),
+        ("two weeks", "fourteen days", True),
+        ("about a month", "30 days", True),
+        ("about a month", "five days", False),
+        ("12 cents", "0.12 euros", True),
+        ("12 cents", "12 euros", False),
+        ("9 am", "9:00", True),
+        ("9 am", "21:00", False),
+        ("half past seven", "7:30", True),
+        ("noon", "12:00", True),
+        ("33 percent", "a third of them", True),
+        ("one in ten", "10%", True),
+        ("Python 3.10", "Python 3.1", False),
+        ("12.40", "12.4", True),
+        ("2.4.1", "2.4.1", True),
+        ("2.4.1", "2.4.2", False),
+        ("5 miles", "8 km", True),
+        ("5 miles", "9 km", False),
+        ("0.15", "15%", True),
+        ("1 kilometre", "1,000 metres", True),
+        ("2 kilograms", "200 grams", False),
+        ("-7 degrees", "7 degrees", False),
+        ("2024-03-05", "2023-03-05", False),
+    ],
+)
+def test_quantities_agree_by_value(one: str, other: str, same: bool) -> None:
+    """Two ways to say one value agree, whatever the letters; two values do not."""
+    mine, theirs = quantities(words(one)), quantities(words(other))
+    assert (bool(mine) and all(any(q.agrees(o) for o in theirs) for q in mine)) is same
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence", "derived"),
+    [
+        ("Together they cost 30 euros.", "One costs 10 euros, the other 20 euros.", True),
+        ("They cost 30 euros.", "One costs 10 euros, the other 20 euros.", False),
+        ("Together they cost 40 euros.", "One costs 10 euros, the other 20 euros.", False),
+        ("That is 2 hours later.", "One closes at 8, the other at 6.", True),
+        ("Students pay 40 euros.", "The fee is 80 euros, half of that for students.", True),
+        ("Students pay 60 euros.", "The fee is 80 euros, half of that for students.", False),
+    ],
+)
+def test_derived_numbers_need_a_named_operation(claim: str, evidence: str, derived: bool) -> None:
+    """A sum, a difference or a share is accepted from one sentence, where the claim names the operation."""
+    tokens = words(claim)
+    (quantity,) = quantities(tokens)
+    assert is_derived(tokens, quantity, quantities(words(evidence))) is derived

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import pvariance
-from typing import Any
+from typing import Any, Literal
 
 from ragpulse_collector.analysis.compare.sides import (
     ALPHA,
@@ -22,7 +22,7 @@ from ragpulse_collector.analysis.compare.sides import (
     read,
     side_of,
 )
-from ragpulse_collector.analysis.quality import in_words, point
+from ragpulse_collector.analysis.quality import in_words, point, wording_change
 from ragpulse_collector.analysis.selection import Window, filter_of, range_of
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
@@ -73,6 +73,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         "a": {"name": sides[0].name, **_point(points[0].values())},
         "b": {"name": sides[1].name, **_point(points[1].values())},
         **outcome,
+        "wording": _wording(points[0].values(), points[1].values()),
         "shared": len(shared),
         "flips": _flips(store, before, after, shared),
         "also": also.get(WHOLE, []),
@@ -166,7 +167,25 @@ def _bounds(scored: Iterable[Scored]) -> tuple[float, float] | None:
 def _point(scored: Iterable[Scored]) -> dict[str, Any]:
     answers = list(scored)
     figures = point(_estimate(answers), identified=any(answer.identified for answer in answers))
-    return figures | {"words": in_words(figures)}
+    rates = {"fail_rate": _rate(answers, "failed"), "unclear_rate": _rate(answers, "unclear")}
+    return figures | {"words": in_words(figures)} | rates
+
+
+def _rate(answers: Sequence[Scored], name: Literal["failed", "unclear"]) -> float | None:
+    """Return the weighted share of answers that fail or are unclear; None where the evaluator has no pass or fail."""
+    decided = [(getattr(answer, name), 1.0 / answer.pi) for answer in answers if answer.unclear is not None]
+    return sum(flag * weight for flag, weight in decided) / sum(weight for _, weight in decided) if decided else None
+
+
+def _wording(a: Iterable[Scored], b: Iterable[Scored]) -> str | None:
+    """Tell that the evaluator decides another share of b than of a."""
+    shares = []
+    for side in (list(b), list(a)):
+        unclear = _rate(side, "unclear")
+        if unclear is None:
+            return None
+        shares.append((1.0 - unclear, len({answer.cluster for answer in side})))
+    return wording_change(*shares)
 
 
 def _paired(a: Units, b: Units, shared: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.traffic import ACCEPTED
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
-from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
@@ -40,6 +40,9 @@ class Scored:
     cluster: Any
     identified: bool
     explanation: str | None
+    failed: int | None
+    """1 where the evaluator fails it, None where it has no pass or fail."""
+    unclear: int | None
     stratum: str | None
     question: int | None = None
     """A hash of its text."""
@@ -130,16 +133,16 @@ def read(
         extra["run"] = side.run_id
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, pi,"
-        " cluster, identified, explanation,"
+        f" cluster, identified, explanation, {MEASURES['fail_rate']}, {MEASURES['unclear_rate']},"
         f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END, version, judge"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max(rows, key=lambda row: (row[2], str(row[10:])), default=None)
+    newest = max(rows, key=lambda row: (row[2], str(row[12:])), default=None)
     return {
-        (row[0].hex, row[1]): Scored((row[0].hex, row[1]), *row[2:10])
+        (row[0].hex, row[1]): Scored((row[0].hex, row[1]), *row[2:12])
         for row in rows
-        if newest is not None and row[10:] == newest[10:]
+        if newest is not None and row[12:] == newest[12:]
     }
 
 

@@ -18,11 +18,12 @@ from ragpulse_collector.analysis.quality.buckets import (
     move_point,
     point,
     version_markers,
+    wording_change,
 )
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import without_verdict
-from ragpulse_collector.store.queries.scores import MEASURES, feedback_name, measured, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import Moments
 
@@ -37,13 +38,15 @@ __all__ = [
     "move_point",
     "point",
     "version_markers",
+    "wording_change",
 ]
 
 
 _PLAIN = (
     "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
     " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
-    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0), bool_or(identified),"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0),"
+    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count_if({UNCLEAR}), bool_or(identified),"
     " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
     " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
 )
@@ -67,7 +70,8 @@ def estimates(
 ) -> list[Bucket]:
     """Estimate a measure of quality per group, version, judge and bucket.
 
-    `quality` is the normalized score, `score` the native one; `pass_rate` and `feedback` are the others.
+    `quality` is the normalized score, `score` the native one; the others are
+    `pass_rate`, `fail_rate`, `unclear_rate` and `feedback`.
 
     For one evaluator, or for all (None) in one pass. A bucket without any verdict is included if answers were selected:
     all are missing.
@@ -79,7 +83,14 @@ def estimates(
     rows = store.read(sql, sample.parameters).rows
     # People's scores have the scale of their name, which is usually 0 to 1.
     bounded = _within_unit(rows) if feedback_name(evaluator) else family != "score"
-    return _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
+    buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
+    return [_without_unclear(bucket) for bucket in buckets] if family == "pass_rate" else buckets
+
+
+def _without_unclear(bucket: Bucket) -> Bucket:
+    """Count unclear answers as missing: a pass rate does not know them."""
+    missing = Missing(unclear=bucket.n_unclear, weight=bucket.unclear)
+    return replace(bucket, missing=bucket.missing + missing)
 
 
 def _within_unit(rows: Iterable[Sequence[Any]]) -> bool:
@@ -114,7 +125,7 @@ def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str
     return f"""
         WITH verdicts AS MATERIALIZED (
             SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, request_time, passing,
-                   identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+                   label, identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
                    hash({line}) AS whole, hash({line}, t{group_sql}) AS line
             FROM ({sample}) WHERE pi IS NOT NULL),
         users AS MATERIALIZED (
@@ -140,7 +151,7 @@ def _buckets(
     by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
     n_keys = 4 + groups
     for row in rows:
-        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 9], Moments.of(row[n_keys + 9 :])]))
+        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 11], Moments.of(row[n_keys + 11 :])]))
     buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
     buckets += _unseen(buckets, missing_by_key, bounded)
     return sorted(
@@ -161,6 +172,8 @@ class _Part:
     weight: float
     passed: float
     called: float
+    unclear: float
+    n_unclear: int
     identified: bool
     moments: Moments | None
 
@@ -187,6 +200,8 @@ def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, boun
         last=max(part.last for part in parts),
         passed=answer.passed if answer else 0.0,
         called=answer.called if answer else 0.0,
+        unclear=answer.unclear if answer else 0.0,
+        n_unclear=answer.n_unclear if answer else 0,
         bounded=bounded,
         identified=any(part.identified for part in parts),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,18 @@ from ragpulse_collector.analysis.selection import iso
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
-__all__ = ["FAILURES", "NO_POINT", "Bucket", "Missing", "current", "in_words", "move_point", "point", "version_markers"]
+__all__ = [
+    "FAILURES",
+    "NO_POINT",
+    "Bucket",
+    "Missing",
+    "current",
+    "in_words",
+    "move_point",
+    "point",
+    "version_markers",
+    "wording_change",
+]
 
 FAILURES = ("skipped", "invalid", "error")
 
@@ -40,12 +52,16 @@ def point(estimate: Estimate | None, *, identified: bool = False) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Selected answers without a verdict: dropped by the budget, failed or pending; and their weight."""
+    """Selected answers without a verdict: dropped by the budget, failed, pending or unclear; and their weight.
+
+    Unclear answers miss in a `pass_rate` only: the other metrics count them.
+    """
 
     dropped: int = 0
     failed: int = 0
     pending: int = 0
     weight: float = 0.0
+    unclear: int = 0
 
     def __add__(self, other: Missing) -> Missing:
         return Missing(
@@ -53,17 +69,23 @@ class Missing:
             self.failed + other.failed,
             self.pending + other.pending,
             self.weight + other.weight,
+            self.unclear + other.unclear,
         )
 
     @property
     def n(self) -> int:
         """The number of answers."""
-        return self.dropped + self.failed + self.pending
+        return self.dropped + self.failed + self.pending + self.unclear
 
     @property
     def note(self) -> str | None:
         """The missing verdicts in words."""
-        parts = ((self.dropped, "left out by the budget"), (self.failed, "failed"), (self.pending, "pending"))
+        parts = (
+            (self.dropped, "left out by the budget"),
+            (self.failed, "failed"),
+            (self.pending, "pending"),
+            (self.unclear, "unclear"),
+        )
         listed = ", ".join(f"{n:,} {why}" for n, why in parts if n)
         return f"{self.n:,} missing: {listed}" if listed else None
 
@@ -92,6 +114,9 @@ class Bucket:
     """The weight of passing answers."""
     called: float = 0.0
     """The weight of answers with pass or fail."""
+    unclear: float = 0.0
+    """The weight of answers that were scored, but are neither pass nor fail."""
+    n_unclear: int = 0
     bounded: bool
     """Whether scores lie in 0..1."""
     identified: bool = False
@@ -117,6 +142,19 @@ class Bucket:
     def passing_rate(self) -> float | None:
         """The weighted share of passing answers; None where the evaluator has no pass or fail."""
         return self.passed / self.called if self.called else None
+
+    @property
+    def clear_share(self) -> float | None:
+        """The weighted share of answers with pass or fail; None where the evaluator has none."""
+        decided = self.called + self.unclear
+        return self.called / decided if decided else None
+
+    def wording(self, before: Bucket | None) -> str | None:
+        """Tell that the evaluator decides another share of the answers than before; None where it does not, surely."""
+        now, was = self.clear_share, before.clear_share if before else None
+        if now is None or was is None or before is None or self.moments is None or before.moments is None:
+            return None
+        return wording_change((now, self.moments.clusters), (was, before.moments.clusters))
 
     @property
     def missing_share(self) -> float:
@@ -179,6 +217,23 @@ class Bucket:
         return in_words(
             point(self.estimate, identified=self.identified) | {"asked": self.selected_weight}, note=self.missing.note
         )
+
+
+_SURE = 3.3
+"""Standard errors: one false alarm in a thousand looks."""
+
+
+def wording_change(now: tuple[float, int], before: tuple[float, int]) -> str | None:
+    """Return that a share of decided answers moved, from two shares and their numbers of users, where it surely did.
+
+    Scores of a check of words move with the wording too, so whoever reads them needs to know.
+    """
+    (share, n), (earlier, n_before) = now, before
+    pooled = (share * n + earlier * n_before) / (n + n_before)
+    error = math.sqrt(pooled * (1.0 - pooled) * (1.0 / n + 1.0 / n_before))
+    if abs(share - earlier) <= _SURE * error or round(100 * share) == round(100 * earlier):
+        return None
+    return f"wording changed: it decides {share:.0%} instead of {earlier:.0%}".replace("%", " %")
 
 
 NO_POINT: dict[str, Any] = {

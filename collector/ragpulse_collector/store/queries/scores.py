@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
@@ -22,8 +23,19 @@ from ragpulse_collector.store.views import hex_span, hex_trace
 
 FEEDBACK = "feedback"
 """The family of people's scores, and the name of one whose sender does not name it."""
-MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER", FEEDBACK: "score"}
-"""Metric family → the column of a sample (see `sample_of`) that it averages."""
+UNCLEAR = "(passing IS NULL AND label = 'unclear')"
+"""Scored, and the evaluator could not decide between pass and fail."""
+_DECIDES = f"(passing IS NOT NULL OR {UNCLEAR})"
+MEASURES = {
+    "quality": "normalized",
+    "score": "score",
+    "pass_rate": "passing::INTEGER",
+    FEEDBACK: "score",
+    "fail_rate": f"CASE WHEN {_DECIDES} THEN coalesce(NOT passing, false)::INTEGER END",
+    "unclear_rate": f"CASE WHEN {_DECIDES} THEN (passing IS NULL)::INTEGER END",
+}
+"""Metric family → what it averages over a sample (see `sample_of`); evaluators without pass or fail have no rates."""
+RISING_IS_WORSE = frozenset({"fail_rate", "unclear_rate"})
 
 
 def measured(family: str, evaluator: str) -> str:
@@ -42,9 +54,9 @@ class Sample:
     """A query for the scored units of one evaluator, or of all.
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
-    normalized, score, passing, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL: not part of
-    any random sample), cluster (a hash of the user, else the session, else the trace), identified (a user or session
-    is known), and the columns of `traces` asked for.
+    normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL:
+    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a
+    user or session is known), and the columns of `traces` asked for.
     """
 
     sql: str
@@ -72,7 +84,8 @@ WITH {verdicts}, drawn AS (
     WHERE latest AND sampled AND pi > 0 AND {live} AND {decided}request_time >= $first AND request_time < $last
 ){replayed}
 SELECT s.unit, s.evaluator, s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.source, s.status,
-       s.normalized, s.score, s.passing, s.explanation, s.parts, s.run_id, s.created_at, s.label_version, s.score_key,
+       s.normalized, s.score, s.passing, s.label, s.explanation, s.parts, s.run_id,
+       s.created_at, s.label_version, s.score_key,
        {pi} AS pi, coalesce(t.cluster, hash(s.trace_id)) AS cluster,
        coalesce(t.identified, false) AS identified{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.unit = s.unit{joins}
@@ -128,10 +141,32 @@ def sample_of(
     return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
 
 
+MOST_UNCLEAR = 0.05
+"""With a larger share of unclear answers a pass rate is no gate: it says how freely answers are worded."""
+
+
+def refuse_unclear(store: Store, metric: str) -> None:
+    """Raise Invalid for the pass rate of an evaluator that leaves too many answers unclear."""
+    family, _, name = metric.partition(":")
+    if family != "pass_rate":
+        return
+    share = store.read(
+        f"SELECT count_if({UNCLEAR}) / count(*) FROM raw.scores"
+        f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
+        {"name": name.partition("@")[0]},
+    ).rows[0][0]
+    if share is not None and share > MOST_UNCLEAR:
+        raise Invalid(
+            f"{metric}: {share:.0%} of the answers are unclear, so that no pass rate is known; use quality:{name},"
+            f" fail_rate:{name} or unclear_rate:{name}"
+        )
+
+
 _FEEDBACK_UNITS = """
 SELECT hash(trace_id, unit_span_id) AS unit, {evaluator} AS evaluator, trace_id, unit_span_id AS span_id,
        start_time AS request_time, NULL::VARCHAR AS version, NULL::VARCHAR AS judge, 'online' AS source,
-       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS explanation,
+       'ok' AS status, y AS normalized, y AS score, NULL::BOOLEAN AS passing, NULL::VARCHAR AS label,
+       NULL::VARCHAR AS explanation,
        NULL::VARCHAR AS parts, NULL::VARCHAR AS run_id, start_time AS created_at, NULL::VARCHAR AS label_version,
        NULL::VARCHAR AS score_key, coalesce(upstream_pi, 1) AS pi,
        {cluster} AS cluster, {identified} AS identified{columns}

@@ -14,11 +14,10 @@ from itertools import pairwise
 from typing import Literal
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.grounding.facts import names
 from ragpulse_evaluators.grounding.lexicon import MONTHS, UNITS
 from ragpulse_evaluators.grounding.perturb import edits
 from ragpulse_evaluators.grounding.perturb.edits import Donors, Edit, Material, cased_like
-from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import names, split_sentences, tokenize
 
 __all__ = ("KINDS", "EditKind", "LabelledCase", "perturb")
 

@@ -10,9 +10,9 @@ from calendar import month_name
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ragpulse_evaluators.grounding.facts import months, names
+from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
-from ragpulse_evaluators.grounding.text import Token, split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import Token, names, split_sentences, tokenize
 
 __all__ = (
     "Donors",
@@ -178,7 +178,7 @@ def _other_digits(material: Material, written: str) -> str | None:
 
 def edit_date(material: Material) -> Edit | None:
     """Another year (1 to 40 off) or another month."""
-    named = set(months(material.tokens).values())
+    named = {q.text for q in quantities(material.tokens) if q.sort == "month"}
 
     def change(token: Token) -> str | None:
         if token.kind == "number":

@@ -1,0 +1,63 @@
+"""Unclear answers: complete rates, a pass rate that does not know them, and the words for a changed wording."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from stored_units import Units
+
+from ragpulse_collector.analysis.plan import check
+from ragpulse_collector.analysis.quality import wording_change
+from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
+
+
+def mixed(store: EmbeddedStore, *, unclear: int) -> None:
+    """100 answers of `words`: 10 fail, `unclear` are unclear, the others pass."""
+    units = Units(store)
+    for number in range(100):
+        units.scored(number, "words", 0.2 if number < 10 else 0.9)
+    units.save()
+    store.write(
+        lambda tx: tx.execute(
+            "UPDATE raw.scores SET passing = normalized > 0.5;"
+            f"UPDATE raw.scores SET passing = NULL, label = 'unclear' WHERE score_key IN ("
+            f"SELECT score_key FROM raw.scores WHERE normalized > 0.5 ORDER BY request_time LIMIT {unclear})"
+        )
+    ).result()
+
+
+def test_rates_are_complete(store: EmbeddedStore) -> None:
+    """Unclear answers neither fail nor widen an interval."""
+    mixed(store, unclear=30)
+    for measure, value in (("fail_rate", 0.1), ("unclear_rate", 0.3)):
+        params = {"evaluator": "words", "measure": measure, "max": 0.5, "from": "-520w"}
+        answer = check(store, params, clock=lambda: datetime.now(UTC).replace(tzinfo=None))
+        assert answer["value"] == pytest.approx(value)
+        assert (answer["n"], answer["missing"], answer["verdict"]) == (100, 0, "below")
+
+
+def test_a_pass_rate_with_unclear_answers_is_no_gate(store: EmbeddedStore) -> None:
+    """Above 5 % it is refused with the metrics to use instead."""
+    mixed(store, unclear=30)
+    with pytest.raises(Invalid, match=r"30% of the answers are unclear.*fail_rate:words"):
+        refuse_unclear(store, "pass_rate:words")
+    for measure in MEASURES.keys() - {"pass_rate"}:
+        refuse_unclear(store, f"{measure}:words")
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "words"),
+    [
+        ((0.41, 500), (0.70, 500), "wording changed: it decides 41 % instead of 70 %"),
+        ((0.69, 500), (0.70, 500), None),
+        ((0.41, 10), (0.70, 10), None),
+    ],
+)
+def test_a_sure_move_of_the_decided_share_is_told(
+    now: tuple[float, int], before: tuple[float, int], words: str | None
+) -> None:
+    """Only what chance hardly does."""
+    assert wording_change(now, before) == words
