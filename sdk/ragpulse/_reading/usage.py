@@ -70,6 +70,8 @@ _THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
 """Google's names for reasoning that the output does not include."""
 _INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
 _UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
+_PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
+"""Where a call has no other counts, and the total is their sum, there is nothing to settle."""
 USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
@@ -271,6 +273,11 @@ def _settle(fields: Mapping[str, Any], facts: Facts) -> None:
 
     A total that contradicts them stays on the span, so that no cost is computed.
     """
+    stated = facts.get(names.INPUT_TOKENS, 0) + facts.get(names.OUTPUT_TOKENS, 0)
+    is_plain = facts.keys() <= _PLAIN and _APART.keys().isdisjoint(fields) and _THOUGHTS.isdisjoint(fields)
+    if is_plain and facts.get(names.TOTAL_TOKENS, 0) in (0, stated):
+        facts.pop(names.TOTAL_TOKENS, None)
+        return
     for name in _APART.keys() & fields.keys():
         _put_count(facts, _APART[name], fields[name])
     for name in _UNPRICED:
