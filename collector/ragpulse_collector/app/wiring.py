@@ -163,7 +163,12 @@ class Components:
             catalog=self._catalog,
             rules=self.rules,
             status=Status(
-                store, settings, self._counters, budgets=self.rules.budgets, prices=lambda: prices.table.about()
+                store,
+                settings,
+                self._counters,
+                budgets=self.rules.budgets,
+                prices=lambda: prices.table.about(),
+                other_groups=lambda: self.monitors.other_groups,
             ),
             replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
             monitors=self.monitors,
