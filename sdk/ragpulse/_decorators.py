@@ -11,6 +11,7 @@ from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
+from ._record.crews import CREWS
 from ._record.otel import RECORDING_KEY, current, enter, leave
 from ._record.recording import Plan, plan_for, snapshot_text
 from ._record.scope import scope_attributes
@@ -101,6 +102,7 @@ class Decorator:
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Returns the function, recorded; it behaves as before."""
         _check_function(self, function)
+        CREWS.listen()
         if isinstance(function, (classmethod, staticmethod)):
             return type(function)(self(function.__func__))
         try:

@@ -220,7 +220,7 @@ class Recording:
     facts: dict[str, Any] | None
     texts: dict[str, str] | None
     calls: dict[int, tuple[int, Mapping[str, Any]]] | None
-    """Spans of other instrumentations below this model call: id → parent's id, attributes."""
+    """Spans of other instrumentations below this model call: id → parent's id, attributes. `crews` adds its own."""
     records: bool
     """Whether the span is sampled and open: only then are its contents sent."""
 
@@ -252,7 +252,8 @@ class Recording:
     def put_usage_of_calls(self) -> None:
         """Records the usage and model that were found below, where the result did not have them."""
         if self.calls and self.records and names.INPUT_TOKENS not in (self.facts or {}):
-            for key, value in instrumented_facts(self.calls).items():
+            spans = {number: call for number, call in self.calls.items() if number > 0}
+            for key, value in instrumented_facts(spans).items():
                 self.put(key, value)
 
     def put_contexts(self, contexts: Any, field: str | None = None) -> bool:
