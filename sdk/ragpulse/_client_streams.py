@@ -66,7 +66,10 @@ def observe(call: Call, result: Any) -> Any:
 
 def _is_complete(stream: Any) -> bool:
     """Whether it was read already, and has its result."""
-    return getattr(stream, "is_complete", True) and opened(stream) not in (None, stream)
+    result = opened(stream)
+    if result is None or result is stream:
+        return False
+    return bool(getattr(stream, "is_complete", getattr(stream, "result", None) is not None))
 
 
 def _innermost(stream: Any) -> Any:
