@@ -13,7 +13,7 @@ from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
 from ._record.crews import CREWS
 from ._record.otel import RECORDING_KEY, current, enter, leave
-from ._record.recording import Plan, plan_for, snapshot_text
+from ._record.recording import Plan, left_withholding_block, plan_for, snapshot_text
 from ._record.scope import scope_attributes
 from ._wrappers import is_generator, wrapper_of
 
@@ -135,8 +135,10 @@ class Decorator:
         leave(token)
         if error is None:
             call.ended()
-        else:
-            call.failed(error)
+            return
+        if call.recording.plan.withholds and error.__traceback__ is not None:
+            left_withholding_block(error)
+        call.failed(error)
 
     async def __aenter__(self) -> CurrentSpan:
         return self.__enter__()
