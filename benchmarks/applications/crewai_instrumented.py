@@ -8,7 +8,7 @@ import ragpulse
 
 ragpulse.configure()
 ragpulse.instrument("crewai")
-from crewai import LLM, Agent, Crew, Task
+from crewai import LLM, Agent, Crew, Task  # noqa: E402 - after `configure`, as in an application
 
 GROUP = "crewai"
 REQUIREMENTS = ["crewai", "openinference-instrumentation-crewai"]

@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._config import PROCESS, PROVIDER, configure
+from ._config import configure
 from ._dspy import track_usage
 from ._guard import GUARD, logger
+from ._runtime import PROCESS, PROVIDER
 from ._settings import disabled_instrumentations
 
 INSTALL = "pip install 'ragpulse[instrument]'"

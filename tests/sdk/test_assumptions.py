@@ -155,7 +155,8 @@ def _several_lines(question: str) -> None:
 
 
 BLOCKS = (
-    _block, _stack, _asynchronous_block, _generator_with_block, _thread, _cause, _block_around_the_block, _several_lines,
+    _block, _stack, _asynchronous_block, _generator_with_block, _thread, _cause, _block_around_the_block,
+    _several_lines,
 )  # fmt: skip
 
 

@@ -292,7 +292,7 @@ def test_a_manager_ends_its_call_however_its_block_is_left(ragpulse_spans: Recor
     with call("a") as given:
         assert given == "A"
     error = ValueError("no")
-    with pytest.raises(ValueError) as raised, call("b"):
+    with pytest.raises(ValueError, match="no") as raised, call("b"):
         raise error
     assert raised.value is error
     unused = call("c")

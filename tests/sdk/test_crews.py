@@ -1,4 +1,4 @@
-"""Usage of CrewAI's results is that of the calls of their own run. `benchmarks/applications` runs the genuine package."""
+"""Usage of CrewAI's results is that of their own run. `benchmarks/applications` runs the genuine package."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -111,7 +111,8 @@ def test_calls_count_once_below_two_functions(bus: Bus, ragpulse_spans: Recorded
     kind(name="outer")(lambda: inner())()
 
     usage = ragpulse_spans.one("inner").usage
-    assert usage is not None and usage.input_tokens == 120
+    assert usage is not None
+    assert usage.input_tokens == 120
     assert ragpulse_spans.one("outer").usage is None
     assert "ragpulse.result.unread" not in ragpulse_spans.one("outer").attributes
 
@@ -131,12 +132,11 @@ def test_usage_that_is_not_whole_is_unknown(bus: Bus, ragpulse_spans: RecordedSp
         assert span.usage is None
         assert "finds no usage; write @ragpulse.agent(usage=" in span.attributes["ragpulse.result.unread"]
     declared = ragpulse_spans.one("declared").usage
-    assert declared is not None and declared.input_tokens == 7
+    assert declared is not None
+    assert declared.input_tokens == 7
 
 
-def test_calls_on_a_models_span_are_not_counted_beside_the_clients(
-    bus: Bus, ragpulse_spans: RecordedSpans
-) -> None:
+def test_calls_on_a_models_span_are_not_counted_beside_the_clients(bus: Bus, ragpulse_spans: RecordedSpans) -> None:
     """A function that returns a text has the usage of the instrumented client's call below it."""
 
     @ragpulse.llm
