@@ -237,13 +237,13 @@ class LLMJudge(ChatJudge):
         self._own_server = where is not None
         self._library: Any = None
 
-    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
-        """One request; a call per choice. Raises `JudgeError`."""
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """As for every chat model; the first question waits for the library, which may know what the model takes."""
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
             if not self._own_server:
                 self._ask_library()
-        return await super().complete(question, limit=limit)
+        return await super().answer(question)
 
     def _ask_library(self) -> None:
         """Take from litellm what the model takes; where it does not know the model, rejections say it."""
@@ -254,6 +254,8 @@ class LLMJudge(ChatJudge):
             takes = litellm.get_supported_openai_params(self.model) or ()
             asked = {*self.sampling, "n", "logprobs", "top_logprobs"} - {"max_tokens"}
             known, self.negotiates = replace(known, without=known.without | asked.difference(takes)), False
+            if self._server.takes_brief is None and not litellm.supports_reasoning(self.model):
+                self._server.takes_brief = True
         self._server.accepted = known
 
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
