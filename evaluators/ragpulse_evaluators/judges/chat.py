@@ -185,19 +185,18 @@ class ChatJudge(SampledJudge):
 
     async def _asked(self, question: Question) -> list[JudgeCall]:
         """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""
-        short = self._brief if self._server.takes_brief else None
-        calls = await self.complete(question, limit=short or self.max_tokens)
-        if short is None:
+        limit = self._brief if self._brief and self._server.takes_brief else self.max_tokens
+        calls = await self._complete(question, limit)
+        if limit == self.max_tokens:
             self._learn(calls)
             return calls
         cut = [number for number, call in enumerate(calls) if end_of(call.finish_reason) == "length"]
-        if not cut:
-            return calls
-        self._server.takes_brief = False
-        rest = self.complete(replace(question, n=len(cut)), limit=self.max_tokens - short)
-        again = (await all_calls((_ready(calls), rest)))[len(calls) :]
-        for number, call in zip(cut, again, strict=False):
-            calls[number] = call.model_copy(update=_sums(calls[number], call))
+        if cut:
+            self._server.takes_brief = False
+            rest = self._complete(replace(question, n=len(cut)), self.max_tokens - limit)
+            again = (await all_calls((_ready(calls), rest)))[len(calls) :]
+            for number, call in zip(cut, again, strict=False):
+                calls[number] = call.model_copy(update=_sums(calls[number], call))
         return calls
 
     def _learn(self, calls: Sequence[JudgeCall]) -> None:
@@ -206,12 +205,12 @@ class ChatJudge(SampledJudge):
             written = sum(call.output_tokens or 0 for call in calls)
             self._server.takes_brief = self._server.takes_brief is not False and 0 < written <= self._brief * len(calls)
 
-    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
+    async def _complete(self, question: Question, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
         accepted = base = self._server.accepted
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
-            body = self._body(question, accepted, limit or self.max_tokens)
+            body = self._body(question, accepted, limit)
             try:
                 answer = await self._send(body)
             except Rejection as rejection:

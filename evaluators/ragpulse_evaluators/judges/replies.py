@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from ragpulse_evaluators.judges.protocol import count_tokens
@@ -34,6 +35,8 @@ _BLOCK_REASON = re.compile("block_?reason", re.IGNORECASE)
 """Gemini's way to say within `promptFeedback` that a question was blocked."""
 _NO_TEXT = ("role", "provider_specific_fields")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
+_PIECES = ("content", "refusal", "arguments", *_REASONING)
+"""What a stream sends piece by piece."""
 
 
 class Unanswered(Exception):
@@ -57,24 +60,25 @@ def joined(body: bytes, content_type: str) -> Mapping[str, Any]:
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if len(objects) == 1 and candidates == [text] else _one_completion(objects)
+            return objects[0] if len(objects) == 1 and candidates == [text] else reduce(_with_chunk, objects, {})
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
 
 
-def _one_completion(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A streamed completion: texts of its chunks are put together, of everything else the last counts."""
-    whole: dict[str, Any] = {}
-    choices: dict[Any, dict[str, Any]] = {}
-    for chunk in chunks:
-        whole |= {key: value for key, value in chunk.items() if value is not None}
-        for choice in chunk.get("choices") or ():
-            one = choices.setdefault(choice.get("index", 0), {"message": {}})
-            message = one["message"]
-            one |= {key: value for key, value in choice.items() if value is not None} | {"message": message}
-            for key, value in (choice.get("delta") or choice.get("message") or {}).items():
-                is_more = key != "role" and isinstance(message.get(key), type(value))
-                message[key] = message[key] + value if is_more else value
-    return whole | ({"choices": list(choices.values())} if choices else {})
+def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """A streamed completion with one more chunk: texts are put together, of everything else the last counts."""
+    for key, value in chunk.items():
+        name = "message" if key == "delta" else key
+        before = whole.get(name)
+        if isinstance(value, dict):
+            whole[name] = _with_chunk(before or {}, value)
+        elif name in ("choices", "tool_calls"):
+            parts = {part.get("index", 0): part for part in before or ()}
+            for part in value or ():
+                parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
+            whole[name] = list(parts.values())
+        elif value is not None:
+            whole[name] = before + value if name in _PIECES and isinstance(before, type(value)) else value
+    return whole
 
 
 def read_choices(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
