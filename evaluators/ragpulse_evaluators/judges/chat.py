@@ -207,33 +207,32 @@ class ChatJudge(SampledJudge):
 
     async def _complete(self, question: Question, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
-        accepted = base = self._server.accepted
+        accepted = self._server.accepted
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
             body = self._body(question, accepted, limit)
             try:
                 answer = await self._send(body)
             except Rejection as rejection:
-                if rejection.filtered:
-                    return self._calls(question, body, _BLOCKED_ANSWER, time.perf_counter() - started)
-                if rejection.reason != reason:  # the last change mattered: go on from it
-                    base, reason = accepted, rejection.reason
-                    ways = base.after(rejection, body) if self.negotiates else []
-                ways = [way for way in ways if way not in seen]
-                if not ways:
-                    raise rejection.error(self.place) from None
-                accepted = ways[0]
-                seen.add(accepted)
-                continue
-            self._server.accepted = accepted
+                if not rejection.filtered:
+                    if rejection.reason != reason:  # the last change mattered: go on from it
+                        reason, ways = rejection.reason, accepted.after(rejection, body) if self.negotiates else []
+                    ways = [way for way in ways if way not in seen]
+                    if not ways:
+                        raise rejection.error(self.place) from None
+                    accepted = ways[0]
+                    seen.add(accepted)
+                    continue
+                answer = _BLOCKED_ANSWER
+            else:
+                self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
 
     def _body(self, question: Question, accepted: _Accepted, limit: int) -> dict[str, Any]:
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
-        body |= self.sampling | {"max_tokens": min(limit, accepted.longest or limit)}
-        if accepted.limits[0] != "max_tokens":
-            body[accepted.limits[0]] = body.pop("max_tokens")
+        body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
+        body[accepted.limits[0]] = min(limit, accepted.longest or limit)
         if question.n > 1:
             body["n"] = question.n
         if question.logprobs:
@@ -296,9 +295,9 @@ _BLOCKED_ANSWER = {
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
     """The system message in front of the first user message, for models whose template knows no system role."""
-    head = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+    head = [message["content"] for message in messages if message["role"] == "system"]
     first, *rest = (message for message in messages if message["role"] != "system")
-    return [{**first, "content": f"{head}\n\n{first['content']}" if head else first["content"]}, *rest]
+    return [{**first, "content": "\n\n".join([*head, first["content"]])}, *rest]
 
 
 def _response_format(kind: str, schema: type[BaseModel]) -> dict[str, Any]:

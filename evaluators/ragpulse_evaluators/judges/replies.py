@@ -60,7 +60,7 @@ def joined(body: bytes, content_type: str) -> Mapping[str, Any]:
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if len(objects) == 1 and candidates == [text] else reduce(_with_chunk, objects, {})
+            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, {})
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
 
 
@@ -140,7 +140,7 @@ def text_of(content: Any) -> str:
 
 def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     """Candidates of the first completion token with their log-probabilities."""
-    content = (choice.get("logprobs") or {}).get("content") or []
+    content = (choice.get("logprobs") or {}).get("content")
     if not content:
         return None
     candidates = content[0].get("top_logprobs") or [content[0]]

@@ -103,7 +103,7 @@ async def test_log_probabilities_come_through_litellm(chat_server: Any, complete
 async def test_a_model_known_not_to_reason_gets_a_brief_limit_at_once(
     model: str, limits: list[int], chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """litellm knows which models reason; with those, and with unknown ones, the first replies show what a mark takes."""
+    """litellm knows which models reason; with those and with unknown ones, the first replies show what a mark takes."""
     import litellm
 
     server = await chat_server(lambda body: complete("4"))
