@@ -80,23 +80,24 @@ class Judge(Protocol):
 
 
 async def together(work: Iterable[Awaitable[Value]]) -> list[Value]:
-    """Await all, then raise the first failure if there is one: every call is recorded before the result is made.
+    """Await all, then raise the first failure if there is one: every call is recorded before the result is made."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for failure in done:
+        if isinstance(failure, BaseException):
+            raise failure
+    return cast(list[Value], done)
 
-    A failure carries the calls of the others, which are paid.
-    """
+
+async def all_calls(work: Iterable[Awaitable[Sequence[JudgeCall]]]) -> list[JudgeCall]:
+    """The calls of all questions, in order; a failure carries the calls of the others, which are paid."""
     done = await asyncio.gather(*work, return_exceptions=True)
     failures = [failure for failure in done if isinstance(failure, BaseException)]
+    calls = [call for made in done if not isinstance(made, BaseException) for call in made]
     if not failures:
-        return cast(list[Value], done)
+        return calls
     if isinstance(failures[0], JudgeError):
-        made = (one if isinstance(one, list) else getattr(one, "calls", ()) for one in done)
-        failures[0].calls = tuple(call for calls in made for call in calls if isinstance(call, JudgeCall))
+        failures[0].calls = (*calls, *(call for failure in failures for call in getattr(failure, "calls", ())))
     raise failures[0]
-
-
-async def all_calls(work: Iterable[Awaitable[list[JudgeCall]]]) -> list[JudgeCall]:
-    """The calls of all questions, in order."""
-    return [call for calls in await together(work) for call in calls]
 
 
 @dataclass(frozen=True, kw_only=True)
