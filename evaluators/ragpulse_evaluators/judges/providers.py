@@ -247,7 +247,7 @@ class LLMJudge(ChatJudge):
     def _ask_library(self) -> None:
         """Take from litellm what the model takes; where it does not know the model, rejections say it."""
         litellm, known = self._library, self._server.accepted
-        if not litellm.supports_response_schema(self.model):
+        if known.formats[1:] and not litellm.supports_response_schema(self.model):  # where no setting says it
             known = replace(known, formats=("",))
         if prices(self.model) is not None:
             takes = litellm.get_supported_openai_params(self.model) or ()

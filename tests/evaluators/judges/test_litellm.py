@@ -114,6 +114,20 @@ async def test_a_model_known_not_to_reason_gets_a_brief_limit_at_once(
     assert [body.get("max_tokens", body.get("max_completion_tokens")) for body in server.bodies] == limits
 
 
+@pytest.mark.parametrize(("structured", "sent"), [(None, None), ("none", None), ("json_schema", "json_schema")])
+async def test_a_setting_says_more_than_the_library(
+    structured: str | None, sent: str | None, chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that litellm does not list was never asked by schema, whatever the settings said."""
+    import litellm
+
+    server = await chat_server(lambda body: complete('{"reason": "r", "verdict": "YES"}'))
+    monkeypatch.setattr(litellm, "api_base", server.base)
+    judge = LLMJudge("openai/unheard-of", api_key="k", structured=structured)
+    assert (await get_evaluator("faithfulness", judge=judge)(Case(response="r", contexts=["c"]))).score == 1.0
+    assert server.bodies[0].get("response_format", {}).get("type") == sent
+
+
 async def test_a_brief_reply_of_a_known_model_that_was_cut_is_asked_for_once_more(
     chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
