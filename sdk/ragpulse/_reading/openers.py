@@ -41,8 +41,23 @@ def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
 
 
 def _pydantic_ai_run(result: Any) -> Any:
-    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
-    return {STRUCTURED: result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
+    response = read(result, "response")
+    return {STRUCTURED: result.output, "usage": _pydantic_ai_usage(result), "model": read(response, "model_name")}
+
+
+def _pydantic_ai_usage(result: Any) -> Any:
+    usage = result.usage  # a method before 2.0; since then it can be called, too, with a warning
+    return usage if hasattr(usage, "input_tokens") else usage()
+
+
+def _pydantic_ai_stream(result: Any) -> Any:
+    """What was read of a stream; None before."""
+    if not result.is_complete:
+        return None
+    if hasattr(result, "result"):
+        return _pydantic_ai_run(result.result)
+    response, usage = result.response, _pydantic_ai_usage(result)
+    return {"content": response.parts, "usage": usage, "model": response.model_name}
 
 
 def _haystack_message(result: Any) -> Any:
@@ -78,8 +93,9 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "pydantic_ai.AgentRunResult": _pydantic_ai_run,
     "pydantic_ai.AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
     "pydantic_graph.End": lambda node: {STRUCTURED: node.data.output},  # of a run of pydantic-ai
-    "pydantic_ai.StreamedRunResult": lambda result: None,  # not read yet
-    "pydantic_ai.StreamedRunResultSync": lambda result: None,
+    "pydantic_ai.AgentRun": lambda run: None if run.result is None else _pydantic_ai_run(run.result),
+    "pydantic_ai.StreamedRunResult": _pydantic_ai_stream,
+    "pydantic_ai.StreamedRunResultSync": _pydantic_ai_stream,
     "pydantic_ai.PartStartEvent": lambda event: {"content": [event.part]},
     "pydantic_ai.PartDeltaEvent": lambda event: {"text": _pydantic_ai_delta(event.delta)},
     "pydantic_ai.PartEndEvent": lambda event: {},
@@ -121,6 +137,7 @@ _WHOLE_RESULTS = frozenset(
         "dspy.Prediction", "agents.RunResultBase", "pydantic_ai.AgentRunResult", "pydantic_ai.AgentRunResultEvent",
         "autogen_agentchat.TaskResult", "autogen_core.CreateResult", "agno.RunCompletedEvent", "agno.RunOutput",
         "strands.AgentResult", "workflows.StopEvent", "llama_index.AgentOutput", "smolagents.FinalAnswerStep",
+        "pydantic_ai.AgentRun", "pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync",
     }
 )  # fmt: skip
 
