@@ -17,6 +17,7 @@ from ragpulse._reading.usage import facts_in, usage_facts
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
+from .crews import CREWS, is_crews
 from .messages import fail_reply, put_output_messages, put_question
 from .recording import Recording
 
@@ -195,9 +196,19 @@ class Capture:
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
+        if is_crews(result):
+            self._crews_usage(recording, result)
+            return
         facts = facts_in(reply, result)
         if facts and (self.kind in _MODEL_KINDS or names.INPUT_TOKENS in facts or names.OUTPUT_TOKENS in facts):
             recording.put_facts(facts)
+
+    def _crews_usage(self, recording: Recording, result: Any) -> None:
+        facts = CREWS.usage(recording)
+        if facts is not None:
+            recording.put_facts(facts)
+        elif self.options.usage is None:
+            self.report_unread(recording, result, "usage")
 
     def _contexts(self, recording: Recording, contexts: Any) -> None:
         if not recording.put_contexts(contexts, self._field):
@@ -220,7 +231,9 @@ class Capture:
     def _response(self, recording: Recording, reply: Any, result: Any) -> None:
         if result is None or self.kind == "embedding":
             return
-        if self.kind in TEXT_KINDS:
+        if type(result) is str and result[:1] != "<":  # a text; not the repr of an object
+            recording.response = bounded(result)
+        elif self.kind in TEXT_KINDS:
             self._reply(recording, reply, result)
         else:
             self._declared_response(recording, result)
@@ -230,7 +243,7 @@ class Capture:
         said = said_in(reply)
         error = None if said.text else error_in(reply)
         if error is None:
-            self.reply(recording, said, missing_reason(reply, said.calls), result)
+            self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
         self.sources(recording, reply)
