@@ -73,8 +73,10 @@ def test_commands_parse(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", fences("toml"))
-def test_configuration_loads(text: str, tmp_path: Path) -> None:
+def test_configuration_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration example is accepted, and its evaluators are made."""
+    for variable in re.findall(r'api_key_env = "(\w+)"', text):
+        monkeypatch.setenv(variable, "a key")
     path = tmp_path / "ragpulse.toml"
     path.write_text(text, encoding="utf-8")
     Catalog(load_settings(path)).check()

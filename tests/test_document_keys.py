@@ -11,14 +11,15 @@ from ragpulse import attributes
 from ragpulse._reading.contexts import document
 from ragpulse_collector.conventions.documents import documents
 from ragpulse_collector.conventions.rules import BareSpan
+from ragpulse_collector.store import views
 from ragpulse_evaluators import Case, case
 
 
 def test_the_evaluators_table_is_the_sdks() -> None:
-    """The two packages must not import each other, so each has the keys."""
+    """The packages must not import each other, and the store starts without the SDK, so each has the keys."""
     assert case.TEXT_KEYS == attributes.DOCUMENT_TEXT_KEYS
     assert case.ID_KEYS == attributes.DOCUMENT_ID_KEYS
-    assert case.SOURCE_KEYS == attributes.DOCUMENT_SOURCE_KEYS
+    assert case.SOURCE_KEYS == views.SOURCE_KEYS == attributes.DOCUMENT_SOURCE_KEYS
 
 
 @pytest.mark.parametrize("text_key", attributes.DOCUMENT_TEXT_KEYS)

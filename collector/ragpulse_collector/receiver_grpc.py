@@ -64,26 +64,27 @@ Authorize = Callable[[str | None], Binding | None]
 class Arrivals:
     """Bounds the messages of one peer that arrive at once: gRPC buffers a whole message before it passes on a byte.
 
-    One more message waits a moment; then it takes the place of the one that has been arriving for the longest time. So
+    One more message takes the place of the oldest, once that has been arriving for a moment. So
     streams that send nothing, or little by little, keep nobody out.
     """
 
     def __init__(self, places: int, limits: Limits) -> None:
         self._places, self._limits = places, limits
-        self._arriving: dict[str, dict[asyncio.Future[bytes], None]] = {}
-        """Peer → its messages, the oldest first."""
+        self._arriving: dict[str, dict[asyncio.Future[bytes], float]] = {}
+        """Peer → its messages and since when they arrive, the oldest first."""
 
     async def read(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
         """Return the message of a stream; raises Refusal."""
-        arriving = self._arriving.setdefault(peer, {})
-        if len(arriving) >= self._places:
-            await asyncio.wait(arriving, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        while len(arriving) >= self._places:
-            oldest = next(iter(arriving))
-            del arriving[oldest]
-            oldest.cancel()
+        now = asyncio.get_running_loop().time
+        while len(arriving := self._arriving.setdefault(peer, {})) >= self._places:
+            oldest, since = next(iter(arriving.items()))
+            if (wait_s := since + _PATIENCE_S - now()) > 0:
+                await asyncio.wait(arriving, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                del arriving[oldest]
+                oldest.cancel()
         message: asyncio.Future[bytes] = asyncio.ensure_future(_read(requests, self._limits))
-        arriving[message] = None
+        arriving[message] = now()
         try:
             return await message
         except asyncio.CancelledError:

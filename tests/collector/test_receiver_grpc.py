@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,20 @@ async def one_loop() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _channel(store: MemoryStore, **options: Any) -> AsyncIterator[Any]:
-    receiver = GrpcReceiver(store, host="127.0.0.1", port=0, **options)
-    port = await receiver.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with _address(store, **options) as address, grpc.aio.insecure_channel(address) as channel:
         yield channel
+
+
+@asynccontextmanager
+async def _address(store: MemoryStore, **options: Any) -> AsyncIterator[str]:
+    receiver = GrpcReceiver(store, host="127.0.0.1", port=0, **options)
+    yield f"127.0.0.1:{await receiver.start()}"
     await receiver.stop(0)
+
+
+def _connection(address: str) -> Any:
+    """Return a channel with a connection of its own: channels of one process share one otherwise."""
+    return grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
 
 
 async def _refused(channel: Any, body: bytes, method: str = TRACES, **options: Any) -> Any:
@@ -164,11 +173,13 @@ async def test_a_slow_message_is_cut_off_and_no_message_is_none() -> None:
 async def test_streams_that_send_no_whole_message_keep_nobody_out(silent: int, begins: bool) -> None:
     """An export of the same computer is stored meanwhile; at most eight streams of a peer wait for their message."""
     counters = Counters()
-    async with _channel(MemoryStore(), counters=counters) as channel:
-        calls = [channel.stream_unary(TRACES)(timeout=60) for _ in range(silent)]
+    async with _address(MemoryStore(), counters=counters) as address, AsyncExitStack() as connections:
+        others = [await connections.enter_async_context(_connection(address)) for _ in range(silent // 25 + 1)]
+        calls = [others[number // 25].stream_unary(TRACES)(timeout=60) for number in range(silent)]
         if begins:  # a message that flow control cuts: its first bytes are on their way
             for call in calls[:4]:
                 asyncio.ensure_future(call.write(bytes(2**20))).cancel()
+        channel = await connections.enter_async_context(_connection(address))
         await asyncio.wait_for(channel.unary_unary(TRACES)(span_body({"a": 1})), 20)
         async with asyncio.timeout(20):
             while counters.requests["traces", 503] < silent - 8:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import ragpulse
-from ragpulse._instrument import LIBRARIES
+from ragpulse._instrument import LIBRARIES, run
 from ragpulse._settings import Settings
 
 from .conftest import Collector
@@ -73,7 +73,7 @@ ELSEWHERE = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "OTEL_PYTHON_CONTEXT"}
 """Honoured, but not by `read_settings`: tested below, or the OpenTelemetry API's own."""
 
 
-@pytest.mark.parametrize(("env", "read", "expected"), HONOURED, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("env", "read", "expected"), HONOURED, ids=[str(env)[:60] for env, _, _ in HONOURED])
 def test_it_is_honoured(env: dict[str, str], read: Read, expected: Any) -> None:
     """What the row says."""
     assert read(_settings(env)) == expected
@@ -212,3 +212,21 @@ def test_a_share_is_no_mark(collector: Collector, caplog: pytest.LogCaptureFixtu
     ragpulse.rag(lambda q: q)("hello")
     assert not trace.get_current_span().is_recording()
     assert (ragpulse.stats().unsampled, caplog.text) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-m", "nope"], "there is no module 'nope' to run with -m"),
+        (["-m", "os.nope"], "there is no module 'os.nope'"),
+        (["-m", "json"], "there is no module 'json'"),
+        (["-m", ".x"], "there is no module '.x'"),
+        (["nope.py"], "there is no program 'nope.py'"),
+        (["sh"], "is not a Python program"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ragpulse run`: exit 2 with the reason, and nothing is configured."""
+    assert run(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line

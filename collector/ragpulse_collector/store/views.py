@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ragpulse.attributes import DOCUMENT_SOURCE_KEYS
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, hajek
 
 
@@ -184,7 +183,11 @@ UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
 _TRACES = f"""{DECIDED}
     UNION ALL BY NAME {_SHOWN} ({_UNDECIDED.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)})"""
 
-_PATHS = ", ".join(f"""'$."{key}"'""" for key in DOCUMENT_SOURCE_KEYS)
+SOURCE_KEYS = (
+    "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",
+)  # fmt: skip
+"""Those of the SDK, whose import would delay the start."""
+_PATHS = ", ".join(f"""'$."{key}"'""" for key in SOURCE_KEYS)
 SOURCE = f"list_filter(json_extract_string(metadata, [{_PATHS}]), lambda name: name IS NOT NULL AND name[1] <> '{{')[1]"
 """The document that a context was cut from, as its metadata name it: several passages share it."""
 _CONTEXTS = f"""

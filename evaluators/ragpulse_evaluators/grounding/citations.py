@@ -216,8 +216,8 @@ class ContextUtilization(Evaluator):
     """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
 
     A context is used when one of its sentences covers at least half of the content words (rare words count more) of a
-    claim and no other context covers it clearly better, or when it is the best evidence of a supported claim. Low values
-    mean the retriever brings ballast; equal copies of a passage all count as used.
+    claim and no other context covers it clearly better, or when it is the best evidence of a supported claim. Low
+    values mean the retriever brings ballast; equal copies of a passage all count as used.
     Source: this project.
     """
 

@@ -136,7 +136,7 @@ def _pydantic_ai_delta(delta: Any) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
+def known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
     """Under which names of the tables a class is known, by itself or what it inherits from."""
     names = [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in bases]
     return tuple([name for name in names if name in OPENERS or name in _WHOLE_RESULTS])
@@ -151,8 +151,8 @@ def whole_result(item: Any) -> Any:
         if "result" in item and len(item) == 1:  # Strands
             return whole_result(item["result"])
         return item if _states_messages(item) else None
-    known_as = _known_as(type(item).__mro__)
-    is_whole = not _WHOLE_RESULTS.isdisjoint(known_as) or ("google.Event" in known_as and not item.partial)
+    names = known_as(type(item).__mro__)
+    is_whole = not _WHOLE_RESULTS.isdisjoint(names) or ("google.Event" in names and not item.partial)
     return item if is_whole else None
 
 
@@ -177,7 +177,7 @@ def _labelled(item: Any) -> tuple[str | None, Any]:
 
 def opened(result: Any) -> Any:
     """The mapping that a library's result is read from; the result itself where it is not in the table."""
-    if type(result) in (dict, tuple):
+    if type(result) is tuple or (type(result) is dict and "ns" in result):
         mode, result = _labelled(result)
         if mode is not None and mode != "messages":
             return {}
@@ -185,14 +185,14 @@ def opened(result: Any) -> Any:
         return _component(result)
     if isinstance(result, tuple):
         return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
-    for name in _known_as(type(result).__mro__):
+    for name in known_as(type(result).__mro__):
         opener = OPENERS.get(name)
         if opener is not None:
             try:
                 return opener(result)
             except Exception:  # noqa: BLE001 - another version of the library, or a property that raises
                 return result
-    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
+    raw = fields_of(result).get("_raw_response") if hasattr(type(result), "model_fields") else None
     return result if raw is None else {STRUCTURED: result, "raw": raw}  # instructor
 
 

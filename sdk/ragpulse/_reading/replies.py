@@ -11,12 +11,14 @@ from typing import Any
 from ragpulse import shapes
 
 from .openers import STRUCTURED, opened
+from .usual import usual_text
 from .values import fields_of, is_repr, json_or_none, parsed, read
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signature")
 """Parts of the types of events whose `delta` is hidden from the user."""
 _PLAIN = (int, float, bytes, bytearray, type(None))
+_CALL_KEYS, _TYPE_KEYS, _ROLE_KEYS = map(frozenset, (shapes.CALL_KEYS, shapes.PART_TYPE_KEYS, shapes.ROLE_KEYS))
 _MAX_DEPTH = 10
 Fields = Mapping[str, Any]
 Call = dict[str, Any]
@@ -141,7 +143,11 @@ class Said:
 def said_in(result: Any) -> Said:
     """What a whole reply says, or one chunk of a stream."""
     said = Said()
-    said.read(result)
+    text = usual_text(result)
+    if text is None:
+        said.read(result)
+    else:
+        said.texts.append(text)
     return said
 
 
@@ -152,12 +158,10 @@ def reply_text(result: Any) -> str | None:
 
 # --- parts, calls, messages ------------------------------------------------------------------------------------------
 def _type_of(fields: Fields) -> str | None:
-    for key in shapes.PART_TYPE_KEYS:
-        kind = fields.get(key)
-        kind = getattr(kind, "value", kind)
-        if isinstance(kind, str):
-            return kind.lower()
-    return None
+    if _TYPE_KEYS.isdisjoint(fields):
+        return None
+    kinds = [getattr(kind, "value", kind) for key in shapes.PART_TYPE_KEYS if (kind := fields.get(key)) is not None]
+    return next((kind.lower() for kind in kinds if isinstance(kind, str)), None)
 
 
 def is_text(fields: Fields) -> bool:
@@ -168,9 +172,11 @@ def is_text(fields: Fields) -> bool:
 
 def is_call(fields: Fields) -> bool:
     """Whether a part of a message is a tool call."""
-    if _type_of(fields) in shapes.CALL_PARTS or ("arguments" in fields and first_of(fields, shapes.CALL_NAME_KEYS)):
+    if "arguments" in fields and first_of(fields, shapes.CALL_NAME_KEYS):
         return True
-    return any([fields.get(key) is not None for key in shapes.CALL_KEYS])
+    if _type_of(fields) in shapes.CALL_PARTS:
+        return True
+    return not _CALL_KEYS.isdisjoint(fields) and first_of(fields, shapes.CALL_KEYS) is not None
 
 
 def call_in(fields: Fields) -> Call:
@@ -195,6 +201,8 @@ def first_of(fields: Fields, keys: Iterable[str]) -> Any:
 
 def role_of(fields: Fields, *, named: bool = False) -> str | None:
     """Who says a message: `ASSISTANT`, `USER`, `OTHER` or unknown; in a conversation an agent may have a name."""
+    if _ROLE_KEYS.isdisjoint(fields):
+        return None
     for key in shapes.ROLE_KEYS:
         value = fields.get(key)
         if value is None:

@@ -231,7 +231,9 @@ class Capture:
     def _response(self, recording: Recording, reply: Any, result: Any) -> None:
         if result is None or self.kind == "embedding":
             return
-        if self.kind in TEXT_KINDS:
+        if type(result) is str and result[:1] != "<":  # a text; not the repr of an object
+            recording.response = bounded(result)
+        elif self.kind in TEXT_KINDS:
             self._reply(recording, reply, result)
         else:
             self._declared_response(recording, result)
@@ -241,7 +243,7 @@ class Capture:
         said = said_in(reply)
         error = None if said.text else error_in(reply)
         if error is None:
-            self.reply(recording, said, missing_reason(reply, said.calls), result)
+            self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
         self.sources(recording, reply)

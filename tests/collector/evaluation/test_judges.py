@@ -324,7 +324,19 @@ REFUSED = {
     '[judge]\nmodel = "http://h/v1#m"\nomit = ["max_tokens"]\n': "limit_parameter",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = "htp://h/v1#m"\n': "write https://host:port/v1#model",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = { model = "http://h/v1#m", key = "x" }\n': "key",
+    '[judge]\nmodel = "http://h/v1#m"\nname = "house"\n[[evaluator]]\nname = "e"\nuse = "faithfulness"\n'
+    'judge = { model = "http://i/v1#m", name = "house" }\n': "toml:8: two judges are both named 'house', m at h:80/v1",
+    '[judge]\nmodel = "gpt-5-mini"\n[[evaluator]]\nname = "e"\nuse = "faithfulness"\n'
+    'judge = { model = "http://i/v1#m", name = "gpt-5-mini", omit = ["temperature"] }\n': "toml:7: two judges",
 }
+
+
+def test_one_server_with_two_settings_may_have_one_name(tmp_path: Path) -> None:
+    """Only two places under one id share what one of them never said; one address may be written in two ways."""
+    spec = '[[evaluator]]\nname = "{0}"\nuse = "faithfulness"\njudge = {{ model = "{1}", name = "house" }}\n'
+    written = ("http://127.0.0.1:9/v1#m", "HTTP://127.0.0.1:9#m")
+    with collecting(tmp_path, "".join(spec.format(f"e{i}", model) for i, model in enumerate(written))) as client:
+        assert client.call("GET status")
 
 
 @pytest.mark.parametrize("configuration", REFUSED)

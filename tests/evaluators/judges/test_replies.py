@@ -136,6 +136,11 @@ def chunk(delta: Any, **choice: Any) -> dict[str, Any]:
 
 STREAM = (chunk({"role": "assistant", "content": VERDICT[:9]}), chunk({"content": VERDICT[9:]}),
           chunk({}, finish_reason="stop"), {"choices": [], "usage": USAGE})  # fmt: skip
+TOOL_STREAM = (
+    chunk({"role": "assistant", "tool_calls": [{"index": 0, "id": "1", "function": {"name": "f", "arguments": ""}}]}),
+    *(chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}) for part in (VERDICT[:9], VERDICT[9:])),
+    *STREAM[2:],
+)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +152,7 @@ STREAM = (chunk({"role": "assistant", "content": VERDICT[:9]}), chunk({"content"
         "\n".join(map(json.dumps, STREAM)),
         "\ufeff" + json.dumps(reply({"content": VERDICT})),
         frames(reply({"content": VERDICT})),
+        frames(*TOOL_STREAM),
     ],
 )
 async def test_a_stream_is_joined_and_a_mark_in_front_is_no_harm(chat_server: Any, judge_at: Any, body: str) -> None:
