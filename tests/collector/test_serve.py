@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import os
 import random
 import re
 import resource
@@ -328,6 +329,21 @@ def test_a_disk_that_fills_up_loses_nothing_acknowledged(small_disk: Path) -> No
         filler.unlink()
         send(process.url, request(taken))
         assert set(stored(connect(process.url))) == set(range(taken + 1))
+
+
+@pytest.mark.parametrize("fault", ["removed", "cut"])
+def test_a_log_that_is_gone_while_nothing_arrives_loses_nothing(tmp_path: Path, fault: str) -> None:
+    """The process sees it without a commit, and writes the file: a kill then loses nothing."""
+    db, log = tmp_path / "ragpulse.duckdb", tmp_path / "ragpulse.duckdb.wal"
+    with Served(db, "--roles", "ingest") as process:
+        send(process.url, request(0))
+        before = db.stat().st_mtime_ns
+        log.unlink() if fault == "removed" else os.truncate(log, log.stat().st_size // 2)
+        eventually(lambda: db.stat().st_mtime_ns, lambda time: time != before, within_s=20)
+        assert ready(process.url) == 200  # the writer has finished what it began
+        process.kill()
+    with Served(db, "--roles", "ingest") as restarted:
+        assert set(stored(connect(restarted.url))) == {0}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

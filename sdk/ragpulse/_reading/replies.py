@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse import shapes
 
 from .openers import STRUCTURED, opened
+from .usual import usual_text
 from .values import fields_of, is_repr, json_or_none, parsed, read
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
@@ -142,7 +143,11 @@ class Said:
 def said_in(result: Any) -> Said:
     """What a whole reply says, or one chunk of a stream."""
     said = Said()
-    said.read(result)
+    text = usual_text(result)
+    if text is None:
+        said.read(result)
+    else:
+        said.texts.append(text)
     return said
 
 

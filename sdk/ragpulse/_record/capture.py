@@ -17,6 +17,7 @@ from ragpulse._reading.usage import facts_in, usage_facts
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
+from .crews import CREWS, is_crews
 from .messages import fail_reply, put_output_messages, put_question
 from .recording import Recording
 
@@ -195,9 +196,19 @@ class Capture:
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
+        if is_crews(result):
+            self._crews_usage(recording, result)
+            return
         facts = facts_in(reply, result)
         if facts and (self.kind in _MODEL_KINDS or names.INPUT_TOKENS in facts or names.OUTPUT_TOKENS in facts):
             recording.put_facts(facts)
+
+    def _crews_usage(self, recording: Recording, result: Any) -> None:
+        facts = CREWS.usage(recording)
+        if facts is not None:
+            recording.put_facts(facts)
+        elif self.options.usage is None:
+            self.report_unread(recording, result, "usage")
 
     def _contexts(self, recording: Recording, contexts: Any) -> None:
         if not recording.put_contexts(contexts, self._field):
