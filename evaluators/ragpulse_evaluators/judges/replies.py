@@ -70,11 +70,12 @@ def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, An
         name = "message" if key == "delta" else key
         before = whole.get(name)
         if isinstance(value, dict):
-            whole[name] = _with_chunk(before or {}, value)
+            whole[name] = _with_chunk(before if isinstance(before, dict) else {}, value)
         elif name in ("choices", "tool_calls"):
-            parts = {part.get("index", 0): part for part in before or ()}
-            for part in value or ():
-                parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
+            parts = {part.get("index", 0): part for part in (before if isinstance(before, list) else ())}
+            for part in value if isinstance(value, list) else ():
+                if isinstance(part, dict):
+                    parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
             whole[name] = list(parts.values())
         elif value is not None:
             whole[name] = before + value if name in _PIECES and isinstance(before, type(value)) else value

@@ -177,6 +177,11 @@ NO_COMPLETION = {
     "a list": ("[1]", "no chat completion"),
     "another protocol": ('{"message": {"content": "YES"}, "done": true}', "message, done"),
     "lines of it": ('{"message": {"content": "YES"}}\n{"done": true}', "message, done"),
+    "a stream of texts": (frames({"choices": ["YES"]}, {"choices": "NO"}), "without choices"),
+    "a stream that changes its mind": (
+        frames({"choices": {"a": 1}}, {"choices": []}, {"choices": {}}),
+        "without choices",
+    ),
     "no choices": ('{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "null": ('{"choices": null, "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "no message": ('{"choices": [{"index": 0}], "usage": {"prompt_tokens": 11}}', "without a message"),
