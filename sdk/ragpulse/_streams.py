@@ -10,7 +10,7 @@ What the application gets behaves as what its function returned: a generator, an
 a file or a mock, is returned as it is.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from functools import lru_cache, partial
@@ -241,7 +241,7 @@ def _pieces(source: Iterable[Any]) -> Generator[Any, None, None]:
     yield from source
 
 
-async def _apieces(source: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+async def _apieces(source: Any) -> AsyncGenerator[Any, None]:
     async for piece in source:
         yield piece
 

@@ -121,10 +121,11 @@ ANSWERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def test_a_streaming_answer_of_llama_index_has_its_text_and_sources(ragpulse_spans: RecordedSpans, shape: str) -> None:
     """The same object is returned; the user's functions take it, and not the items of its stream."""
     make, read = ANSWERS[shape]
-    for options in ({}, {"contexts": lambda answer: [node.text for node in answer.source_nodes]}):
+    given: Any
+    for given in ({}, {"contexts": lambda answer: [node.text for node in answer.source_nodes]}):
         ragpulse_spans.clear()
         answer = make()
-        assert ragpulse.rag(name="call", **options)(lambda made: made)(answer) is answer
+        assert ragpulse.rag(name="call", **given)(lambda made: made)(answer) is answer
         assert len(ragpulse_spans) == 0
         read(answer)
         span = ragpulse_spans.one("call")
@@ -177,11 +178,10 @@ class RunResultStreaming(RunResultBase):
 
 
 @pytest.fixture
-def known() -> Iterator[None]:
+def known() -> None:
     """The classes above are those of their packages, which are not installed here."""
     EventStream.__module__ = "botocore.eventstream"
     RunResultBase.__module__ = RunResultStreaming.__module__ = "agents.result"
-    return
 
 
 @pytest.mark.parametrize("within", [False, True])

@@ -98,7 +98,7 @@ def test_a_run_has_the_tokens_of_its_own_calls(bus: Bus, ragpulse_spans: Recorde
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(run, [one.kickoff, two.kickoff, one.kickoff]))
 
-    counts = [span.usage.input_tokens for span in ragpulse_spans if span.usage]
+    counts = [span.usage.input_tokens or 0 for span in ragpulse_spans if span.usage]
     assert counts[:7] == [120, 120, 240, 120, 120, 240, 120]
     assert sorted(counts[7:]) == [120, 120, 240]
     assert {span.model for span in ragpulse_spans} == {"gpt-5-mini"}
