@@ -346,6 +346,26 @@ def test_a_log_that_is_gone_while_nothing_arrives_loses_nothing(tmp_path: Path, 
         assert set(stored(connect(restarted.url))) == {0}
 
 
+def test_a_stop_does_not_wait_for_a_long_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge's library may take half a minute to import, and no import can be interrupted."""
+    begun = tmp_path / "begun"
+    (tmp_path / "litellm.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(60)\n")
+    (tmp_path / "ragpulse.toml").write_text(
+        '[judge]\nmodel = "openai/m"\n[prices."openai/m"]\ninput = 1\noutput = 1\n[collector]\nsettle_s = 0\n'
+        '[[rule]]\nname = "all"\nevaluators = ["relevancy"]\nrate = 1\n'
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        send(process.url, rag_trace(0))
+        eventually(begun.exists)
+        start = time.monotonic()
+        assert process.terminate() == 0
+        assert time.monotonic() - start < 15.0  # 4.1 s on an idle machine; a minute without the limit
+    with Served(tmp_path / "ragpulse.duckdb", "--roles", "ingest") as restarted:
+        assert connect(restarted.url).sql("select count(*) as n from traces").rows() == [{"n": 1}]
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     command = [sys.executable, "-m", "ragpulse_collector", *arguments]

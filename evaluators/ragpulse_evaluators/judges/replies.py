@@ -50,17 +50,17 @@ def end_of(reason: Any) -> str:
     return str(match.lastgroup) if match else "stop"
 
 
-def joined(body: bytes, content_type: str) -> Mapping[str, Any]:
+def joined(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a body; the chunks of an event stream as one completion. Raises `Unanswered`."""
     text = body.decode("utf-8-sig", errors="replace").strip()
-    lines = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith(("data:", "{"))]
+    lines = [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith(("data:", "{"))]
     for candidates in ([text], [line for line in lines if line != "[DONE]"]):
         try:
             objects = [json.loads(candidate) for candidate in candidates]
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, {})
+            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, dict[str, Any]())
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
 
 
@@ -70,11 +70,12 @@ def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, An
         name = "message" if key == "delta" else key
         before = whole.get(name)
         if isinstance(value, dict):
-            whole[name] = _with_chunk(before or {}, value)
+            whole[name] = _with_chunk(before if isinstance(before, dict) else {}, value)
         elif name in ("choices", "tool_calls"):
-            parts = {part.get("index", 0): part for part in before or ()}
-            for part in value or ():
-                parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
+            parts = {part.get("index", 0): part for part in (before if isinstance(before, list) else ())}
+            for part in value if isinstance(value, list) else ():
+                if isinstance(part, dict):
+                    parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
             whole[name] = list(parts.values())
         elif value is not None:
             whole[name] = before + value if name in _PIECES and isinstance(before, type(value)) else value

@@ -75,6 +75,15 @@ def _adk_event(event: Any) -> Any:
     return {"author": event.author, "content": event.content, "usage": event.usage_metadata}
 
 
+def _body(media_type: str, body: str | bytes) -> Any:
+    """What a web framework's response sends, where that is JSON or text."""
+    if "json" in media_type:
+        return json.loads(body)
+    if not body or not media_type.startswith("text/"):
+        return {}
+    return body if isinstance(body, str) else body.decode()
+
+
 OPENERS: dict[str, Callable[[Any], Any]] = {
     "dspy.Prediction": _dspy_prediction,
     "dspy.StreamResponse": lambda it: {"text": "" if it.signature_field_name in _REASONING else it.chunk},
@@ -114,9 +123,11 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "weaviate.QueryReturn": lambda result: {"documents": result.objects},
     "weaviate.GroupByReturn": lambda result: {"documents": result.objects},
     "weaviate.GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},
-    "starlette.JSONResponse": lambda result: json.loads(result.body),
-    "starlette.PlainTextResponse": lambda result: result.body.decode(),
-    "starlette.HTMLResponse": lambda result: result.body.decode(),
+    "starlette.Response": lambda it: _body(it.media_type or "text/plain", it.body),
+    "aiohttp.Response": lambda it: _body(it.content_type, it.text),
+    "werkzeug.Response": lambda it: {} if it.is_streamed else _body(it.mimetype, it.get_data()),  # Flask
+    "django.HttpResponse": lambda it: _body(it["Content-Type"], it.content),
+    "sanic.HTTPResponse": lambda it: _body(it.content_type, it.body),
     "builtins.bytes": bytes.decode,
     "elastic_transport.ObjectApiResponse": lambda result: result.body,  # Elasticsearch
 }

@@ -336,11 +336,8 @@ def error_in(result: Any) -> tuple[str | None, str] | None:
     """The type and message of an error that came as a reply with status 200, or as an event of a stream."""
     fields = fields_of(result)
     choices = fields.get("choices")
-    for source in (
-        fields,
-        fields_of(fields.get("response")),
-        *map(fields_of, choices if isinstance(choices, list) else ()),
-    ):
+    sources = (fields, fields.get("response"), *(choices if isinstance(choices, list) else ()))
+    for source in map(fields_of, sources):
         error = source.get("error")
         if isinstance(error, str) and error:
             return None, error

@@ -35,7 +35,8 @@ def usual_text(value: Any) -> str | None:
     """The text of a usual reply or chunk, which the rule would find, too; None where the rule must be asked."""
     key = ""
     for _ in range(4):
-        fields = value if type(value) is dict else fields_of(value) if _has_fields(type(value)) else {}
+        cls: Any = type(value)
+        fields = value if cls is dict else fields_of(value) if _has_fields(cls) else {}
         key = _only_key(fields, key)
         value = fields.get(key)
         if type(value) is str:
@@ -106,7 +107,8 @@ Parts = tuple[str | None, float | None, str, dict[Any, Any]]
 
 def usual_parts(hit: Any) -> Parts | None:
     """Id, score, text and metadata of a usual hit, as the rule finds them; None where the rule must be asked."""
-    if type(hit) is not dict and not _is_hit(type(hit)):
+    cls: Any = type(hit)
+    if cls is not dict and not _is_hit(cls):
         return None
     fields = fields_of(hit)
     parts: dict[str, Any] = {}

@@ -105,8 +105,9 @@ def read(source: Any, name: str) -> Any:
     """
     if type(source) is dict:
         return source.get(name)
+    cls: Any = type(source)
     try:
-        return _read_by(type(source))(source, name)
+        return _read_by(cls)(source, name)
     except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
         return None
 
@@ -127,7 +128,8 @@ def _of_model(source: Any, name: str) -> Any:
     fields = vars(source)
     if name in fields:
         return fields[name]
-    is_possible = source.__pydantic_extra__ or source.__pydantic_private__ or has_own(type(source), name)
+    cls: Any = type(source)
+    is_possible = source.__pydantic_extra__ or source.__pydantic_private__ or has_own(cls, name)
     return getattr(source, name, None) if is_possible else None
 
 
@@ -149,8 +151,9 @@ def fields_of(source: Any) -> Mapping[str, Any]:
     """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
     if type(source) is dict:
         return source
+    cls: Any = type(source)
     try:
-        return _fields_by(type(source))(source)
+        return _fields_by(cls)(source)
     except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
         return _slots_of(source)
 

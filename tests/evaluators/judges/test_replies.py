@@ -162,12 +162,26 @@ async def test_a_stream_is_joined_and_a_mark_in_front_is_no_harm(chat_server: An
     assert (call.completion, call.output_tokens, call.finish_reason) == (VERDICT, 3, "stop")
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+async def test_a_stream_is_split_at_line_feeds_only(chat_server: Any, judge_at: Any, mark: str) -> None:
+    """JSON may hold other separators of lines as they are."""
+    one = json.dumps(chunk({"content": f"YES{mark}because"}), ensure_ascii=False)
+    server = await chat_server(lambda _: (200, f"data: {one}\r\n\r\ndata: [DONE]\r\n\r\n"))
+    [call] = await judge_at(server.base).ask(ASK)
+    assert call.completion == f"YES{mark}because"
+
+
 NO_COMPLETION = {
     "a page": ("<html><title>Sign in</title></html>", "<html>"),
     "nothing": ("", "no chat completion"),
     "a list": ("[1]", "no chat completion"),
     "another protocol": ('{"message": {"content": "YES"}, "done": true}', "message, done"),
     "lines of it": ('{"message": {"content": "YES"}}\n{"done": true}', "message, done"),
+    "a stream of texts": (frames({"choices": ["YES"]}, {"choices": "NO"}), "without choices"),
+    "a stream that changes its mind": (
+        frames({"choices": {"a": 1}}, {"choices": []}, {"choices": {}}),
+        "without choices",
+    ),
     "no choices": ('{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "null": ('{"choices": null, "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "no message": ('{"choices": [{"index": 0}], "usage": {"prompt_tokens": 11}}', "without a message"),
