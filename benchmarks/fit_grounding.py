@@ -13,48 +13,83 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _grounding_model import TASKS, Answer, Bools, Fit, data_folder, measure_all
+from _grounding_model import FOLDS, TASKS, Answer, Bools, Fit, data_folder, measure_all
 
 from ragpulse_evaluators.grounding import model
 from ragpulse_evaluators.grounding.model import FEATURES, POOLED
 
 FILE = Path(model.__file__).with_name("weights.json")
 CAUGHT = 0.6
+"""Of the wrong QA answers that get a verdict at least this share fails: it says from where on an answer may pass."""
 ALARMS = 0.05
+"""In no set may a larger share of the good answers fail."""
 WRONG = 0.05
-LOW, SPREAD = 0.5, 0.15
-"""A claim with a probability up to LOW that is SPREAD below the mean of its answer stands out."""
+LOWS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65)
+SPREADS = (0.1, 0.15, 0.2, 0.25, 0.3)
+"""A claim with a probability up to `low` that is `spread` below the mean of its answer stands out."""
+REGIMES = (*((task,) for task in TASKS), ("begin",), ("close", "verbatim", "dressed"), ("free", "rephrased"))
+"""Sets of one wording; the two of free wording count as one, since 46 answers give no share."""
 
 
-def stands_out(fit: Fit) -> Bools:
+def stands_out(fit: Fit, low: float, spread: float) -> Bools:
     """Tell for each answer whether a claim stands out from the others."""
     chances = 1.0 / (1.0 + np.exp(-fit.claim_logits))
     worst = np.minimum.reduceat(chances, np.searchsorted(fit.owner, np.arange(len(fit.answers))))
-    found: Bools = (worst <= LOW) & (fit.score - worst >= SPREAD)
+    by_value = np.array([a.claims[0][2].by_value for a in fit.answers])
+    found: Bools = (worst <= low) & (fit.score - worst >= spread) & ~by_value
     return found
 
 
-def thresholds(fit: Fit) -> dict[str, float]:
-    """Choose from which probability answers and claims pass, and up to which an answer fails."""
-    weakest, failing = fit.weakest, fit.objected | stands_out(fit)
-    good = [weakest[(fit.tasks == task) & ~fit.bad] for task in (*TASKS, "begin", "close", "free", "rephrased")]
-    fail = min(float(np.quantile(scores, ALARMS)) for scores in good if len(scores))
-    asked = (fit.tasks == "qa") & fit.bad
-    caught = float((failing[asked] | (weakest[asked] <= fail)).mean())
-    passing = np.sort(weakest[asked & ~failing])[::-1]
-    allowed = int(caught * (1 / CAUGHT - 1) * asked.sum())
+def failing(fit: Fit, limits: dict[str, float]) -> Bools:
+    """Tell which answers fail."""
+    found: Bools = fit.objected | stands_out(fit, limits["low"], limits["spread"]) | (fit.weakest <= limits["fail"])
+    return found
+
+
+def _alarms(fit: Fit, rows: Bools, failed: Bools) -> float:
+    """Return the largest share of good answers that fail in a set."""
+    return max(float(failed[rows & np.isin(fit.tasks, names) & ~fit.bad].mean()) for names in REGIMES)
+
+
+def _fails(fit: Fit, rows: Bools) -> dict[str, float]:
+    """Choose what stands out and up to where an answer fails: most wrong QA answers, and few good ones in every set."""
+    asked = rows & (fit.tasks == "qa") & fit.bad
+    tried = []
+    for low in LOWS:
+        for spread in SPREADS:
+            limits = {"fail": 0.0, "low": low, "spread": spread}
+            failed = failing(fit, limits)
+            if _alarms(fit, rows, failed) <= ALARMS:
+                tried.append((float(failed[asked].mean()), -low, spread, limits))
+    chosen = max(tried, key=lambda one: one[:3])[3] if tried else {"fail": 0.0, "low": 0.0, "spread": 1.0}
+    good = [fit.weakest[rows & (fit.tasks == name) & ~fit.bad] for names in REGIMES for name in names]
+    return chosen | {"fail": round(min(float(np.quantile(scores, ALARMS)) for scores in good if len(scores)), 3)}
+
+
+def thresholds(fit: Fit, rows: Bools | None = None) -> dict[str, float]:
+    """Choose on some answers where they fail, from which probability answers pass, and from which claims do."""
+    rows = np.ones(len(fit.answers), dtype=bool) if rows is None else rows
+    limits = _fails(fit, rows)
+    asked, failed = rows & (fit.tasks == "qa") & fit.bad, failing(fit, limits)
+    passing = np.sort(fit.weakest[asked & ~failed])[::-1]
+    allowed = int(failed[asked].sum() * (1 / CAUGHT - 1))
     chances = 1.0 / (1.0 + np.exp(-fit.claim_logits))
-    people = np.array([a.set == "ragtruth" for a in fit.answers])[fit.owner]
+    people = (np.array([a.set == "ragtruth" for a in fit.answers]) & rows)[fit.owner]
     order = np.argsort(-chances[people])
     wrong = np.cumsum(fit.labels[people][order] == 1) / np.arange(1, people.sum() + 1)
     least = chances[people][order][np.flatnonzero(wrong <= WRONG)[-1]]
-    return {
-        "pass": round(float(passing[allowed]), 3),
-        "fail": round(fail, 3),
-        "claim_pass": round(float(least), 3),
-        "low": LOW,
-        "spread": SPREAD,
-    }
+    return {"pass": round(float(passing[allowed]) + 0.0005, 3), "claim_pass": round(float(least), 3)} | limits
+
+
+def verdicts(fit: Fit) -> tuple[Bools, Bools]:
+    """Tell which answers fail and which pass, by thresholds that never saw their documents."""
+    failed = np.zeros(len(fit.answers), dtype=bool)
+    passed = failed.copy()
+    for k in range(FOLDS):
+        limits, here = thresholds(fit, fit.fold != k), fit.fold == k
+        failed[here] = failing(fit, limits)[here]
+        passed[here] = (fit.weakest >= limits["pass"])[here] & ~failed[here]
+    return failed, passed
 
 
 def weights(given: list[Answer]) -> dict[str, Any]:

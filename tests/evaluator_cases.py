@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators import Case, Evaluator, JudgeCall, default_registry, get_evaluator
+from ragpulse_evaluators import Case, Evaluator, JudgeCall, default_registry
 
 NEEDED: dict[str, dict[str, Any]] = {
     "composite": {"weights": {"exact_match": 0.7, "faithfulness": 0.3}},
@@ -82,4 +82,4 @@ class Letters:
 def made(name: str, judge: Any = None, **params: Any) -> Evaluator:
     """Return the evaluator with its required parameters."""
     params = NEEDED.get(name, {}) | params
-    return get_evaluator(name, judge=judge or ReadableJudge(name), embedder=Letters(), **params)
+    return default_registry().get(name, judge=judge or ReadableJudge(name), embedder=Letters(), **params)

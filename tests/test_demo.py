@@ -43,7 +43,7 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
     assert "prompt qa v2 began" in done.stdout
     before, after = (float(one) for one in re.findall(r"(0\.\d+) \[", done.stdout.split("groundedness")[1])[:2])
     assert before > 0.9
-    assert 0.7 < after < before - 0.06, "a regression that one can see, not a broken service"
+    assert 0.7 < after < 0.8, "a regression that one can see, not a broken service"
     assert "unclear share" in done.stdout
     assert "cost USD                   unknown" not in done.stdout
 

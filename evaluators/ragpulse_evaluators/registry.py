@@ -331,9 +331,15 @@ def get_evaluator(
 ) -> Evaluator:
     """Make a registered evaluator; parameters as the reference page lists them.
 
-    Raises `UnknownEvaluator` or `ConfigurationError` with the nearest valid name.
+    Raises `UnknownEvaluator` or `ConfigurationError` with the nearest valid name; every parameter that the evaluator
+    would ignore is refused, but for the judge.
     """
-    return (registry or default_registry()).get(name, judge=judge, **params)
+    used = registry or default_registry()
+    accepted = used.accepts(name.partition("@")[0])
+    offered = [key for key in _OFFERED if params.get(key) is not None and key not in accepted]
+    if offered and accepted and "resolve" not in accepted:
+        raise ConfigurationError(f"{name} has no parameter {offered[0]!r}; it would be ignored")
+    return used.get(name, judge=judge, **params)
 
 
 def list_evaluators(registry: Registry | None = None) -> list[str]:

@@ -68,9 +68,18 @@ def test_a_version_can_be_demanded_by_label_or_hex() -> None:
 
 
 def test_shared_options_reach_only_those_that_know_them() -> None:
-    """judge, embedder and language are offered; others must be known."""
-    assert get_evaluator("exact_match", judge=ScriptedJudge([]), language="zh", embedder="x").judge is None
+    """judge, embedder and language are offered by a mixed list; others must be known."""
+    made = default_registry().get("exact_match", judge=ScriptedJudge([]), language="zh", embedder="x")
+    assert made.judge is None
     assert get_evaluator("correctness", judge=ScriptedJudge([]), language="zh").language == "zh"
+
+
+@pytest.mark.parametrize("name", ["context_utilization", "groundedness", "citation_check", "refusal", "exact_match"])
+@pytest.mark.parametrize("option", ["embedder", "language", "prompts"])
+def test_one_evaluator_refuses_what_it_would_ignore(name: str, option: str) -> None:
+    """Asked for by name, an evaluator takes no parameter that changes nothing."""
+    with pytest.raises(ConfigurationError, match=f"{name} has no parameter '{option}'; it would be ignored"):
+        get_evaluator(name, **{option: "x"})
 
 
 async def test_ready_evaluators_join_a_registry_and_get_the_judge_they_lack() -> None:

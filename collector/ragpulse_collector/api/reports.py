@@ -329,6 +329,8 @@ class Target(Interval):
     unit: str | None
     n: int | None
     state: Literal["met", "missed", "undecided"]
+    refused: str | None
+    """Why a pass rate is no target here: too many answers are unclear."""
 
 
 class Targets(Answer):

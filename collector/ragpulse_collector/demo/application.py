@@ -1,7 +1,7 @@
 """A small real RAG application: BM25 over the project's guides, an extractive answerer, three decorators.
 
 Its release v2 carries a planted regression: it searches an archive as well. Where the archive's old FAQ is found,
-answers are claims that no passage supports. Nothing in the traces names the fault; the evaluators have to find it.
+answers have wrong numbers and claims that no passage supports. Nothing in the traces names the fault; the evaluators have to find it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ ARCHIVE = (
         id="legacy-faq-2019.md",
         text="Old FAQ: compare two prompt versions, send feedback of a user, secrets kept out of traces, default "
         "retention: ask your dealer.",
+    ),
+    Passage(
+        id="legacy-faq-2019.md",
+        text="Old FAQ: how the budget limits judge calls, missing costs are shown, the effective n, a second replay of "
+        "the same traces, an evaluator of your own: call the hotline.",
     ),
 )
 """An outdated document of the archive."""
@@ -159,6 +164,8 @@ MADE_UP = (
     "It needs at least 64 GB of memory and a GPU.",
     "Oracle and SAP ship it as their default.",
 )
+WRONG = re.compile(r"(?<![\w.\[])\d+(?![\w.\]])")
+"""Numbers of a passage, which the archive knows better."""
 MADE_UP_SHARE = 0.04
 """The share of made-up answers without the archive."""
 TIMEOUT_SHARE = 0.015
@@ -214,7 +221,10 @@ class Application:
         else:
             text = " ".join(f"{sentence} [{rank}]" for sentence, rank in self._best_sentences(question, contexts))
         outdated = any(passage["id"].startswith(ARCHIVE[0].id) for passage in contexts)
-        if outdated or self._chance.random() < MADE_UP_SHARE:
+        if outdated:
+            first = WRONG.sub("1907", text.partition("] ")[0] + "]")
+            text = " ".join([first, *self._chance.sample(MADE_UP, 3)])
+        elif self._chance.random() < MADE_UP_SHARE:
             text = " ".join(self._chance.sample(MADE_UP, 2))
         prompt = PROMPTS[prompt_version] + question + "".join(passage["text"] for passage in contexts)
         return {"text": text, "usage": {"input_tokens": len(words(prompt)), "output_tokens": len(words(text))}}

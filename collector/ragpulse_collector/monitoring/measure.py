@@ -19,7 +19,7 @@ from ragpulse_collector.refusals import Invalid, Refusal
 from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_evaluators.statistics import Moments, clopper_pearson
 
@@ -257,6 +257,15 @@ def _total(value: float, moments: Moments, confidence: float, divisor: float) ->
 _CONFIDENCE = 0.95
 
 
+def _refused(store: Store, metric: str) -> str | None:
+    """Return why a target cannot be decided: it asks for a pass rate, and too many answers are unclear."""
+    try:
+        refuse_unclear(store, metric)
+    except Refusal as refusal:
+        return str(refusal)
+    return None
+
+
 class Targets:
     """Answers `GET targets`; raises SettingsError for an unknown metric or a wrong condition."""
 
@@ -296,6 +305,7 @@ class Targets:
         store = self._store.limited() if options["where"] else self._store
         reading, n = self._reading(store, target.metric, window, options, miss)
         state = decide(miss, reading, reading, "undecided")
+        refused = _refused(store, target.metric)
         return {
             **target.model_dump(include={"metric", "min", "max", "where"}),
             "unit": NAMES[target.metric].unit if target.metric in NAMES else "share",
@@ -303,7 +313,8 @@ class Targets:
             "lo": reading.lo,
             "hi": reading.hi,
             "n": n,
-            "state": {"firing": "missed", "ok": "met"}.get(state, "undecided"),
+            "state": "undecided" if refused else {"firing": "missed", "ok": "met"}.get(state, "undecided"),
+            "refused": refused,
         }
 
     def _reading(

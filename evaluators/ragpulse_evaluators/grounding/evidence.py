@@ -61,6 +61,8 @@ class EvidenceIndex:
 
     def __init__(self, contexts: Sequence[str]) -> None:
         self.sentences: list[ContextSentence] = []
+        self.by_value = False
+        """Whether a context is JSON."""
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
         self._nearest: dict[str, str | None] = {}
         self._quantities: dict[int, list[Quantity]] = {}
@@ -68,6 +70,7 @@ class EvidenceIndex:
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self._add(number, text[: max(0, left)])
+            self.by_value |= _is_json(text[: max(0, left)])
             left -= len(text)
 
     def _add(self, number: int, text: str) -> None:
@@ -88,7 +91,7 @@ class EvidenceIndex:
 
     @cached_property
     def denied(self) -> dict[str, ContextSentence]:
-        """Words that stand only in names of JSON values that are false, null or "no", each with that value."""
+        """Words that stand only in names of JSON values that are false or "no", each with that value."""
         return {
             key: self.sentences[n]
             for n, keys in self._denied.items()
@@ -214,14 +217,13 @@ _JSON = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 _SAID = {"true": "yes", "false": "no", "null": "not known", "none": "no", "no": "no"}
-_NO = ("no", "not known")
 _LONG_VALUE = 80
 _QUOTES = "u'\" "
 
 
 def _sentences(text: str) -> Iterator[tuple[Sentence, str, str]]:
     """Yield each sentence of a context, its text to read, and the name of a JSON value that says no."""
-    if text.lstrip()[:1] not in ("{", "[") or not _is_json(text):
+    if not _is_json(text):
         yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
         return
     path: list[str] = []
@@ -250,12 +252,12 @@ def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[
             yield Sentence(text[place], place.start, place.stop), part.text, ""
     elif any(c.isalnum() for c in said):
         value = _SAID.get(said.strip(_QUOTES).lower(), said)
-        yield Sentence(text[start:end], start, end), f"{parent} {key}: {value}", key if value in _NO else ""
+        yield Sentence(text[start:end], start, end), f"{parent} {key}: {value}", key if value == "no" else ""
 
 
 def _is_json(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict | list)
+        return text.lstrip()[:1] in ("{", "[") and isinstance(json.loads(text), dict | list)
     except ValueError:
         return False
 

@@ -56,6 +56,8 @@ class Quantity:
         """Tell whether both may be the same."""
         if "version" in (self.sort, other.sort):
             return self.text == other.text
+        if {self.unit, other.unit} == {"£", "lb"}:
+            return not self.numbers.isdisjoint(other.numbers)
         if self.sort == other.sort:
             slack = _slack(self.unit, other.unit)
             return any(abs(a - b) <= slack * max(abs(a), abs(b)) for a in self.values for b in other.values)
@@ -79,12 +81,23 @@ def quantities(tokens: Sequence[Word]) -> list[Quantity]:
         return found
     at = 0
     while at < len(tokens):
+        if tokens[at].norm in _POINTERS:
+            at = _after_pointer(tokens, at + 1)
+            continue
         read = _date(tokens, at) or _time(tokens, at) or _number(tokens, at) or _month(tokens, at)
         found += read
         at = max([at + 1, *(q.end for q in read)])
     return found
 
 
+def _after_pointer(tokens: Sequence[Word], at: int) -> int:
+    """Skip the numbers in "passage 3" and "sources 1, 2 and 4": they point at what was read."""
+    while at < len(tokens) and (tokens[at].kind == "number" or tokens[at].norm in ("and", ",", "or")):
+        at += 1
+    return at
+
+
+_POINTERS = frozenset({"passage", "passages", "context", "contexts", "document", "documents", "source", "sources"})
 _STARTS = frozenset({"a", "an", *_PARTS, *_NAMED_TIMES, *MONTHS})
 
 
@@ -207,7 +220,7 @@ def _measured(tokens: Sequence[Word], i: int) -> bool:
         "and",
         "a",
     ]
-    return unit is not None and measures
+    return unit is not None and measures and end == i + 2
 
 
 def _part(tokens: Sequence[Word], i: int) -> list[Quantity]:
@@ -222,13 +235,14 @@ def _part(tokens: Sequence[Word], i: int) -> list[Quantity]:
     unit, place = _unit(tokens, i, skip)
     if unit:
         return [_quantity(tokens, i, end, {value}, unit, place)]
-    return [_quantity(tokens, i, end, {100 * value}, "½")] if skip > end or at > i else []
+    return [_quantity(tokens, i, end, {100 * value}, "½")] if skip > end or tokens[at].norm.endswith("s") else []
 
 
 def _value(tokens: Sequence[Word], i: int) -> tuple[int, set[float]]:
     """Read a number in digits or words: where it ends, and every value it may mean (none: a version)."""
     end, values = (i + 1, _digits(tokens[i].norm)) if tokens[i].kind == "number" else _spelled(tokens, i)
-    while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and tokens[end].norm != "m":
+    money = i > 0 and tokens[i - 1].norm in "$€£"
+    while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and (money or tokens[end].norm != "m"):
         values, end = {value * scale for value in values}, end + 1
         rest = tokens[end].norm == "and" if end < len(tokens) else False
         if rest and end + 1 < len(tokens) and tokens[end + 1].norm in NUMBER_WORDS:
@@ -268,6 +282,8 @@ def _digits(written: str) -> set[float]:
     if _THOUSANDS.fullmatch(written):
         values = {float(re.sub(r"[.,]", "", written))}
         return values | ({float(written)} if written.count(".") == 1 and "," not in written else set())
+    if written.count(",") > 1:  # "boxes 1,2,3"
+        return {float(part) for part in written.split(",") if part.isdigit()}
     if written.count(".") > 1 or ":" in written or "/" in written:
         return set()
     sign = -1.0 if written.startswith("-") else 1.0

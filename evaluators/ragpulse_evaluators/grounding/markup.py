@@ -214,7 +214,11 @@ _MAX_CHARS = 250
 _MAX_ANNOUNCED = 120
 _ANNOUNCES = re.compile(r"[:：]\W*")
 _DIGIT = re.compile(r"\d")
-_COUNTED = re.compile(r"\b\d{1,2} (?:\w+ )?(?:steps?|ways?|things|options|points|reasons|items|parts)\b", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"\b\d{1,3} (?:\w+ )?(?:steps?|ways?|things|options|points|reasons|items|parts|words|sentences)\b", re.IGNORECASE
+)
+_ANNOUNCED = re.compile(r"\W*(?:here|below|the following)(?:'s| is| are)\b.*[:：]\W*", re.IGNORECASE | re.DOTALL)
+"""What announces in so many words may hold a number: "Here are the steps for Windows 10:"."""
 _NEGATED = re.compile(
     r"\b(?:not|no|never|cannot|without|only|nicht|kein\w*|nunca|não|jamais|pas)\b|n't\b|[不没無无]", re.I
 )
@@ -254,9 +258,11 @@ _LEAD_IN = re.compile(
 
 def claims_nothing(text: str) -> bool:
     """Tell whether a sentence greets, thanks, offers help or announces what follows; a number makes it a claim."""
+    text = text.replace("’", "'")
+    if len(text) <= _MAX_ANNOUNCED and _ANNOUNCED.fullmatch(blank_lead_in(text)):
+        return True
     if len(text) > _MAX_CHARS or _DIGIT.search(_COUNTED.sub("", text)):
         return False
-    text = text.replace("’", "'")
     announces = len(text) <= _MAX_ANNOUNCED and _ANNOUNCES.fullmatch(text, text.rfind(":") if ":" in text else 0)
     if (announces or text.rstrip().endswith("：")) and not _NEGATED.search(text):
         return True

@@ -48,6 +48,10 @@ POOLED = ("worst", "words", "objected")
 """Of an answer: the lowest logit of its claims, the share of words in no context, an objection."""
 _COPIED = 0.75
 """A claim and a part of its best context sentence that have this share of their words in one order are copies."""
+_LEAST = 3
+"""And at least this many."""
+_CLAUSE = 3
+"""New content words in one place of a copy that make a clause."""
 _RELATED = 0.5
 _LIMIT = 12.0
 
@@ -60,6 +64,8 @@ class Findings:
     objections: tuple[str, ...]
     new_words: tuple[str, ...]
     size: int
+    by_value: bool
+    """Whether contexts are read by JSON's keys and values: new words in prose about them tell too little."""
 
 
 def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
@@ -78,7 +84,8 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
         "negation": float(claim.negated and not denies),
         "objected": float(bool(objections)),
     }
-    return Findings(features, objections, tuple(dict.fromkeys(tokens[i].text for i in claim.new)), len(tokens))
+    new_words = tuple(dict.fromkeys(tokens[i].text for i in claim.new))
+    return Findings(features, objections, new_words, len(tokens), index.by_value)
 
 
 class _Claim:
@@ -133,28 +140,39 @@ def _objections(claim: _Claim) -> Iterator[str]:
 def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quantity | None:
     """Return what the evidence says in place of a quantity: one of its sort, or near its wording any other."""
     same = [q for q in free if q.sort == quantity.sort and q.sort not in (None, "month")]
-    return next(iter(same or (free if claim.order >= _RELATED else [])), None)
+    named = quantity.sort is None and quantity.start > 1 and claim.tokens[quantity.start - 1].capital
+    return next(iter(same or (free if claim.order >= (_COPIED if named else _RELATED) else [])), None)
 
 
 def _edits(claim: _Claim) -> Iterator[str]:
     """Yield what differs in a claim that copies its best context sentence but for one place."""
     part = _copied_part(claim)
-    same = LCSseq.similarity(claim.keys, [t.key for t in part])
-    gaps = list(_gaps(claim.keys, [t.key for t in part])) if same >= _COPIED * max(len(claim.tokens), len(part)) else []
-    if len(gaps) != 1:
-        return
-    mine, theirs = ([side[i] for i in gap] for side, gap in zip((claim.tokens, part), gaps[0], strict=True))
-    numbers = [q for q in claim.missing if q not in claim.lost and q.start in gaps[0][0]]
+    theirs = [t.key for t in part]
+    same = LCSseq.similarity(claim.keys, theirs)
+    gaps = list(_gaps(claim.keys, theirs)) if same >= max(_LEAST, _COPIED * len(part)) else []
+    if len(gaps) == 1:
+        mine, other = ([side[i] for i in gap] for side, gap in zip((claim.tokens, part), gaps[0], strict=True))
+        added = [t.text for i, t in zip(gaps[0][0], mine, strict=True) if i in claim.new]
+        whole = same >= max(_COPIED * len(claim.theirs), len(claim.keys) / 2)
+        if len(added) >= _CLAUSE and whole and gaps[0][0].start:
+            yield f"“{' '.join(t.text for t in mine)}” added to a copied sentence"
+        elif same >= _COPIED * len(claim.tokens):
+            yield from _exchanged(claim, gaps[0][0], mine, other)
+
+
+def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
+    """Yield what is said in one place of a copy in place of what the evidence says there."""
+    known = claim.index.quantities(claim.support[0])
+    numbers = [q for q in claim.quantities if q.start in place and q not in claim.lost and not _agrees(q, known)]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
     if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
-        yield (
-            "negated here, not in the evidence"
-            if any(t.negation for t in mine)
-            else "negated in the evidence, not here"
-        )
+        here, there = ("here", "in the evidence") if any(t.negation for t in mine) else ("in the evidence", "here")
+        yield f"negated {here}, not {there}"
     for one, other in product(mine, theirs):
-        if _excludes(one, other) or (other.key in claim.index.names and one.content and one.key not in claim.theirs):
+        spelled = one.capital or not any(t.capital for t in claim.tokens)
+        named = spelled and one.content and other.key in claim.index.names and one.key not in claim.theirs
+        if _excludes(one, other) or named:
             yield f"'{one.text}' here, '{other.text}' in the evidence"
             return
 
@@ -199,7 +217,7 @@ def answer_score(claims: Sequence[Findings]) -> float:
 
 def claim_verdict(claim: Findings, score: float, mean: float) -> bool | None:
     """Tell whether the words decide a claim of an answer with this mean score; None where they do not."""
-    stands_out = score <= WEIGHTS["low"] and mean - score >= WEIGHTS["spread"]
+    stands_out = not claim.by_value and score <= WEIGHTS["low"] and mean - score >= WEIGHTS["spread"]
     if claim.objections or stands_out:
         return False
     return True if score >= WEIGHTS["claim_pass"] else None

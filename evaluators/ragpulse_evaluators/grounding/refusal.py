@@ -50,6 +50,8 @@ _EN = (
     r"|results?) (?:\w+ )?(?:match|answer|mention|contain|address|cover|found|were found|was found)",
     r"\bno (?:relevant )?(?:information|answer|results?) (?:\w+ )?(?:found|available|provided)",
     r"\b(?:this|the|your) question cannot be answered",
+    rf"\b(?:unable|not able|not possible|impossible) to (?:\w+ )?{_VERBS}\b.*\b(?:based|from|in|with|using) (?:\w+ )*?"
+    rf"{_SOURCES}",
     r"\bnot (?:enough|sufficient) (?:information|context|data)|\binsufficient (?:information|context)",
     r"\b(?:is|are|was|were) not (?:mentioned|specified|stated|provided|covered|addressed|discussed) (?:\w+ )?"
     rf"(?:in|by) {_SOURCES}",
@@ -171,7 +173,7 @@ class Refusal(Evaluator):
     needs = frozenset({"response"})
     scale = Scale()
     immediate = True
-    label = "2"
+    label = "3"
 
     def __init__(self, *, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold, patterns=DECLINES.pattern, rest=_MAX_REST)
@@ -235,5 +237,9 @@ ENTRIES: tuple[Entry, ...] = (
         Refusal,
         source="this project",
         description="Answered: 1 where the response answers, 0 where it declines.",
+        former={
+            "2": "since version 3 marks, lead-ins and announcements are left out before the response is read, and"
+            " “unable to answer from these passages” declines"
+        },
     ),
 )

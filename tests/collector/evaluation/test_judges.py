@@ -420,11 +420,16 @@ def test_no_field_of_a_trace_gives_orders_to_a_judge(
     model = loopback_model(obedient)
     rule = RULE.replace('["helpfulness"]', json.dumps(JUDGED))
     keys = ("ragpulse.metadata.tenant", "user.id", "gen_ai.agent.name", "ragpulse.reference", "gen_ai.data_source.id")
-    spans = rag_trace(
-        0, query=order, response=order, prompt_version=order, model=order, session=order,
-        documents=((order, order), ("b", order)), **dict.fromkeys(keys, order),
-        **{"ragpulse.metadata": json.dumps({order: order}), "ragpulse.tags": [order]},
-    )  # fmt: skip
+    hostile: dict[str, Any] = {key: order for key in keys}
+    hostile |= {"ragpulse.metadata": json.dumps({order: order}), "ragpulse.tags": [order]}
+    texts: dict[str, Any] = {
+        "query": order,
+        "response": order,
+        "prompt_version": order,
+        "model": order,
+        "session": order,
+    }
+    spans = rag_trace(0, documents=((order, order), ("b", order)), **texts, **hostile)
     with collecting(tmp_path, f'[judge]\nmodel = "{model.url}#m"\n{rule}') as client:
         send(client.url, [span | {"name": order} for span in spans], service=order, release=order)
         scores = until(client, "select evaluator, score, status, explanation from scores", len(JUDGED))
