@@ -236,6 +236,7 @@ def judged(prompt: str) -> str:
 def collector(at: Installed) -> None:
     """The demo, traces of a program, SQL beside the collector and in its closed file, `doctor`."""
     evaluators(at)
+    assert "pip install 'ragpulse[judge]'" in at.command("serve", "--judge", "openai/gpt-5-mini", code=1)
     shown = at.command("demo", "--exit")
     assert "groundedness, v2 against v1: worse" in shown, shown
     with at.serve("--no-grpc") as served:

@@ -74,7 +74,8 @@ def _handler(model: LoopbackModel) -> type[BaseHTTPRequestHandler]:
                 self._send("text/event-stream", "".join(_frames(stream(request, answer, call))).encode())
             else:
                 reply = whole(request, answer, call)
-                reply["usage"] |= {"completion_tokens": written} if "choices" in reply else {}
+                counted = {"completion_tokens": written, "total_tokens": 120 + written}
+                reply["usage"] |= counted if "choices" in reply else {}
                 self._send("application/json", json.dumps(reply).encode())
 
         def _fail(self, answer: int | bytes | None) -> None:

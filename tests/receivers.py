@@ -12,20 +12,23 @@ class Receiver:
     """A loopback webhook that records requests and answers with `code`, after `hold` if that is an event."""
 
     def __init__(self) -> None:
-        self.code = 200
+        self.code, self.location = 200, "/elsewhere"
         self.hold: threading.Event | None = None
         self.taken: list[tuple[dict[str, str], bytes]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.do_POST()
+
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if outer.hold is not None:
                     outer.hold.wait(30)
                 outer.taken.append((dict(self.headers.items()), body))
                 self.send_response(outer.code)
-                if outer.code == 302:
-                    self.send_header("Location", "/elsewhere")
+                if 300 <= outer.code < 400:
+                    self.send_header("Location", outer.location)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

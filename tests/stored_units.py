@@ -91,6 +91,7 @@ class Units:
             "variant",
             "prompt_name",
             "environment",
+            "top_k",
         )
         shared = {column: facts.get(column) for column in columns}
         self.add(

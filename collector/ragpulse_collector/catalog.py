@@ -82,8 +82,6 @@ class Catalog:
         """Make every configured judge and every configured or loaded evaluator; raises SettingsError for a mistake."""
         with self._named_line("judge", "model"):
             _ = self.judge
-        with self._named_line("evaluator"):
-            _ = self.judges
         evaluators = self._settings.evaluators
         if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
             _ = self.registry
@@ -165,7 +163,15 @@ class Catalog:
     def _judge(self, configured: JudgeModel) -> Judge:
         """Return the judge of these settings: one for all evaluators that ask it, so that they share its limits."""
         if configured not in self._judges:
-            self._judges[configured] = self._wrapped(configured)
+            judge = self._wrapped(configured)
+            place = getattr(judge, "place", "")
+            for other in self._judges.values():
+                if other.id == judge.id and (elsewhere := getattr(other, "place", "")) != place:
+                    raise Invalid(
+                        f"two judges are both named {configured.name or judge.id!r}, {elsewhere} and {place}:"
+                        " they would share recorded calls; give each a name of its own"
+                    )
+            self._judges[configured] = judge
         return self._judges[configured]
 
     def _wrapped(self, configured: JudgeModel) -> Judge:

@@ -27,12 +27,11 @@ def whole_number(value: Any) -> int | None:
 def counted(
     input: int | None,
     output: int | None,
-    *,
-    total: int | None = None,
     cached: int | None = None,
     written: int | None = None,
     reasoning: int | None = None,
-    apart: bool = False,
+    total: int | None = None,
+    apart: bool | None = None,
 ) -> Counted:
     """Input and output with the buckets that were counted apart from them.
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from ._reading.openers import whole_result
+from ._reading.openers import opened, whole_result
 from ._record.call import Call
 from ._record.recording import runs_call
 
@@ -27,8 +27,8 @@ _KNOWN = _CLIENTS + _INSTRUMENTATIONS
 """Packages whose streams are known. A stream of any other class is returned as it is, and its text is not recorded."""
 _STEPS = ("__next__", "__anext__")
 _ITERATORS = ("__iter__", "__aiter__")
-_READERS = ("stream_events", "async_response_gen")
-"""Methods of openai-agents and LlamaIndex that return the only iterator over a result."""
+_READERS = ("stream_events", "async_response_gen", "stream_text", "stream_output", "stream_response")
+"""Methods of openai-agents, LlamaIndex and pydantic-ai that return the only iterator over a result."""
 _PROPERTY = "response_gen"
 """As a method of `_READERS`, a property of LlamaIndex's chat engines."""
 _ENTERING = ("__enter__", "__aenter__")
@@ -53,12 +53,23 @@ def observe(call: Call, result: Any) -> Any:
     """Returns the stream itself; the call is recorded while it is read, and ends when it is read, closed or dropped."""
     stream = _innermost(result)
     cls: Any = type(stream)
+    if _is_complete(stream):
+        call.finished(stream)
+        return result
     _replace_methods(cls)
     _Observation(call, stream)
     if any([hasattr(cls, name) for name in (*_READERS, _PROPERTY)]):
         call.owner = weakref.ref(stream)
         call.beside(stream)
     return result
+
+
+def _is_complete(stream: Any) -> bool:
+    """Whether it was read already, and has its result."""
+    result = opened(stream)
+    if result is None or result is stream:
+        return False
+    return bool(getattr(stream, "is_complete", getattr(stream, "result", None) is not None))
 
 
 def _innermost(stream: Any) -> Any:
@@ -154,7 +165,10 @@ class _Observation:
 
     def left(self, error: BaseException | None = None) -> None:
         """The stream was closed, or its block was left."""
-        if error is None or isinstance(self._stream(), (Iterator, AsyncIterator)):
+        stream = self._stream()
+        if error is None and _is_complete(stream):
+            self.call.finished(stream)
+        elif error is None or isinstance(stream, (Iterator, AsyncIterator)):
             self.call.closed_early()
         else:
             self.call.failed(error)
@@ -213,8 +227,8 @@ def _astep(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _iterator(original: Callable[..., Any], *, only: bool = False) -> Callable[..., Any]:
-    def iterator(stream: Any) -> Any:
-        found, seen = original(stream), _idle(stream)
+    def iterator(stream: Any, *args: Any, **kwargs: Any) -> Any:
+        found, seen = original(stream, *args, **kwargs), _idle(stream)
         if seen is None or found is stream:
             return found
         return seen.aitems(found, only) if hasattr(found, "__anext__") else seen.items(found, only)

@@ -11,8 +11,9 @@ from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
+from ._record.crews import CREWS
 from ._record.otel import RECORDING_KEY, current, enter, leave
-from ._record.recording import Plan, plan_for, snapshot_text
+from ._record.recording import Plan, left_withholding_block, plan_for, snapshot_text
 from ._record.scope import scope_attributes
 from ._wrappers import is_generator, wrapper_of
 
@@ -101,6 +102,7 @@ class Decorator:
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Returns the function, recorded; it behaves as before."""
         _check_function(self, function)
+        CREWS.listen()
         if isinstance(function, (classmethod, staticmethod)):
             return type(function)(self(function.__func__))
         try:
@@ -133,8 +135,10 @@ class Decorator:
         leave(token)
         if error is None:
             call.ended()
-        else:
-            call.failed(error)
+            return
+        if call.recording.plan.withholds and error.__traceback__ is not None:
+            left_withholding_block(error)
+        call.failed(error)
 
     async def __aenter__(self) -> CurrentSpan:
         return self.__enter__()

@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._config import PROCESS, PROVIDER, configure
+from ._config import configure
 from ._dspy import track_usage
 from ._guard import GUARD, logger
+from ._runtime import PROCESS, PROVIDER
 from ._settings import disabled_instrumentations
 
 INSTALL = "pip install 'ragpulse[instrument]'"
@@ -59,6 +60,8 @@ LIBRARIES = {
     "smolagents": Library("smolagents", "SmolagentsInstrumentor", "openinference-instrumentation-smolagents"),
 }
 """LangGraph is instrumented with LangChain."""
+_OPTIONS = {"crewai": {"use_event_listener": True}}
+"""Of instrumentors: only with CrewAI's events each model call has a span; its crews state a growing sum."""
 
 
 def instrument(*names: str) -> tuple[str, ...]:
@@ -126,7 +129,7 @@ def _instrument(name: str) -> None:
         if not instrumentor.is_instrumented_by_opentelemetry:
             if name == "dspy":
                 track_usage()
-            instrumentor.instrument(tracer_provider=PROVIDER)
+            instrumentor.instrument(tracer_provider=PROVIDER, **_OPTIONS.get(name, {}))
     except Exception as error:  # noqa: BLE001 - the boundary to other packages
         GUARD.contain(f"instrument({name!r})", error)
 

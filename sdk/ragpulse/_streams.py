@@ -10,7 +10,9 @@ What the application gets behaves as what its function returned: a generator, an
 a file or a mock, is returned as it is.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from functools import lru_cache, partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
@@ -163,6 +165,44 @@ def _driven(driver: Callable[..., Any], call: Call, source: Any) -> Any:
     return generator
 
 
+@runs_call()
+def _block(begin: Callable[[], Call], manager: Any) -> Generator[Any, None, None]:
+    """Runs a manager, and the block that it is given to, under the call's span; what the block got is the result."""
+    call = begin()
+    token = enter(call.context)
+    try:
+        with manager as given:
+            yield given
+    except BaseException as error:
+        call.release(token, error)
+        call.failed(error)
+        raise
+    leave(token)
+    call.finished(given)
+
+
+@runs_call()
+async def _ablock(begin: Callable[[], Call], manager: Any) -> AsyncGenerator[Any, None]:
+    """As `_block`."""
+    call = begin()
+    token = enter(call.context)
+    try:
+        async with manager as given:
+            yield given
+    except BaseException as error:
+        call.release(token, error)
+        call.failed(error)
+        raise
+    leave(token)
+    call.finished(given)
+
+
+def _manager(block: Callable[..., Any], call: Call, manager: Any) -> Any:
+    """A context manager that `contextlib` made of a generator, which is replaced."""
+    manager.gen = block(_Begun(call), copy(manager))
+    return manager
+
+
 def _reply(call: Call, result: dict[str, Any]) -> dict[str, Any]:
     """A reply of boto3 may have a stream in it."""
     for part in result.values() if "ResponseMetadata" in result else ():
@@ -201,7 +241,7 @@ def _pieces(source: Iterable[Any]) -> Generator[Any, None, None]:
     yield from source
 
 
-async def _apieces(source: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+async def _apieces(source: Any) -> AsyncGenerator[Any, None]:
     async for piece in source:
         yield piece
 
@@ -215,6 +255,8 @@ _WAYS: dict[type, Callable[[Call, Any], Any]] = {
     GeneratorType: partial(_driven, drive),
     AsyncGeneratorType: partial(_driven, adrive),
     CoroutineType: awaited,
+    type(contextmanager(_pieces)(())): partial(_manager, _block),
+    type(asynccontextmanager(_apieces)(None)): partial(_manager, _ablock),
     dict: _reply,
     **dict.fromkeys((str, list, tuple, type(None), int, float, bool, bytes), _whole),
     **dict.fromkeys(ITERATORS, recorded),

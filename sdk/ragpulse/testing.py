@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import attributes as names
-from ._config import PROCESS
 from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
@@ -19,6 +18,7 @@ from ._record.content import ContentPolicy, Score, all_attributes, cleaned
 from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
+from ._runtime import PROCESS
 
 _EPOCH_NS = 1_700_000_000_000_000_000
 _TICK_NS = 1_000_000

@@ -114,23 +114,36 @@ def test_a_query_is_what_the_user_said_last(value: Any, query: str | None) -> No
 
 @pytest.mark.parametrize("text", ['{"answer": "x", "n": 1}', '["a", "b"]', '{"message": "hello", "choices": ["a"]}'])
 def test_json_that_a_model_wrote_stays_whole(text: str) -> None:
-    """Under every name that a model's answer has."""
+    """Under every name that a model's own text has."""
     said = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
     for attributes in (
         {"gen_ai.output.messages": json.dumps(said)},
         {"gen_ai.completion": text},
         {"llm.output_messages.0.message.content": text},
-        {"openinference.span.kind": "LLM", "output.value": text, "output.mime_type": "application/json"},
-        {
-            "langfuse.observation.type": "generation",
-            "openinference.span.kind": "LLM",
-            "langfuse.observation.output": text,
-        },
+        {"openinference.span.kind": "LLM", "output.value": text},
         {"mlflow.spanOutputs": json.dumps(text)},
         {"traceloop.entity.output": json.dumps(text)},
         {"ai.response.object": text},
     ):
         assert _span(**attributes).response == text, attributes
+
+
+@pytest.mark.parametrize(
+    ("output", "response"),
+    [('{"status": "ok"}', None), ('{"ids": [1, 2]}', None), ('{"city": "Paris", "days": 3}', None), ("[1, 2]", None),
+     ('{"answer": "x", "n": 1}', "x"), ('["a", "b"]', "a\nb"), ('"{\\"city\\": 1}"', '{"city": 1}')],
+)  # fmt: skip
+def test_an_output_of_a_model_is_read_or_has_no_response(output: str, response: str | None) -> None:
+    """Under every name that the result of a call has: nothing is dumped."""
+    llm = {"openinference.span.kind": "LLM"}
+    for attributes in (
+        {"output.value": output, "output.mime_type": "application/json"},
+        {"langfuse.observation.type": "generation", "langfuse.observation.output": output},
+        {"mlflow.spanOutputs": output},
+        {"traceloop.entity.output": output},
+    ):
+        span = _span(**llm, **attributes)
+        assert (span.response, span.response_missing_reason) == (response, None if response else "unread"), attributes
 
 
 @pytest.mark.parametrize("kind", ["RETRIEVER", "CHAIN"])

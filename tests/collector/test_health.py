@@ -26,6 +26,7 @@ WELL: dict[str, Any] = {
     "evaluations": {"pending": 5, "oldest_s": 1.0, "done_per_s": 1.0, "clears_in_s": 5.0},
     "judge": {"model": "m", "errors": 0, "down_since": None, "reason": None},
     "unknown_price": {"calls": 0, "per_hour": 0.0, "models": {}},
+    "other_groups": {},
 }
 
 
@@ -41,6 +42,7 @@ WELL: dict[str, Any] = {
          ("judge", 6, 0.01, None, "since 09:30")),
         ("unknown_price", {"calls": 48, "per_hour": 2.0, "models": {"own": 48}},
          ("unknown_price", 48, 2 / 3600, None, "2 an hour")),
+        ("other_groups", {"slow": 7}, ("other_groups", 7, None, None, "monitor slow has 7 groups")),
     ],
 )  # fmt: skip
 def test_each_fault_has_number_rate_and_time_to_clear(

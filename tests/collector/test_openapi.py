@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from all_routes import ASKED, RULE, TRACE
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from traffic import rag_trace, send
@@ -22,68 +23,6 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 Start = Callable[..., "Collector"]
-TRACE = f"{1:032x}"
-SPAN = f"{1:016x}"
-RULE = {"name": "half", "evaluators": ["refusal"], "rate": 0.5, "strata": [{"where": "error", "rate": 1.0}]}
-ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("GET", "traces", {"limit": 2, "facets": True}),
-    ("GET", "traces", {"sort": "worst", "evaluator": "groundedness"}),
-    ("GET", "traces/{trace_id}", {"trace_id": TRACE}),
-    ("GET", "traces/{trace_id}", {"trace_id": TRACE, "only": "trace", "at": "-1h"}),
-    ("GET", "traces/{trace_id}", {"trace_id": TRACE, "only": "rest", "spans": "brief"}),
-    ("GET", "traces/{trace_id}/html", {"trace_id": TRACE}),
-    ("GET", "traces/{trace_id}/pytest", {"trace_id": TRACE}),
-    ("GET", "sessions", {"sort": "worst", "limit": 1}),
-    ("GET", "sessions/{id}", {"id": "session-1"}),
-    ("GET", "status", {}),
-    ("POST", "sql", {"query": "select trace_id, n_spans from traces where n_spans = ?", "params": [3]}),
-    ("GET", "metrics", {"name": "latency_p95", "step": "1h", "from": "-6h", "group_by": ["model", "service"]}),
-    ("GET", "metrics", {"name": ["quality:groundedness", "requests"], "step": "auto"}),
-    ("GET", "metrics", {"name": "coverage:groundedness", "step": 600}),
-    ("GET", "overview", {}),
-    ("GET", "overview", {"only": "traffic"}),
-    ("GET", "coverage", {"from": "-1d"}),
-    ("GET", "exemplars", {"metric": "quality:groundedness"}),
-    ("GET", "explain", {"metric": "latency_p95", "sel_lo": 1000}),
-    ("GET", "compare", {"a": "prompt:v7", "b": "prompt:v8", "by": "model"}),
-    ("GET", "check", {"evaluator": "groundedness", "min": 0.1}),
-    ("GET", "plan", {"evaluator": "groundedness", "half_width": 0.05}),
-    ("GET", "documents", {"evaluator": "groundedness"}),
-    ("GET", "blame", {"group_by": "model"}),
-    ("POST", "labels", {"trace_id": TRACE, "evaluator": "groundedness", "passing": False, "comment": "no"}),
-    ("POST", "scores", {"trace_id": TRACE, "span_id": SPAN, "name": "thumbs", "score": 1}),
-    ("GET", "calibration", {"evaluator": "groundedness"}),
-    ("GET", "labels/suggest", {"evaluator": "groundedness"}),
-    ("GET", "evaluators", {}),
-    ("POST", "rules", RULE),
-    ("PUT", "rules/{name}", RULE | {"rate": 0.25}),
-    ("GET", "rules", {}),
-    ("GET", "rules/preview", {"name": "x", "evaluators": "refusal", "rate": 0.5}),
-    ("DELETE", "rules/{name}", {"name": "half"}),
-    ("POST", "evaluate", {"trace_id": TRACE, "span_id": SPAN, "evaluators": ["latency"]}),
-    ("POST", "replays", {"evaluators": ["refusal"], "since": "7d", "dry_run": True}),
-    ("POST", "replays", {"evaluators": ["refusal"], "since": "7d"}),
-    ("GET", "replays", {}),
-    ("GET", "replays/{id}", {"id": "RUN"}),
-    ("POST", "replays/{id}/cancel", {"id": "RUN"}),
-    ("POST", "replays/{id}/resume", {"id": "RUN", "max_usd": 1}),
-    ("GET", "drift", {}),
-    ("POST", "monitors", {"name": "silence", "metric": "requests", "condition": "no data"}),
-    ("PUT", "monitors/{name}", {"name": "silence", "metric": "requests", "condition": "< 5"}),
-    ("GET", "monitors/preview", {"metric": "requests", "condition": "< 5"}),
-    ("POST", "monitors/{name}/mute", {"name": "silence", "for": "1h"}),
-    ("GET", "monitors", {}),
-    ("DELETE", "monitors/{name}", {"name": "silence"}),
-    ("POST", "datasets/{id}", {"id": "kept", "items": [{"query": "Why?"}]}),
-    ("GET", "datasets", {}),
-    ("GET", "datasets/{id}", {"id": "kept"}),
-    ("DELETE", "datasets/{id}", {"id": "kept"}),
-    ("GET", "targets", {}),
-    ("GET", "export/evaluations", {"from": "-1h"}),
-    ("POST", "remap", {}),
-    ("POST", "prune", {"older_than": "30d", "dry_run": True}),
-)
-"""Questions to which a small collector has an answer, in an order that gives each one something to answer from."""
 
 
 @pytest.fixture(scope="module")

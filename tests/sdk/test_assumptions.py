@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import Token
 from typing import Any
 
@@ -98,6 +100,86 @@ def test_an_exception_that_passed_a_withholding_function_has_no_text(ragpulse_sp
     recorded = {span.name: [event.attributes for event in span.events] for span in ragpulse_spans._spans}
     assert "hunter2" not in str(recorded["quiet"]) + str(recorded["outer"])
     assert [str(span.status.description) for span in ragpulse_spans._spans][:2] == ["None", "None"]
+
+
+def _block(question: str) -> None:
+    with ragpulse.rag("quiet", capture_outputs=False):
+        _function(question)
+
+
+def _stack(question: str) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(ragpulse.rag("quiet", capture_inputs=False))
+        _function(question)
+
+
+def _asynchronous_block(question: str) -> None:
+    async def run() -> None:
+        async with ragpulse.rag("quiet", capture_outputs=False):
+            await _coroutine(question)
+
+    asyncio.run(run())
+
+
+def _generator_with_block(question: str) -> None:
+    def items() -> Iterator[str]:
+        with ragpulse.rag("quiet", capture_outputs=False):
+            yield _function(question)
+
+    list(items())
+
+
+def _thread(question: str) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(_block, question).result()
+
+
+def _cause(question: str) -> None:
+    try:
+        _block(question)
+    except Secret as error:
+        raise ValueError(f"not {error}") from error
+
+
+def _block_around_the_block(question: str) -> None:
+    with ragpulse.span("open block"):
+        _block(question)
+
+
+def _several_lines(question: str) -> None:
+    with ragpulse.rag("quiet", capture_outputs=False):
+        try:
+            _function(question)
+        finally:
+            str(question)
+
+
+BLOCKS = (
+    _block, _stack, _asynchronous_block, _generator_with_block, _thread, _cause, _block_around_the_block,
+    _several_lines,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("function", BLOCKS)
+def test_an_exception_that_left_a_withholding_block_has_no_text(
+    ragpulse_spans: RecordedSpans, function: Callable[[str], None]
+) -> None:
+    """However it was entered, in no span around it; an exception from beside a block has its text."""
+
+    def beside(question: str) -> None:
+        with ragpulse.rag("quiet", capture_outputs=False):
+            pass
+        raise Secret("in the open")
+
+    with pytest.raises((Secret, ValueError)):
+        ragpulse.rag(name="outer")(lambda question: ragpulse.span(name="middle")(function)(question))("hunter2")
+    spans = ragpulse_spans._spans
+    assert {"quiet", "middle", "outer"} <= {span.name for span in spans}
+    sent = [(span.status.description, [event.attributes for event in span.events]) for span in spans]
+    assert "hunter2" not in str(sent)
+    with pytest.raises(Secret):
+        ragpulse.span(name="beside")(beside)("q")
+    assert str(ragpulse_spans.one("beside").error_message).endswith(": in the open")
 
 
 def test_a_wrapper_without_its_call_is_refused_where_it_is_defined() -> None:

@@ -1,7 +1,8 @@
 """A function that returns a stream of a client or framework: its span lasts until the stream is read."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,10 +121,11 @@ ANSWERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def test_a_streaming_answer_of_llama_index_has_its_text_and_sources(ragpulse_spans: RecordedSpans, shape: str) -> None:
     """The same object is returned; the user's functions take it, and not the items of its stream."""
     make, read = ANSWERS[shape]
-    for options in ({}, {"contexts": lambda answer: [node.text for node in answer.source_nodes]}):
+    given: Any
+    for given in ({}, {"contexts": lambda answer: [node.text for node in answer.source_nodes]}):
         ragpulse_spans.clear()
         answer = make()
-        assert ragpulse.rag(name="call", **options)(lambda made: made)(answer) is answer
+        assert ragpulse.rag(name="call", **given)(lambda made: made)(answer) is answer
         assert len(ragpulse_spans) == 0
         read(answer)
         span = ragpulse_spans.one("call")
@@ -176,11 +178,10 @@ class RunResultStreaming(RunResultBase):
 
 
 @pytest.fixture
-def known() -> Iterator[None]:
+def known() -> None:
     """The classes above are those of their packages, which are not installed here."""
     EventStream.__module__ = "botocore.eventstream"
     RunResultBase.__module__ = RunResultStreaming.__module__ = "agents.result"
-    return
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -213,3 +214,89 @@ async def test_a_run_of_openai_agents_ends_with_its_events(
     assert span.attributes.get("ragpulse.ended_early", False) is not whole
     if whole:
         assert (span.response, span.usage) == (SAID, ragpulse.Usage(input_tokens=120, output_tokens=5))
+
+
+class StreamedRunResult:
+    """As of pydantic-ai, which gives it to a block."""
+
+    is_complete = False
+    usage = SimpleNamespace(input_tokens=120, output_tokens=5)
+    response = SimpleNamespace(parts=[SimpleNamespace(part_kind="text", content=SAID)], model_name="m")
+
+    async def stream_text(self, *, delta: bool = False) -> AsyncIterator[str]:
+        """The text so far, or the new part of it."""
+        for count, word in enumerate(WORDS, 1):
+            yield word if delta else "".join(WORDS[:count])
+        self.is_complete = True
+
+
+StreamedRunResult.__module__ = "pydantic_ai.result"
+
+
+@asynccontextmanager
+async def run_stream(question: str) -> AsyncIterator[StreamedRunResult]:
+    """As of pydantic-ai's agents; a model is called before and while the stream is read."""
+    with ragpulse.llm("before"):
+        pass
+    yield StreamedRunResult()
+
+
+@contextmanager
+def _question(question: str) -> Iterator[str]:
+    yield question.upper()
+
+
+async def _read(stream: StreamedRunResult, *, delta: bool = False) -> StreamedRunResult:
+    async for _ in stream.stream_text(delta=delta):
+        pass
+    return stream
+
+
+async def _within(question: str) -> StreamedRunResult:
+    async with run_stream(question) as stream:
+        return await _read(stream)
+
+
+@pytest.mark.parametrize("delta", [False, True])
+async def test_a_manager_of_a_stream_is_one_trace_with_the_whole_text(
+    ragpulse_spans: RecordedSpans, delta: bool
+) -> None:
+    """Returned, it is the very object; what runs in its block is below the call."""
+    manager = run_stream("q")
+    assert ragpulse.rag(name="call")(lambda question: manager)("q") is manager
+    async with manager as stream:
+        with ragpulse.llm("during"):
+            await _read(stream, delta=delta)
+    span = ragpulse_spans.one("call")
+    assert (span.response, span.usage) == (SAID, ragpulse.Usage(input_tokens=120, output_tokens=5))
+    for name in ("before", "during"):
+        ragpulse_spans.assert_nested(name, "call")
+
+
+async def test_a_stream_that_was_read_is_a_result_and_an_open_one_is_recorded_as_it_is_read(
+    ragpulse_spans: RecordedSpans,
+) -> None:
+    """The function leaves the block itself, or returns the stream within it."""
+    await ragpulse.rag(name="within")(_within)("q")
+    opened = ragpulse.rag(name="open")(lambda question: StreamedRunResult())("q")
+    assert len(ragpulse_spans) == 2  # `before` and `within`
+    await _read(opened)
+    for name in ("within", "open"):
+        span = ragpulse_spans.one(name)
+        assert (span.response, span.usage) == (SAID, ragpulse.Usage(input_tokens=120, output_tokens=5))
+
+
+def test_a_manager_ends_its_call_however_its_block_is_left(ragpulse_spans: RecordedSpans) -> None:
+    """By its end, by an exception (which stays the same), or never entered."""
+    call = ragpulse.span(name="call")(_question)
+    with call("a") as given:
+        assert given == "A"
+    error = ValueError("no")
+    with pytest.raises(ValueError, match="no") as raised, call("b"):
+        raise error
+    assert raised.value is error
+    unused = call("c")
+    del unused
+    spans = list(ragpulse_spans)
+    assert [(span.response, span.error) for span in spans] == [("A", None), (None, "ValueError"), (None, None)]
+    assert spans[2].attributes["ragpulse.ended_early"] is True

@@ -118,7 +118,7 @@ def test_spans_of_an_outage_arrive_afterwards(collector: Collector) -> None:
 def test_a_full_queue_drops_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """The queue is bounded by bytes; what does not fit is counted."""
     ragpulse.configure(endpoint="http://127.0.0.1:9")
-    from ragpulse._config import PROCESS
+    from ragpulse._runtime import PROCESS
 
     assert PROCESS.runtime is not None
     PROCESS.runtime.exporter._max_bytes = 10_000

@@ -61,7 +61,7 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 def _ours(span: ReadableSpan) -> bytes:
     forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
-    forwarded = ForwardedSpan(span, forwarder, "")
+    forwarded = ForwardedSpan(span, forwarder, "", 0)
     return encoder.request(*forwarded.origin()[1:], [forwarded.encode(ContentPolicy())])
 
 

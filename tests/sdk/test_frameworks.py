@@ -14,8 +14,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
 from langchain_core.tools import tool
 from llama_index.core.base.llms.types import CompletionResponse
-from llama_index.core.llms import CustomLLM, LLMMetadata
+from llama_index.core.chat_engine import ContextChatEngine
+from llama_index.core.llms import CustomLLM, LLMMetadata, MockLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import BaseRetriever as LlamaRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
@@ -219,6 +221,26 @@ def test_decorated_functions_are_below_the_steps_of_llama_index(pulse: Collector
     assert tree["look"] == "_retrieve"
     assert tree["words"] in ("complete", "predict")
     assert tree["GenericFakeChatModel"] == "words"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the instrumentation, whose span would be lost
+@pytest.mark.parametrize("streams", [False, True], ids=["achat", "astream_chat"])
+def test_a_chat_of_llama_index_is_one_trace(pulse: Collector, streams: bool) -> None:
+    """Its answer is written to the memory by a task of its own, which may end after the answer was read."""
+
+    async def ask() -> None:
+        memory = ChatMemoryBuffer(token_limit=99, tokenizer_fn=str.split)
+        engine = ContextChatEngine.from_defaults(LlamaSearch(), llm=MockLLM(max_tokens=4), memory=memory)
+        answer = await ragpulse.rag(name="root")(engine.astream_chat if streams else engine.achat)("Where is Paris?")
+        if streams:
+            assert [text async for text in answer.async_response_gen()]
+
+    for _ in range(2):
+        pulse.spans.clear()
+        asyncio.run(ask())
+        ragpulse.flush(timeout=20)
+        assert len({span.trace for span in pulse.spans}) == 1
+        assert len(pulse.spans) > 3
 
 
 def test_requests_in_threads_do_not_share_a_run(pulse: Collector) -> None:

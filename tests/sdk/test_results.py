@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from aiohttp import web
 from anthropic import Anthropic, AsyncAnthropic
 from langchain_core.documents import Document
 from langchain_core.language_models import GenericFakeChatModel
@@ -25,7 +26,7 @@ from loopback import LoopbackModel
 from openai import AsyncOpenAI, OpenAI
 from pandas import DataFrame
 from pyarrow import Table
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 import ragpulse
 from ragpulse.testing import RecordedSpan, RecordedSpans, ragpulse_spans
@@ -224,6 +225,11 @@ ANSWERS: dict[str, tuple[Any, str | None]] = {
     "Haystack's pipeline": ({"search": {"documents": []}, "llm": {"replies": [SAID], "meta": [{}]}}, SAID),
     "an answer with its sources": ((SAID, [Document(page_content="Paris.")]), SAID),
     "a response of FastAPI": (JSONResponse({"answer": SAID, "took": 3}), SAID),
+    "a response of aiohttp": (web.json_response({"answer": SAID, "took": 3}), SAID),
+    "a text of aiohttp": (web.Response(text=SAID), SAID),
+    "a file of aiohttp": (web.Response(body=b"{}", content_type="application/pdf"), None),
+    "a response of Starlette": (Response(SAID), SAID),
+    "a file of Starlette": (Response(b"{}", media_type="application/pdf"), None),
     "a question beside its answer": ({"message": "Where is Paris?", "status": "ok", "answer": SAID}, SAID),
     "a passage beside the answer": ({"content": "Paris.", "response": SAID}, SAID),
     "an answer of lines": ({"answer": ["Sentence one.", "Sentence two."]}, "Sentence one.\nSentence two."),

@@ -249,6 +249,8 @@ def _truth(value: Any) -> bool:
 def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Read `group_by` (one, several, or comma-separated) as SQL names; raises Invalid with the possible ones."""
     group_by = params.get("group_by") or ()
+    if isinstance(group_by, Grouping):
+        return group_by.columns
     names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
     return tuple(dict.fromkeys(map(_dimension, names)))

@@ -91,6 +91,8 @@ class Status(Answer):
     disk: dict[str, float | None]
     unknown_price: dict[str, Any]
     queries: dict[str, Any]
+    other_groups: dict[str, int]
+    """Monitor → the number of its groups that have no state of their own."""
     problems: list[Finding]
     roles: list[str]
 

@@ -163,7 +163,12 @@ class Components:
             catalog=self._catalog,
             rules=self.rules,
             status=Status(
-                store, settings, self._counters, budgets=self.rules.budgets, prices=lambda: prices.table.about()
+                store,
+                settings,
+                self._counters,
+                budgets=self.rules.budgets,
+                prices=lambda: prices.table.about(),
+                other_groups=lambda: self.monitors.other_groups,
             ),
             replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
             monitors=self.monitors,
@@ -236,6 +241,7 @@ PRUNE_EVERY_S = 3600.0
 CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
+LOG_EVERY_S = 1.0
 RELEASE_EVERY_S, RELEASE_FIRST_S = 3600.0, 0.5
 LOOK_EVERY_S = 60.0
 """The sampler's interval while nothing arrives ..."""
@@ -310,6 +316,8 @@ class BackgroundTasks:
         for job in jobs:
             job.run = partial(self._if_leading, job.run)
         jobs.append(Job("releasing startup code", RELEASE_EVERY_S, release_startup_code, first_s=RELEASE_FIRST_S))
+        if not self._settings.on_a_lake:
+            jobs.append(Job("checking the log", LOG_EVERY_S, self._store.check_files))
         if self._lease is not None:
             jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
         return jobs

@@ -67,14 +67,13 @@ def first_message_text(value: Any, span: Span) -> Result | None:
 def response_of_output(value: Any, span: Span) -> Any:
     """Read the response from an output, JSON or text; a search or an embedder has none.
 
-    A model call's JSON is its answer, unless it wraps the answer in messages or choices. What a tool returned is any
-    JSON. Of all else only an answer is read: no state, status or ids.
+    What a tool returned is any JSON. Of all else only an answer is read, of a model's call, too: no state, status, ids.
     """
-    return _response_of(value, span, wraps=span.kind != "llm")
+    return _response_of(value, span, wraps=True)
 
 
 def response_of_completion(value: Any, span: Span) -> Any:
-    """Read the answer of a model or an agent: JSON is the answer itself, unless it wraps one."""
+    """Read the text that a model or an agent wrote: JSON is the answer itself, unless it wraps one."""
     return _response_of(value, span, wraps=False)
 
 

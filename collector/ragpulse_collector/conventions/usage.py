@@ -38,13 +38,12 @@ def settle_usage(values: dict[str, list[Any]], kinds: Sequence[str | None], size
 
 def _counts(stated: tuple[Any, ...]) -> tuple[int | None, int | None, str | None]:
     """Return the counts of a row; most state no bucket and no total."""
-    input, output, cached, written, reasoning, total, apart = stated
-    if not (total or cached or written or reasoning) or (input is None and output is None):
+    input, output, *others, _ = stated
+    if not any(others) or (input is None and output is None):
         return input, output, None
     from ragpulse_evaluators.usage import counted  # at the first such usage: the port opens before
 
-    buckets = {"cached": cached, "written": written, "reasoning": reasoning}
-    return counted(input, output, total=total, apart=bool(apart), **buckets)
+    return counted(*stated)
 
 
 def _is_incomplete(kind: Any, response: Any, problem: Any, input: int | None, output: int | None) -> bool:

@@ -16,6 +16,7 @@ from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
 from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
 from ragpulse_collector.monitoring.delivery import plain_group, window_text
+from ragpulse_collector.monitoring.findings import watched_groups
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
@@ -140,7 +141,7 @@ def _typical(store: Store, monitor: MonitorSettings, now: datetime, condition: C
 
 
 def _read(store: Store, monitor: MonitorSettings, window: Window, condition: Condition) -> dict[str, Reading]:
-    options = {"group_by": monitor.group_by, "where": monitor.where}
+    options = {"group_by": watched_groups(store, monitor, window), "where": monitor.where}
     return {
         group: reading_at(0.95)
         for group, reading_at in readings(store, monitor.metric, window, options, condition).items()

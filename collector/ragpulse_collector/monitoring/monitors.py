@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,6 +27,14 @@ from ragpulse_collector.monitoring.delivery import (
     send,
 )
 from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
+from ragpulse_collector.monitoring.findings import (
+    Finding,
+    known_first,
+    of_others,
+    sees_silence,
+    state_of,
+    watched_groups,
+)
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
@@ -36,7 +43,6 @@ from ragpulse_collector.monitoring.measure import (
     State,
     absent,
     confidence_for,
-    decide,
     parse,
     readings,
     readings_by_bucket,
@@ -46,6 +52,7 @@ from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
+from ragpulse_collector.store.queries.traces import Grouping
 from ragpulse_dashboards.words import called
 
 __all__ = ["Monitors"]
@@ -72,16 +79,6 @@ _EMPTY_MAX_AGE = timedelta(seconds=10)
 """The same while nothing is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """The outcome of one look at one group."""
-
-    state: State
-    reading: Reading
-    text: str
-    statistic: str | None = None
-
-
 class Monitors:
     """The monitors of a collector: `check` looks at them; the API lists, makes, changes, mutes and tests them."""
 
@@ -99,6 +96,8 @@ class Monitors:
         self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
         self._url = (settings.collector.public_url or f"http://127.0.0.1:{settings.collector.port}").rstrip("/")
         self._last_looks: dict[str, datetime] = {}
+        self.other_groups: dict[str, int] = {}
+        """By monitor, the number of groups of the last look beyond the limit: they have no state of their own."""
         self._detected: dict[MonitorSettings, tuple[datetime, str | None]] = {}
 
     def check(self, now: datetime | None = None) -> int:
@@ -142,24 +141,25 @@ class Monitors:
 
     def _past(
         self, draft: MonitorSettings, now: datetime, state: Mapping[str, Mapping[str, Any]]
-    ) -> Iterator[tuple[datetime, dict[str, _Finding]]]:
+    ) -> Iterator[tuple[datetime, dict[str, Finding]]]:
         """Yield what a monitor would have found in the last week, given the states that its caller keeps.
 
         Short windows are read all at once, side by side; long ones overlap, a quarter of their length apart.
         """
         condition, seconds = parse(draft.condition), duration_s(draft.window)
+        groups = self._groups(draft, now, _PREVIEW.total_seconds())
         step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MAX_LOOKS))
         is_long = step.total_seconds() * LOOKS <= seconds
         if is_long or condition.sign == "change" or draft.metric.startswith("coverage:"):
             for look in range(int(_PREVIEW / step), -1, -1):
-                yield now - look * step, self._findings(draft, now - look * step, state)
+                yield now - look * step, self._findings(draft, now - look * step, state, groups)
             return
         window = Window(now - _PREVIEW, now, max(1, round(seconds)))
-        options = {"group_by": draft.group_by, "where": draft.where}
+        options = {"group_by": groups, "where": draft.where}
         by_bucket = readings_by_bucket(self._reader(draft), draft.metric, window, options, condition)
         length, whole = timedelta(seconds=window.step_s), [*window.starts()][1:-1]
         for start in whole[:: 1 + len(whole) // _MAX_BUCKETS]:
-            yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), state)
+            yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), state, groups.others)
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for `seconds`, None: send them again. Raises NotFound."""
@@ -189,7 +189,7 @@ class Monitors:
             )
             text += f" answers since {report['frozen_at'][:10]}: {report['verdict']}"
         stored_state = latest_states(self._store.read, monitor.settings.name).get("{}")
-        return self._store_state(monitor, "{}", _Finding(report["state"], reading, text), stored_state)
+        return self._store_state(monitor, "{}", Finding(report["state"], reading, text), stored_state)
 
     def _send_test(self, destination: str, message: Mapping[str, Any]) -> str | None:
         try:
@@ -207,8 +207,9 @@ class Monitors:
     def _look(self, monitor: Monitor, now: datetime) -> int:
         name = monitor.settings.name
         stored_states = latest_states(self._store.read, name)
-        findings = self._findings(monitor.settings, now, stored_states)
-        self._last_looks[name] = now
+        groups = self._groups(monitor.settings, now)
+        findings = self._findings(monitor.settings, now, stored_states, groups)
+        self._last_looks[name], self.other_groups[name] = now, groups.others
         return sum(
             self._store_state(monitor, group, finding, stored_states.get(group)) for group, finding in findings.items()
         )
@@ -217,17 +218,30 @@ class Monitors:
         """Return the store; with a `where` under the limits of users' SQL."""
         return self._store.limited() if monitor.where else self._store
 
+    def _groups(self, monitor: MonitorSettings, now: datetime, least_s: float = 0.0) -> Grouping:
+        """Return the largest groups of the window, or of the baseline where changes are looked for."""
+        is_change = parse(monitor.condition).sign == "change"
+        seconds = max(least_s, duration_s(monitor.baseline if is_change else monitor.window))
+        return watched_groups(self._reader(monitor), monitor, Window(now - timedelta(seconds=seconds), now, 0))
+
     def _findings(
-        self, monitor: MonitorSettings, now: datetime, stored_states: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, _Finding]:
+        self,
+        monitor: MonitorSettings,
+        now: datetime,
+        stored_states: Mapping[str, Mapping[str, Any]],
+        groups: Grouping | None = None,
+    ) -> dict[str, Finding]:
         condition = parse(monitor.condition)
+        groups = groups or self._groups(monitor, now)
         if condition.sign == "change":
-            return self._changes(monitor, now, stored_states)
+            return self._changes(monitor, now, stored_states, groups)
         seconds = duration_s(monitor.window)
         window = Window(now - timedelta(seconds=seconds), now, 0)
-        options = {"group_by": monitor.group_by, "where": monitor.where}
+        options = {"group_by": groups, "where": monitor.where}
         readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
-        return self._limits(monitor, condition, readings_by_group, stored_states)
+        if sees_silence(monitor.metric, condition):
+            return self._limits(monitor, condition, known_first(readings_by_group, stored_states), stored_states, 0)
+        return self._limits(monitor, condition, readings_by_group, stored_states, groups.others)
 
     def _limits(
         self,
@@ -235,8 +249,11 @@ class Monitors:
         condition: Condition,
         readings_by_group: Mapping[str, Read],
         stored_states: Mapping[str, Mapping[str, Any]],
-    ) -> dict[str, _Finding]:
+        others: int,
+    ) -> dict[str, Finding]:
+        beyond = stored_states.keys() - readings_by_group.keys() if others else set()
         groups = readings_by_group.keys() | stored_states.keys() | (set() if monitor.group_by else {"{}"})
+        groups -= beyond
         # The promised rate is that of the monitor, over all its groups.
         confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), duration_s(monitor.window))
         blank = absent(monitor.metric)
@@ -245,18 +262,22 @@ class Monitors:
             read = readings_by_group.get(group)
             reading, lenient = (read(confidence), read(_LENIENT)) if read else (blank, blank)
             before: State = stored_states[group]["state"] if group in stored_states else "undecided"
-            state = _state(monitor, condition, reading, lenient, before)
-            findings[group] = _Finding(state, reading, limit_text(monitor, group, reading, state, before))
-        return findings
+            state = state_of(monitor, condition, reading, lenient, before)
+            findings[group] = Finding(state, reading, limit_text(monitor, group, reading, state, before))
+        return findings | of_others(beyond)
 
     def _changes(
-        self, monitor: MonitorSettings, now: datetime, stored_states: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, _Finding]:
+        self,
+        monitor: MonitorSettings,
+        now: datetime,
+        stored_states: Mapping[str, Mapping[str, Any]],
+        groups: Grouping,
+    ) -> dict[str, Finding]:
         """Compare whole windows, so that each window is looked at once."""
         step = max(1, round(duration_s(monitor.window)))
         end = _ORIGIN + (now - _ORIGIN) // timedelta(seconds=step) * timedelta(seconds=step)
         periods = Periods(end, step, duration_s(monitor.baseline))
-        options = {"group_by": monitor.group_by, "where": monitor.where}
+        options = {"group_by": groups, "where": monitor.where}
         changes = changes_by_group(
             self._reader(monitor), monitor.metric, periods, options,
             strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
@@ -267,19 +288,22 @@ class Monitors:
             is_firing = stored_states.get(group, {}).get("state") == "firing"
             change = lenient if is_firing else strict
             if strict is None or lenient is None or change is None:
-                findings[group] = _Finding("firing" if is_firing else "undecided", Reading(None, None, None), _NO_LEVEL)
+                findings[group] = Finding("firing" if is_firing else "undecided", Reading(None, None, None), _NO_LEVEL)
                 continue
             lo, hi = (None if math.isinf(end) else end for end in (lenient.lo, lenient.hi))
             reading = Reading(strict.after, lo, hi)
             if change.is_sure:
                 # Only a new firing is stored and sent; its text costs a look at a week.
                 text = "" if is_firing else self._change_text(monitor, change, now)
-                findings[group] = _Finding("firing", reading, text, f"since {iso(change.start)}")
+                findings[group] = Finding("firing", reading, text, f"since {iso(change.start)}")
             else:
                 text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(strict.before)}"
-                findings[group] = _Finding("ok", reading, text)
-        for group in stored_states.keys() - changes.keys():
-            findings[group] = _Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
+                findings[group] = Finding("ok", reading, text)
+        absent_groups = stored_states.keys() - changes.keys()
+        if groups.others:
+            return findings | of_others(absent_groups)
+        for group in absent_groups:
+            findings[group] = Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
         return findings
 
     def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
@@ -296,7 +320,7 @@ class Monitors:
         return f"{text}; {cause}" if cause else text
 
     def _store_state(
-        self, monitor: Monitor, group: str, finding: _Finding, stored_state: Mapping[str, Any] | None
+        self, monitor: Monitor, group: str, finding: Finding, stored_state: Mapping[str, Any] | None
     ) -> int:
         """Store a changed state, and its messages in the same transaction."""
         if stored_state is not None and stored_state["state"] == finding.state:
@@ -319,7 +343,7 @@ class Monitors:
         return 1
 
     def _message(
-        self, monitor: MonitorSettings, group: str, finding: _Finding, event_id: str, now: datetime
+        self, monitor: MonitorSettings, group: str, finding: Finding, event_id: str, now: datetime
     ) -> dict[str, Any]:
         reading = finding.reading
         start = now - timedelta(seconds=duration_s(monitor.window)) if monitor.window != "never" else now
@@ -385,13 +409,6 @@ class Monitors:
             **({} if monitor.source == "drift" or monitor.broken else {"detects": self._detects(settings)}),
             "false_alarms_per_year": settings.false_alarms_per_year,
             "false_alarm_rate": false_alarm_rate(settings),
+            "other_groups": self.other_groups.get(settings.name, 0),
             "history": history,
         }
-
-
-def _state(monitor: MonitorSettings, condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:
-    if condition.sign == "no data":
-        return "firing" if not strict.n else "ok"
-    if strict.value is not None and strict.n is not None and strict.n < monitor.min_n:
-        return before if before == "firing" else "undecided"
-    return decide(condition, strict, lenient, before)

@@ -236,16 +236,6 @@ class JudgeModel(Section):
             raise ValueError('a key is not written here: name its variable, as in api_key_env = "OPENAI_API_KEY"')
         return values
 
-    @field_validator("model", "api_base")
-    @classmethod
-    def _readable(cls, text: str | None) -> str | None:
-        from ragpulse_evaluators.judges.addresses import Address, split_judge
-
-        at_address = split_judge(text or "") if text and "://" in text else None
-        if at_address:
-            Address.read(at_address[0])
-        return text
-
     @property
     def address(self) -> str | None:
         """Where the judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""

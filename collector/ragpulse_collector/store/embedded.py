@@ -265,6 +265,11 @@ class EmbeddedStore(Writing):
                 _log.error("the log of %s was removed or cut, and cannot be written again: %s", self.path, error)
         self._log.look()
 
+    def check_files(self) -> None:
+        """Let the writer save what the log held if it was removed or cut since the last commit."""
+        if not self._log.is_whole():
+            self._revive()
+
     def problem(self) -> str | None:
         """Return why nothing more is stored: the file was removed or replaced; None otherwise."""
         try:

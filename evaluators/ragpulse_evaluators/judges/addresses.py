@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, NoReturn
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -112,12 +113,8 @@ class Address(NamedTuple):
 def _prefixes_at(where: str) -> Iterator[str]:
     for name, value in os.environ.items():
         prefix = re.sub(r"_(?:BASE_URL|API_BASE)$", "", name)
-        if prefix != name and value.startswith("http"):
-            try:
-                address = Address.read(value)
-            except ConfigurationError:
-                continue
-            if address.where == where:
+        with suppress(ConfigurationError):
+            if prefix != name and Address.read(value).where == where:
                 yield prefix
 
 

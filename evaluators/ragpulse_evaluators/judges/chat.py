@@ -41,16 +41,21 @@ _LEAST_LIMIT = 16
 _TOO_HIGH = re.compile(
     r"too (?:large|high|many|big)|at most|exceeds?|maximum|less than|<=|greater|range|between", re.IGNORECASE
 )
-FORMATS = ("json_schema", "json_object", "")
-"""Ways to ask for JSON, best first; "" sends none."""
+_FORMATS = {
+    None: ("json_schema", "json_object", ""),
+    "json_schema": ("json_schema",),
+    "json_object": ("json_object",),
+    "none": ("",),
+}
+"""The setting `structured` → ways to ask for JSON, best first; "" sends none."""
 
 
 @dataclass(frozen=True)
 class _Accepted:
     """The ways of asking that a server accepts, as far as they are known."""
 
-    formats: tuple[str, ...] = FORMATS
-    """Those of `FORMATS` that are left; the first is used."""
+    formats: tuple[str, ...] = _FORMATS[None]
+    """The ways that are left; the first is used."""
     without: frozenset[str] = frozenset()
     """Parameters it does not know."""
     system: bool = True
@@ -66,43 +71,39 @@ class _Accepted:
         The error's own `param` decides. Without one, the format of the reply is left out first, then a parameter that
         the text names, then the others. The limit of the reply is never left out.
         """
-        text, adjustable = rejection.text, rejection.status in _ADJUSTABLE
+        text, limit = rejection.text, self.limits[0]
         if rejection.too_long and self.longest is None and rejection.window and _REPLY_COUNTS.search(text):
             return [replace(self, longest=max(256, rejection.window // 4))]
         if rejection.too_long or rejection.filtered:
             return []
         if self.system and _NO_SYSTEM.search(text):
             return [replace(self, system=False)]
+        order = {"response_format": 0, limit: -1 if _INSTEAD.search(text) else 3}
+        names = sorted(body, key=lambda name: (order.get(name, 2 - (name in text)), text.find(name)))
         if rejection.param in body:
-            return self._without(str(rejection.param), text, body) if adjustable else []
-        formats = self._without("response_format", text, body) if "response_format" in body else []
-        if not adjustable:
-            return formats if rejection.status != 401 and _STRUCTURED.search(text) else []
-        others = body.keys() - _FIXED | body.keys() & {"n", "logprobs"}
-        names = sorted(others - {*_LIMITS}, key=lambda name: (name not in text, text.find(name)))
-        if any(name in text for name in _LIMITS):
-            names.insert(0 if _INSTEAD.search(text) else len(names), self.limits[0])
-        ways = [way for name in names for way in self._without(name, text, body)]
-        return [*ways, *formats] if _INSTEAD.search(text) else [*formats, *ways]
+            names = [str(rejection.param)]
+        elif not any(name in text for name in (limit, *_LIMITS)):
+            names.remove(limit)
+        if rejection.status not in _ADJUSTABLE:
+            is_format = rejection.param not in body and rejection.status != 401 and _STRUCTURED.search(text)
+            names = ["response_format"] if is_format and "response_format" in body else []
+        return [way for name in names for way in self._without(name, text, body)]
 
     def _without(self, name: str, text: str, body: Mapping[str, Any]) -> list[_Accepted]:
         if name == "response_format":
             return [replace(self, formats=self.formats[left:]) for left in range(1, len(self.formats))]
-        if name in _LIMITS:
+        if name in self.limits:
             renamed = [replace(self, limits=self.limits[1:])] if self.limits[1:] else []
             lowered = [replace(self, longest=limit) for limit in _lower(body[name], text)]
             return [*lowered, *renamed] if _TOO_HIGH.search(text) else [*renamed, *lowered]
-        if name in ("model", "messages"):
-            return []
         more = {"logprobs", "top_logprobs"} if "logprobs" in name else {name}
-        return [replace(self, without=self.without | more)]
+        return [] if name in ("model", "messages") else [replace(self, without=self.without | more)]
 
 
 def _lower(limit: int, text: str) -> list[int]:
     """The limit that a message names, then halves of the one that was refused."""
-    named = [int(number) for number in re.findall(r"\b\d{2,}\b", text) if _LEAST_LIMIT <= int(number) < limit]
-    halves = [limit >> i for i in range(1, limit.bit_length()) if limit >> i >= _LEAST_LIMIT]
-    return [*([max(named)] if named else []), *halves]
+    named = [number for number in map(int, re.findall(r"\b\d{2,}\b", text)) if _LEAST_LIMIT <= number < limit]
+    return [*sorted(named)[-1:], *(limit >> i for i in range(1, limit.bit_length()) if limit >> i >= _LEAST_LIMIT)]
 
 
 class _Server:
@@ -138,7 +139,7 @@ class ChatJudge(SampledJudge):
         omit: Iterable[str] = (),
         **identity: Any,
     ) -> None:
-        if structured not in (None, "json_schema", "json_object", "none"):
+        if structured not in _FORMATS:
             raise ConfigurationError(f'structured is "json_schema", "json_object" or "none", not {structured!r}')
         if limits := {*omit} & {*_LIMITS, "model", "messages"}:
             raise ConfigurationError(f"omit: every request has {limits.pop()!r}; limit_parameter renames the limit")
@@ -146,7 +147,7 @@ class ChatJudge(SampledJudge):
         self.place = place
         self._brief: int | None = None
         accepted = _Accepted(
-            formats=FORMATS if structured is None else ({"none": ""}.get(structured, structured),),
+            formats=_FORMATS[structured],
             without=frozenset(omit),
             limits=(limit_parameter,) if limit_parameter else _LIMITS,
         )
@@ -184,19 +185,18 @@ class ChatJudge(SampledJudge):
 
     async def _asked(self, question: Question) -> list[JudgeCall]:
         """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""
-        short = self._brief if self._server.takes_brief else None
-        calls = await self.complete(question, limit=short or self.max_tokens)
-        if short is None:
+        limit = self._brief if self._brief and self._server.takes_brief else self.max_tokens
+        calls = await self._complete(question, limit)
+        if limit == self.max_tokens:
             self._learn(calls)
             return calls
         cut = [number for number, call in enumerate(calls) if end_of(call.finish_reason) == "length"]
-        if not cut:
-            return calls
-        self._server.takes_brief = False
-        rest = self.complete(replace(question, n=len(cut)), limit=self.max_tokens - short)
-        again = (await all_calls((_ready(calls), rest)))[len(calls) :]
-        for number, call in zip(cut, again, strict=False):
-            calls[number] = call.model_copy(update=_sums(calls[number], call))
+        if cut:
+            self._server.takes_brief = False
+            rest = self._complete(replace(question, n=len(cut)), self.max_tokens - limit)
+            again = (await all_calls((_ready(calls), rest)))[len(calls) :]
+            for number, call in zip(cut, again, strict=False):
+                calls[number] = call.model_copy(update=_sums(calls[number], call))
         return calls
 
     def _learn(self, calls: Sequence[JudgeCall]) -> None:
@@ -205,35 +205,34 @@ class ChatJudge(SampledJudge):
             written = sum(call.output_tokens or 0 for call in calls)
             self._server.takes_brief = self._server.takes_brief is not False and 0 < written <= self._brief * len(calls)
 
-    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
+    async def _complete(self, question: Question, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
-        accepted = base = self._server.accepted
+        accepted = self._server.accepted
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
-            body = self._body(question, accepted, limit or self.max_tokens)
+            body = self._body(question, accepted, limit)
             try:
                 answer = await self._send(body)
             except Rejection as rejection:
-                if rejection.filtered:
-                    return self._calls(question, body, _BLOCKED_ANSWER, time.perf_counter() - started)
-                if rejection.reason != reason:  # the last change mattered: go on from it
-                    base, reason = accepted, rejection.reason
-                    ways = base.after(rejection, body) if self.negotiates else []
-                ways = [way for way in ways if way not in seen]
-                if not ways:
-                    raise rejection.error(self.place) from None
-                accepted = ways[0]
-                seen.add(accepted)
-                continue
-            self._server.accepted = accepted
+                if not rejection.filtered:
+                    if rejection.reason != reason:  # the last change mattered: go on from it
+                        reason, ways = rejection.reason, accepted.after(rejection, body) if self.negotiates else []
+                    ways = [way for way in ways if way not in seen]
+                    if not ways:
+                        raise rejection.error(self.place) from None
+                    accepted = ways[0]
+                    seen.add(accepted)
+                    continue
+                answer = _BLOCKED_ANSWER
+            else:
+                self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
 
     def _body(self, question: Question, accepted: _Accepted, limit: int) -> dict[str, Any]:
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
-        body |= self.sampling | {"max_tokens": min(limit, accepted.longest or limit)}
-        if accepted.limits[0] != "max_tokens":
-            body[accepted.limits[0]] = body.pop("max_tokens")
+        body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
+        body[accepted.limits[0]] = min(limit, accepted.longest or limit)
         if question.n > 1:
             body["n"] = question.n
         if question.logprobs:
@@ -253,29 +252,26 @@ class ChatJudge(SampledJudge):
             "elapsed_s": elapsed_s,
             "sampling": {key: value for key, value in body.items() if key not in _FIXED},
         }
+        failure: JudgeError | None = None
         try:
-            choices, problem = read_choices(answer), None
+            choices = read_choices(answer)
         except Unanswered as unanswered:
-            choices, problem = [{"completion": "", "finish_reason": "error"}], unanswered
+            failure, choices = (
+                JudgeRejected(f"{self.place}: {unanswered}"),
+                [{"completion": "", "finish_reason": "error"}],
+            )
+        ends = {end_of(choice["finish_reason"]) for choice in choices}
         usage = read_usage(answer, prompt, (choice["completion"] for choice in choices))
-        if usage["output_tokens"] is None and all(end_of(choice["finish_reason"]) == BLOCKED for choice in choices):
+        if usage["output_tokens"] is None and ends == {BLOCKED}:
             usage |= {"input_tokens": usage["input_tokens"] or 0, "output_tokens": 0}  # what was blocked is not counted
         none = {"input_tokens": 0, "output_tokens": 0, "cost_usd": None if usage["cost_usd"] is None else 0.0}
         calls = [JudgeCall(**common, **choice, **(none if number else usage)) for number, choice in enumerate(choices)]
-        if problem is not None:
-            raise _lost(JudgeRejected(f"{self.place}: {problem}"), calls)
-        if any(end_of(call.finish_reason) == "error" for call in calls):
-            raise _lost(JudgeError(f"{self.place}: the provider failed while it answered"), calls)
+        if "error" in ends:  # with what the server counted for it, else with the note that it may have
+            failure = failure or JudgeError(f"{self.place}: the provider failed while it answered")
+            failure.maybe_billed = usage["output_tokens"] is None
+            failure.calls = () if failure.maybe_billed else tuple(calls)
+            raise failure
         return calls
-
-
-def _lost(error: JudgeError, calls: Sequence[JudgeCall]) -> JudgeError:
-    """The error with what the server counted for it, else with the note that it may have counted something."""
-    if calls[0].output_tokens is None:
-        error.maybe_billed = True
-    else:
-        error.calls = tuple(calls)
-    return error
 
 
 async def _ready(calls: list[JudgeCall]) -> list[JudgeCall]:
@@ -299,9 +295,9 @@ _BLOCKED_ANSWER = {
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
     """The system message in front of the first user message, for models whose template knows no system role."""
-    head = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+    head = [message["content"] for message in messages if message["role"] == "system"]
     first, *rest = (message for message in messages if message["role"] != "system")
-    return [{**first, "content": f"{head}\n\n{first['content']}" if head else first["content"]}, *rest]
+    return [{**first, "content": "\n\n".join([*head, first["content"]])}, *rest]
 
 
 def _response_format(kind: str, schema: type[BaseModel]) -> dict[str, Any]:
@@ -323,16 +319,17 @@ def strict_schema(schema: type[BaseModel]) -> dict[str, Any]:
     return strict
 
 
-def _strict(node: Any) -> Any:
+def _strict(node: Any, *, is_names: bool = False) -> Any:
+    """The node without what strict servers refuse; where its keys are names of properties, with all of them."""
     if isinstance(node, list):
         return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
-    strict = {key: node[key] for key in _STRICT_KEYS if key in node}
-    for key in ("properties", "$defs"):
-        if key in strict:
-            strict[key] = {name: _strict(value) for name, value in strict[key].items()}
-    strict |= {key: _strict(strict[key]) for key in ("anyOf", "items") if key in strict}
-    if "properties" in strict:
+    strict = {
+        key: _strict(value, is_names=not is_names and key in ("properties", "$defs"))
+        for key, value in node.items()
+        if is_names or key in _STRICT_KEYS
+    }
+    if not is_names and "properties" in strict:
         strict |= {"required": list(strict["properties"]), "additionalProperties": False}
     return strict

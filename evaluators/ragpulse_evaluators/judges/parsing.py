@@ -192,6 +192,13 @@ def _unlabelled(line: str, words: Words) -> tuple[str, bool]:
     return (bare[head.end() :].strip(), True) if head else (bare, False)
 
 
+def _ends(text: str, words: Words) -> Iterator[tuple[str, bool, bool]]:
+    """The first line and the last one without labels, whether each had one, and whether it is the first."""
+    lines = _lines(text)
+    for line in dict.fromkeys((*lines[:1], *lines[-1:])):
+        yield (*_unlabelled(line, words), line == lines[0])
+
+
 def is_labelled(line: str, words: Words) -> bool:
     """Whether a line begins with a label ("Verdict:")."""
     return _unlabelled(line, words)[1]
@@ -214,16 +221,14 @@ def _verdict_of_clause(text: str, words: Words) -> bool | None:
 
 def read_verdict(text: str, words: Words) -> bool:
     """A yes or a no: the first word of the reply, or the word after a label on its last line."""
-    lines = _lines(text)
-    verdicts: set[bool] = set()
-    for line in dict.fromkeys((*lines[:1], *lines[-1:])):
-        bare, labelled = _unlabelled(line, words)
-        verdict = _verdict_of_clause(bare, words)
-        if verdict is not None and (labelled or line == lines[0] or len(_TOKEN.findall(bare)) == 1):
-            verdicts.add(verdict)
+    verdicts = {
+        _verdict_of_clause(bare, words)
+        for bare, labelled, is_first in _ends(text, words)
+        if labelled or is_first or len(_TOKEN.findall(bare)) == 1
+    } - {None}
     if len(verdicts) != 1:
         unreadable("yes or no", text)
-    return verdicts.pop()
+    return verdicts == {True}
 
 
 def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
@@ -273,13 +278,11 @@ def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
     result = _RESULT.findall(text)
     if result:
         return _within(_as_number(result[-1], text), lo, hi)
+    for bare, labelled, is_first in _ends(text, words):
+        if (number := _WHOLE.match(bare)) and (labelled or is_first):
+            return _within(_scaled(hi, *number.groups()), lo, hi)
     lines = _lines(text)
-    for line, needs_label in ((lines[0], False), (lines[-1], True)) if lines else ():
-        bare, labelled = _unlabelled(line, words)
-        number = _WHOLE.match(bare)
-        if number and (labelled or not needs_label):
-            return _within(_scaled(number[1], number[2], number[3], hi), lo, hi)
-    marks = {mark for line in dict.fromkeys((*lines[:1], *lines[-1:])) for mark in _marks(line, hi)}
+    marks = {mark for line in (*lines[:1], *lines[-1:]) for mark in _marks(line, hi)}
     if len(marks) == 1:
         return _within(marks.pop(), lo, hi)
     unreadable(f"a number in {lo:g}..{hi:g}", text)
@@ -294,7 +297,7 @@ def _marks(line: str, hi: float) -> Iterator[float]:
         for match in pattern.finditer(bare):
             between, number, out_of, unit = match.groups()
             if not _NO_MARK.search(between) and not _RANGE.match(bare, match.end()):
-                yield _scaled(number, out_of, unit, hi)
+                yield _scaled(hi, number, out_of, unit)
 
 
 def _as_number(token: str, text: str) -> float:
@@ -304,7 +307,7 @@ def _as_number(token: str, text: str) -> float:
         unreadable("a number after [RESULT]", text)
 
 
-def _scaled(number: str, out_of: str | None, unit: str | None, hi: float) -> float:
+def _scaled(hi: float, number: str, out_of: str | None, unit: str | None) -> float:
     """A number as it is given; a share of 1 may be given in percent."""
     if unit == "%" and hi == 1:
         return float(number) / 100
@@ -325,11 +328,9 @@ def read_label(text: str, labels: Iterable[str], words: Words) -> str:
     marks = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
     if len(marks) == 1 and (mark := marks.pop()) in by_folded:
         return by_folded[mark]
-    lines = _lines(text)
-    for line in dict.fromkeys((*lines[:1], *lines[-1:])):
-        bare, labelled = _unlabelled(line, words)
+    for bare, labelled, is_first in _ends(text, words):
         clause = _CLAUSE_END.split(bare, maxsplit=1)[0].strip().casefold()
-        if clause in by_folded and (labelled or line == lines[0]):
+        if clause in by_folded and (labelled or is_first):
             return by_folded[clause]
     unreadable("one of " + ", ".join(by_folded.values()), text)
 

@@ -127,8 +127,8 @@ def transcript(messages: Sequence[Message]) -> str:
 
 def is_loopback(address: str | None) -> bool:
     """Whether a URL or a host is this machine, where neither key nor budget is needed."""
-    host = urlsplit(address).hostname if address and "//" in address else address
     try:
+        host = urlsplit(address).hostname if address and "//" in address else address
         return host == "localhost" or ip_address((host or "").strip("[]")).is_loopback
     except ValueError:  # a host name
         return False

@@ -62,11 +62,10 @@ class HTTPJudge(ChatJudge):
         where = f"{model} at {address.where}"
         super().__init__(model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
         self._url, self._key = address.endpoint, api_key or address.environment_key()
-        names = (
-            {"Authorization": "Bearer ", "api-key": ""} if address.provider == "AZURE" else {"Authorization": "Bearer "}
-        )
-        keys = {name: f"{scheme}{self._key}" for name, scheme in names.items() if self._key}
-        self._headers = {"Content-Type": "application/json"} | keys
+        self._headers = {"Content-Type": "application/json"}
+        if self._key:
+            self._headers["Authorization"] = f"Bearer {self._key}"
+            self._headers |= {"api-key": self._key} if address.provider == "AZURE" else {}
         self._timeout = timeout_s
         self._tls: ssl.SSLContext | None = None
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[httpx.AsyncClient]] = WeakKeyDictionary()
@@ -182,6 +181,8 @@ _NOT_SENT = (
     "gaierror",
 )
 """Failures before a request leaves, of whatever client a provider's package uses."""
+_OPENAIS = re.compile(r"(?:chat)?gpt|o[134]")
+"""OpenAI's names for models, which litellm takes without their provider."""
 _INSTALL = "pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 """Providers that sign with what is no API key."""
@@ -229,31 +230,31 @@ class LLMJudge(ChatJudge):
     ) -> None:
         if importlib.util.find_spec("litellm") is None:
             raise ConfigurationError(f"the judge {model} needs litellm, which is not installed: {_INSTALL}")
-        name = _litellm_name(model, api_base)
-        where = _address_of(name, api_base)
+        name, where, self._access = _reached(model, api_base, api_key, timeout_s=timeout_s)
         place = f"{name} at {where}" if where else name
         super().__init__(name, place, where=where, temperature=temperature, max_tokens=max_tokens, **params)
-        self._access = _access(name, api_base, api_key, timeout_s=timeout_s)
         self._own_server = where is not None
         self._library: Any = None
 
-    async def complete(self, question: Question, *, limit: int | None = None) -> list[JudgeCall]:
-        """One request; a call per choice. Raises `JudgeError`."""
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """As for every chat model; the first question waits for the library, which may know what the model takes."""
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
             if not self._own_server:
                 self._ask_library()
-        return await super().complete(question, limit=limit)
+        return await super().answer(question)
 
     def _ask_library(self) -> None:
         """Take from litellm what the model takes; where it does not know the model, rejections say it."""
         litellm, known = self._library, self._server.accepted
-        if not litellm.supports_response_schema(self.model):
+        if known.formats[1:] and not litellm.supports_response_schema(self.model):  # where no setting says it
             known = replace(known, formats=("",))
         if prices(self.model) is not None:
             takes = litellm.get_supported_openai_params(self.model) or ()
             asked = {*self.sampling, "n", "logprobs", "top_logprobs"} - {"max_tokens"}
             known, self.negotiates = replace(known, without=known.without | asked.difference(takes)), False
+            if self._server.takes_brief is None and not litellm.supports_reasoning(self.model):
+                self._server.takes_brief = True
         self._server.accepted = known
 
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
@@ -278,8 +279,8 @@ class LLMEmbedder:
     """Any embedding model litellm can call; raises `JudgeError` when the provider fails."""
 
     def __init__(self, model: str, *, api_base: str | None = None, api_key: str | None = None) -> None:
-        self.id = self.model = _litellm_name(model, api_base)
-        self._access = _access(self.model, api_base, api_key, timeout_s=60.0)
+        self.model, _, self._access = _reached(model, api_base, api_key, timeout_s=60.0)
+        self.id = self.model
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector per text, in order."""
@@ -295,34 +296,24 @@ class LLMEmbedder:
         return [[float(value) for value in row["embedding"]] for row in rows]
 
 
-def _litellm_name(model: str, api_base: str | None) -> str:
-    """The model's name for litellm: a user's own server speaks OpenAI's protocol."""
-    return f"openai/{model}" if api_base and "/" not in model else model
+def _reached(
+    model: str, api_base: str | None, api_key: str | None, *, timeout_s: float
+) -> tuple[str, str | None, dict[str, Any]]:
+    """litellm's name of a model, its address where that is not the provider's own, and what reaches it.
 
-
-def _address_of(name: str, api_base: str | None) -> str | None:
-    """Where a model is asked; None for its provider's own address."""
-    bare = "openai" if name.startswith(("gpt", "chatgpt", "o1", "o3", "o4")) else ""
-    provider = name.partition("/")[0] if "/" in name else bare
-    given = api_base or environment_address(provider)
-    if given is None:
-        return None
-    address = Address.read(given)
-    return None if address.provider == provider.upper() != "AZURE" else address.where
-
-
-def _access(name: str, api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
-    """The parameters that reach the server but do not change its answers.
-
-    To another address than the provider's own, litellm would send the provider's key of the environment.
+    A model without provider at an `api_base` speaks OpenAI's protocol. To another address than the provider's own,
+    litellm would send the provider's key of the environment.
     """
+    name = f"openai/{model}" if api_base and "/" not in model else model
+    provider = name.partition("/")[0] if "/" in name else "openai" if _OPENAIS.match(name) else ""
     access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
-    provider = name.partition("/")[0]
-    if api_base:
-        address = Address.read(api_base)
+    given = api_base or environment_address(provider)
+    address = Address.read(given) if given else None
+    if api_base and address:
         access["api_base"] = address.base if provider == "openai" else api_base.strip()
         api_key = api_key or address.environment_key() or (None if provider in _OTHER_CREDENTIALS else "none")
-    return access | ({"api_key": api_key} if api_key else {})
+    is_own = address is None or address.provider == provider.upper() != "AZURE"
+    return name, None if is_own or not address else address.where, access | ({"api_key": api_key} if api_key else {})
 
 
 def prices(model: str) -> tuple[float, float] | None:

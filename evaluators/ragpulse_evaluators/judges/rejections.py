@@ -30,7 +30,7 @@ _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|cre
 _AGAIN = re.compile(r"(?:retry|try again) (?:in|after) (?:(\d+)m(?!s))?(?:([\d.]+\d|\d+)(ms|s))?", re.IGNORECASE)
 _WAIT = frozenset({408, 409, 425, 429})
 """Client errors that pass: timeouts, conflicts, throttling."""
-_PARAM = re.compile(r"[\"']param[\"']\s*:\s*[\"']([a-z_]+)|[\"']body[\"'],\s*[\"']([a-z_]+)")
+_PARAM = re.compile(r"[\"'](?:param[\"']\s*:|body[\"'],)\s*[\"']([a-z_]+)")
 """The parameter that an error names: OpenAI's `error.param`, or the `loc` of a server made with FastAPI."""
 
 
@@ -50,7 +50,7 @@ class Rejection(Exception):
     def param(self) -> str | None:
         """The parameter that is refused, where the error names it as such."""
         match = _PARAM.search(self.text)
-        return next(filter(None, match.groups())) if match else None
+        return match[1] if match else None
 
     @property
     def reason(self) -> tuple[int, str]:

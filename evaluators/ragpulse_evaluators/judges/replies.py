@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from ragpulse_evaluators.judges.protocol import count_tokens
@@ -30,15 +31,16 @@ _FINAL = re.compile(
     r".*(?:[<\[]/(?:think|thinking|thought|reasoning)[>\]]|^\W*final (?:answer|verdict|score|reply)\W*[:=])",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
+_BLOCK_REASON = re.compile("block_?reason", re.IGNORECASE)
+"""Gemini's way to say within `promptFeedback` that a question was blocked."""
+_NO_TEXT = ("role", "provider_specific_fields")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
+_PIECES = ("content", "refusal", "arguments", *_REASONING)
+"""What a stream sends piece by piece."""
 
 
 class Unanswered(Exception):
-    """A reply of status 200 that is no chat completion; `usage` is what it says was counted."""
-
-    def __init__(self, problem: str, usage: Mapping[str, Any] | None = None) -> None:
-        super().__init__(problem)
-        self.usage = usage
+    """A reply of status 200 that is no chat completion."""
 
 
 def end_of(reason: Any) -> str:
@@ -48,94 +50,79 @@ def end_of(reason: Any) -> str:
     return str(match.lastgroup) if match else "stop"
 
 
-def joined(body: bytes, content_type: str) -> Mapping[str, Any]:
+def joined(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a body; the chunks of an event stream as one completion. Raises `Unanswered`."""
     text = body.decode("utf-8-sig", errors="replace").strip()
-    lines = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith(("data:", "{"))]
+    lines = [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith(("data:", "{"))]
     for candidates in ([text], [line for line in lines if line != "[DONE]"]):
         try:
             objects = [json.loads(candidate) for candidate in candidates]
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if len(objects) == 1 and candidates == [text] else _one_completion(objects)
+            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, dict[str, Any]())
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
 
 
-def _one_completion(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A streamed completion: texts of its chunks are put together, of everything else the last counts."""
-    whole: dict[str, Any] = {}
-    choices: dict[Any, dict[str, Any]] = {}
-    for chunk in chunks:
-        whole |= {key: value for key, value in chunk.items() if value is not None and key != "choices"}
-        for choice in chunk.get("choices") or ():
-            one = choices.setdefault(choice.get("index", 0), {"message": {}})
-            one |= {
-                key: value for key, value in choice.items() if value is not None and key not in ("delta", "message")
-            }
-            for key, value in (choice.get("delta") or choice.get("message") or {}).items():
-                before = one["message"].get(key)
-                one["message"][key] = before + value if isinstance(before, type(value)) and key != "role" else value
-    return whole | ({"choices": list(choices.values())} if choices else {})
+def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """A streamed completion with one more chunk: texts are put together, of everything else the last counts."""
+    for key, value in chunk.items():
+        name = "message" if key == "delta" else key
+        before = whole.get(name)
+        if isinstance(value, dict):
+            whole[name] = _with_chunk(before if isinstance(before, dict) else {}, value)
+        elif name in ("choices", "tool_calls"):
+            parts = {part.get("index", 0): part for part in (before if isinstance(before, list) else ())}
+            for part in value if isinstance(value, list) else ():
+                if isinstance(part, dict):
+                    parts[part.get("index", 0)] = _with_chunk(parts.get(part.get("index", 0), {}), part)
+            whole[name] = list(parts.values())
+        elif value is not None:
+            whole[name] = before + value if name in _PIECES and isinstance(before, type(value)) else value
+    return whole
 
 
 def read_choices(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Fields of a `JudgeCall` for each choice; raises `Unanswered` where there is none."""
-    usage = answer.get("usage") if isinstance(answer.get("usage"), Mapping) else None
     choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices:
-        if _is_blocked(answer):
+    if not (choices and isinstance(choices, list)):
+        if _BLOCK_REASON.search(str(answer.get("promptFeedback") or answer.get("prompt_feedback"))):
             return [{"completion": "", "finish_reason": BLOCKED}]
-        state = (
-            "without choices" if "choices" in answer else f"without choices: it has {', '.join(answer) or 'nothing'}"
-        )
-        raise Unanswered(f"a chat completion {state}", usage)
+        raise Unanswered(f"a chat completion without choices; its fields: {', '.join(answer)}")
     if not all(isinstance(choice, Mapping) and isinstance(choice.get("message"), Mapping) for choice in choices):
-        raise Unanswered("a choice without a message", usage)
+        raise Unanswered("a choice without a message")
     return [_read_choice(choice) for choice in choices]
-
-
-def _is_blocked(answer: Mapping[str, Any]) -> bool:
-    """Whether a reply without choices says that the question was blocked, as Gemini's `promptFeedback` does."""
-    feedback = answer.get("promptFeedback") or answer.get("prompt_feedback") or {}
-    return bool(isinstance(feedback, Mapping) and (feedback.get("blockReason") or feedback.get("block_reason")))
 
 
 def _read_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
     message = choice["message"]
+    text, reason = text_of(message.get("content")), "error" if choice.get("error") else choice.get("finish_reason")
     extra = message.get("provider_specific_fields") or {}  # where litellm puts what only some providers have
     refusal = message.get("refusal") or extra.get("refusal")
-    reason = "error" if choice.get("error") else choice.get("finish_reason")
-    content = text_of(message.get("content"))
-    fields = {"finish_reason": reason, "logprobs": _first_token_logprobs(choice)}
-    if content.strip() or refusal:
-        return fields | ({"completion": content} if content else {"completion": refusal, "finish_reason": "refusal"})
-    answer = _elsewhere(message) if end_of(reason) == "stop" else ""
-    return fields | {"completion": answer, "problem": None if answer else _problem(message)}
+    if refusal:
+        text, reason = text or refusal, reason if text else "refusal"
+    elif not text.strip():
+        text = _elsewhere(message) if end_of(reason) == "stop" else ""
+    filled = ", ".join(key for key, value in message.items() if value and key not in _NO_TEXT)
+    problem = f"the reply has no content; filled is {filled}" if filled else "the reply is empty"
+    logprobs = _first_token_logprobs(choice)
+    return {"completion": text, "finish_reason": reason, "logprobs": logprobs, "problem": None if text else problem}
 
 
 def _elsewhere(message: Mapping[str, Any]) -> str:
     """The answer of a message without content: arguments of a call, else the final answer within the reasoning."""
-    calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-    for function in (*(call.get("function") for call in calls), message.get("function_call")):
-        arguments = function.get("arguments") if isinstance(function, Mapping) else None
-        if arguments:
-            return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return next((text for field in _REASONING if (text := _final_answer(text_of(message.get(field))))), "")
+    calls = [*(message.get("tool_calls") or ()), {"function": message.get("function_call")}]
+    functions = [call["function"] for call in calls if isinstance(call, Mapping) and call.get("function")]
+    found = [function.get("arguments") for function in functions if isinstance(function, Mapping)]
+    texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in found if one]
+    return next(filter(None, (*texts, *(_final_answer(text_of(message.get(field))) for field in _REASONING))), "")
 
 
 def _final_answer(reasoning: str) -> str:
     """What follows the end of reasoning or "Final answer:"; all of it where it is one JSON object."""
     text = reasoning.strip()
-    if text.startswith("{") and text.endswith("}"):
-        return text
     end = _FINAL.match(text)
-    return text[end.end() :].strip(" *\n") if end else ""
-
-
-def _problem(message: Mapping[str, Any]) -> str:
-    filled = [key for key, value in message.items() if value and key not in ("role", "provider_specific_fields")]
-    return f"the reply has no content; filled is {', '.join(filled)}" if filled else "the reply is empty"
+    return text if text[:1] + text[-1:] == "{}" else text[end.end() :].strip(" *\n") if end else ""
 
 
 def text_of(content: Any) -> str:
@@ -154,7 +141,7 @@ def text_of(content: Any) -> str:
 
 def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     """Candidates of the first completion token with their log-probabilities."""
-    content = (choice.get("logprobs") or {}).get("content") or []
+    content = (choice.get("logprobs") or {}).get("content")
     if not content:
         return None
     candidates = content[0].get("top_logprobs") or [content[0]]
@@ -163,29 +150,29 @@ def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
 
 def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> dict[str, Any]:
     """Tokens of a request; those that cannot be true beside a text are estimated from the texts, and marked."""
-    stated = answer.get("usage")
-    usage: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
-    reasoning, cached = (
-        whole_number(details.get(name)) if isinstance(details := usage.get(part), Mapping) else None
-        for part, name in (
-            ("completion_tokens_details", "reasoning_tokens"),
-            ("prompt_tokens_details", "cached_tokens"),
-        )
-    )
-    names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
-    read, written, total = (next((whole_number(usage[name]) for name in row if name in usage), None) for row in names)
-    if total is not None and total < (read or 0) + (written or 0):
-        total = None  # the parts are what is billed
-    text, counts = "".join(texts), counted(read, written, total=total, cached=cached, reasoning=reasoning)
-    if counts.problem:
-        return {"input_tokens": None, "output_tokens": None, "cost_usd": None}  # unknown, never a figure
-    estimated = bool(text) and not (counts.input and counts.output)
-    if not (text or usage) and "choices" in answer:
-        counts = counts._replace(input=0, output=0)  # a question without an answer that was not counted
+    usage = answer["usage"] if isinstance(answer.get("usage"), Mapping) else {}
+    stated = _count(usage, "prompt_tokens", "input_tokens"), _count(usage, "completion_tokens", "output_tokens")
+    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    total = max(_count(usage, "total_tokens") or 0, sum(filter(None, stated)))  # the parts are what is billed
+    *counts, problem = counted(*stated, total=total, cached=cached, reasoning=reasoning)
+    text, found = "".join(texts), counts
+    if problem:
+        found = [None, None]  # unknown, never a figure
+    elif text:
+        found = [counts[0] or count_tokens(prompt), counts[1] or count_tokens(text)]
+    elif not usage and "choices" in answer:
+        found = [0, 0]  # a question without an answer that was not counted
     return {
-        "input_tokens": counts.input or (count_tokens(prompt) if text else counts.input),
-        "output_tokens": counts.output or (count_tokens(text) if text else counts.output),
+        "input_tokens": found[0],
+        "output_tokens": found[1],
         "reasoning_tokens": reasoning,
-        "estimated": estimated,
-        "cost_usd": None if estimated or counts[:2] != (read, written) else answer.get("cost_usd"),
+        "estimated": bool(text) and not problem and found != counts,
+        "cost_usd": answer.get("cost_usd") if found == [*stated] else None,
     }
+
+
+def _count(fields: Any, *names: str) -> int | None:
+    """The first of these counts that is stated."""
+    stated = (fields[name] for name in names if name in fields) if isinstance(fields, Mapping) else ()
+    return whole_number(next(iter(stated), None))

@@ -8,6 +8,7 @@ from uuid import UUID
 from .hits import by_place, hits_in, nested_hits, table
 from .openers import opened
 from .parts import listed, number, parts_of
+from .usual import usual_parts
 from .values import MAX_TEXT, bounded, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
@@ -60,12 +61,19 @@ def documents_in(value: Any, field: str | None = None) -> tuple[Document, ...] |
 
     `field` is the name of the text in each hit, where it is not a usual one.
     """
+    if type(value) is list and value and field is None and _is_usual(value[0]):
+        return tuple([document(hit) for hit in value])
     hits = hits_in(value if isinstance(value, (list, tuple)) else opened(value), field)
     if hits is None:
         return None
     documents = tuple([document(hit, field) for hit in hits])
     is_unread = documents and documents[0] == NOTHING and all([item == NOTHING for item in documents])
     return None if is_unread else documents
+
+
+def _is_usual(hit: Any) -> bool:
+    """Whether a list that begins with this hit is a list of hits, without a closer look."""
+    return (type(hit) is dict and type(hit.get("text")) is str) or usual_parts(hit) is not None
 
 
 def has_texts(documents: Sequence[Document]) -> bool:
@@ -110,6 +118,9 @@ def document(item: Any, field: str | None = None) -> Document:
         return Document(None, None, bounded(item), None)
     if type(item) is Document:
         return item
+    parts = usual_parts(item) if field is None else None
+    if parts is not None:
+        return _document(parts)
     if isinstance(item, (int, UUID)) and not isinstance(item, bool):
         return Document(str(item), None, None, None)
     fields = _fields_of_row(item)
@@ -130,7 +141,12 @@ def _fields_of_row(item: Any) -> dict[str, Any] | None:
 
 
 def _described(hit: Any, field: str | None) -> Document:
-    identity, score, text, metadata = parts_of(hit, field)
+    parts = usual_parts(hit) if field is None else None
+    return _document(parts or parts_of(hit, field))
+
+
+def _document(parts: tuple[str | None, float | None, str | None, dict[Any, Any]]) -> Document:
+    identity, score, text, metadata = parts
     return Document(identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None)
 
 

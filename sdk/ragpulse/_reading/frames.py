@@ -5,7 +5,7 @@ from typing import Any
 from ragpulse.attributes import DOCUMENT_LIST_KEYS
 
 from .openers import LANGGRAPH_MODES
-from .replies import Said, data_text, piece_in
+from .replies import Said, data_text, piece_in, said_in
 from .values import parsed
 
 _TEXT_LABELS = frozenset({"token", "chunk", "delta", "content", "text", "answer", "message", "response", "output"})
@@ -15,16 +15,14 @@ _EVENT_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 def piece(item: Any) -> Said:
     """What one item of a stream says; it may be labelled: `("token", "Pa")`, `{"token": "Pa"}`."""
-    said = Said()
     if type(item) in (tuple, list) and len(item) == 2 and isinstance(item[0], str):
         label, value = item
         if isinstance(value, str) and label in _TEXT_LABELS:
-            said.texts.append(value)
-            return said
+            return said_in(value)
         is_label = isinstance(value, str) and label.isidentifier() and label not in LANGGRAPH_MODES
         if is_label or label in _OTHER_LABELS:
-            return said
-    said.read(item)
+            return Said()
+    said = said_in(item)
     if type(item) is dict and not said.texts and (text := piece_in(item)) is not None:
         said.texts.append(text)
     return said

@@ -41,8 +41,23 @@ def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
 
 
 def _pydantic_ai_run(result: Any) -> Any:
-    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
-    return {STRUCTURED: result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
+    response = read(result, "response")
+    return {STRUCTURED: result.output, "usage": _pydantic_ai_usage(result), "model": read(response, "model_name")}
+
+
+def _pydantic_ai_usage(result: Any) -> Any:
+    usage = result.usage  # a method before 2.0; since then it can be called, too, with a warning
+    return usage if hasattr(usage, "input_tokens") else usage()
+
+
+def _pydantic_ai_stream(result: Any) -> Any:
+    """What was read of a stream; None before."""
+    if not result.is_complete:
+        return None
+    if hasattr(result, "result"):
+        return _pydantic_ai_run(result.result)
+    response, usage = result.response, _pydantic_ai_usage(result)
+    return {"content": response.parts, "usage": usage, "model": response.model_name}
 
 
 def _haystack_message(result: Any) -> Any:
@@ -60,6 +75,15 @@ def _adk_event(event: Any) -> Any:
     return {"author": event.author, "content": event.content, "usage": event.usage_metadata}
 
 
+def _body(media_type: str, body: str | bytes) -> Any:
+    """What a web framework's response sends, where that is JSON or text."""
+    if "json" in media_type:
+        return json.loads(body)
+    if not body or not media_type.startswith("text/"):
+        return {}
+    return body if isinstance(body, str) else body.decode()
+
+
 OPENERS: dict[str, Callable[[Any], Any]] = {
     "dspy.Prediction": _dspy_prediction,
     "dspy.StreamResponse": lambda it: {"text": "" if it.signature_field_name in _REASONING else it.chunk},
@@ -69,8 +93,9 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "pydantic_ai.AgentRunResult": _pydantic_ai_run,
     "pydantic_ai.AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
     "pydantic_graph.End": lambda node: {STRUCTURED: node.data.output},  # of a run of pydantic-ai
-    "pydantic_ai.StreamedRunResult": lambda result: None,  # not read yet
-    "pydantic_ai.StreamedRunResultSync": lambda result: None,
+    "pydantic_ai.AgentRun": lambda run: None if run.result is None else _pydantic_ai_run(run.result),
+    "pydantic_ai.StreamedRunResult": _pydantic_ai_stream,
+    "pydantic_ai.StreamedRunResultSync": _pydantic_ai_stream,
     "pydantic_ai.PartStartEvent": lambda event: {"content": [event.part]},
     "pydantic_ai.PartDeltaEvent": lambda event: {"text": _pydantic_ai_delta(event.delta)},
     "pydantic_ai.PartEndEvent": lambda event: {},
@@ -98,9 +123,11 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "weaviate.QueryReturn": lambda result: {"documents": result.objects},
     "weaviate.GroupByReturn": lambda result: {"documents": result.objects},
     "weaviate.GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},
-    "starlette.JSONResponse": lambda result: json.loads(result.body),
-    "starlette.PlainTextResponse": lambda result: result.body.decode(),
-    "starlette.HTMLResponse": lambda result: result.body.decode(),
+    "starlette.Response": lambda it: _body(it.media_type or "text/plain", it.body),
+    "aiohttp.Response": lambda it: _body(it.content_type, it.text),
+    "werkzeug.Response": lambda it: {} if it.is_streamed else _body(it.mimetype, it.get_data()),  # Flask
+    "django.HttpResponse": lambda it: _body(it["Content-Type"], it.content),
+    "sanic.HTTPResponse": lambda it: _body(it.content_type, it.body),
     "builtins.bytes": bytes.decode,
     "elastic_transport.ObjectApiResponse": lambda result: result.body,  # Elasticsearch
 }
@@ -110,6 +137,7 @@ _WHOLE_RESULTS = frozenset(
         "dspy.Prediction", "agents.RunResultBase", "pydantic_ai.AgentRunResult", "pydantic_ai.AgentRunResultEvent",
         "autogen_agentchat.TaskResult", "autogen_core.CreateResult", "agno.RunCompletedEvent", "agno.RunOutput",
         "strands.AgentResult", "workflows.StopEvent", "llama_index.AgentOutput", "smolagents.FinalAnswerStep",
+        "pydantic_ai.AgentRun", "pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync",
     }
 )  # fmt: skip
 
@@ -119,7 +147,7 @@ def _pydantic_ai_delta(delta: Any) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
+def known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
     """Under which names of the tables a class is known, by itself or what it inherits from."""
     names = [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in bases]
     return tuple([name for name in names if name in OPENERS or name in _WHOLE_RESULTS])
@@ -134,8 +162,8 @@ def whole_result(item: Any) -> Any:
         if "result" in item and len(item) == 1:  # Strands
             return whole_result(item["result"])
         return item if _states_messages(item) else None
-    known_as = _known_as(type(item).__mro__)
-    is_whole = not _WHOLE_RESULTS.isdisjoint(known_as) or ("google.Event" in known_as and not item.partial)
+    names = known_as(type(item).__mro__)
+    is_whole = not _WHOLE_RESULTS.isdisjoint(names) or ("google.Event" in names and not item.partial)
     return item if is_whole else None
 
 
@@ -160,7 +188,7 @@ def _labelled(item: Any) -> tuple[str | None, Any]:
 
 def opened(result: Any) -> Any:
     """The mapping that a library's result is read from; the result itself where it is not in the table."""
-    if type(result) in (dict, tuple):
+    if type(result) is tuple or (type(result) is dict and "ns" in result):
         mode, result = _labelled(result)
         if mode is not None and mode != "messages":
             return {}
@@ -168,14 +196,14 @@ def opened(result: Any) -> Any:
         return _component(result)
     if isinstance(result, tuple):
         return result._asdict() if hasattr(result, "_asdict") else _answer_first(result)
-    for name in _known_as(type(result).__mro__):
+    for name in known_as(type(result).__mro__):
         opener = OPENERS.get(name)
         if opener is not None:
             try:
                 return opener(result)
             except Exception:  # noqa: BLE001 - another version of the library, or a property that raises
                 return result
-    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
+    raw = fields_of(result).get("_raw_response") if hasattr(type(result), "model_fields") else None
     return result if raw is None else {STRUCTURED: result, "raw": raw}  # instructor
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse import shapes
 
 from .openers import STRUCTURED, opened
+from .usual import usual_text
 from .values import fields_of, is_repr, json_or_none, parsed, read
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
@@ -142,7 +143,11 @@ class Said:
 def said_in(result: Any) -> Said:
     """What a whole reply says, or one chunk of a stream."""
     said = Said()
-    said.read(result)
+    text = usual_text(result)
+    if text is None:
+        said.read(result)
+    else:
+        said.texts.append(text)
     return said
 
 
@@ -331,11 +336,8 @@ def error_in(result: Any) -> tuple[str | None, str] | None:
     """The type and message of an error that came as a reply with status 200, or as an event of a stream."""
     fields = fields_of(result)
     choices = fields.get("choices")
-    for source in (
-        fields,
-        fields_of(fields.get("response")),
-        *map(fields_of, choices if isinstance(choices, list) else ()),
-    ):
+    sources = (fields, fields.get("response"), *(choices if isinstance(choices, list) else ()))
+    for source in map(fields_of, sources):
         error = source.get("error")
         if isinstance(error, str) and error:
             return None, error

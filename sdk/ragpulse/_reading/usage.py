@@ -8,6 +8,7 @@ count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ragpulse import attributes as names
@@ -70,6 +71,8 @@ _THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
 """Google's names for reasoning that the output does not include."""
 _INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
 _UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
+_PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
+_MORE = frozenset({*_APART, *_THOUGHTS, "tokens", "cost", "estimated"})
 USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
@@ -90,6 +93,7 @@ _INSTRUMENTED = {
 }  # fmt: skip
 """Attributes of other instrumentations' spans → the figure of ours."""
 _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MODEL)
+_MAX_NAMES = 50
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
 _RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "response_id", "responseId")
@@ -160,21 +164,29 @@ def add_facts(facts: Facts, chunk: Any) -> None:
 
 
 def _read(fields: Mapping[str, Any], facts: Facts) -> None:
-    for key in _MODEL_KEYS:
-        if type(fields.get(key)) is str:
-            facts.setdefault(names.RESPONSE_MODEL, fields[key])
-            break
-    for key in _ID_KEYS:
-        if type(fields.get(key)) is str:
-            facts.setdefault(names.RESPONSE_ID, fields[key])
-            break
-    for key in _USAGE_KEYS:
-        if fields.get(key) is not None:
+    places = _places if len(fields) < _MAX_NAMES else _places.__wrapped__
+    models, ids, usages, may_end = places(tuple(fields))
+    for figure, keys in ((names.RESPONSE_MODEL, models), (names.RESPONSE_ID, ids)):
+        for key in keys:
+            if type(fields[key]) is str:
+                facts.setdefault(figure, fields[key])
+                break
+    for key in usages:
+        if fields[key] is not None:
             facts.update(usage_facts(fields[key]))
             break
-    reasons = _finish_reasons(fields)
+    reasons = _finish_reasons(fields) if may_end else ()
     if reasons:
         facts[names.FINISH_REASONS] = reasons
+
+
+@lru_cache(maxsize=1024)
+def _places(fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]:
+    """Under which of these names a model, an id and usage may be, and whether a finish reason may be."""
+    models, ids, usages = (
+        tuple([key for key in keys if key in fields]) for keys in (_MODEL_KEYS, _ID_KEYS, _USAGE_KEYS)
+    )
+    return models, ids, usages, not _ENDINGS.isdisjoint(fields)
 
 
 def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
@@ -194,8 +206,6 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
 
 
 def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    if _ENDINGS.isdisjoint(fields):
-        return ()
     choices = fields.get("choices") or fields.get("candidates")
     if isinstance(choices, list):
         reasons = [_finish_reason(fields_of(choice)) for choice in choices]
@@ -250,7 +260,35 @@ def usage_facts(usage: Any) -> Facts:
     fields = fields_of(usage)
     if "tokens" in fields:  # Cohere
         fields = fields_of(fields["tokens"]) or fields
-    facts = {}
+    return _plain_facts(fields) or _all_facts(fields)
+
+
+def _plain_facts(fields: Mapping[str, Any]) -> Facts:
+    """The counts of input and output where there is nothing else, and the total is their sum; empty otherwise."""
+    facts: Facts = {}
+    for name, figure in _plain_counts(tuple(fields)) if len(fields) < _MAX_NAMES else ():
+        count = fields[name]
+        if count is None:
+            continue
+        if figure is None or type(count) is not int or count < 0:
+            return {}
+        facts[figure] = count
+    total = facts.pop(names.TOTAL_TOKENS, 0)
+    return facts if total in (0, facts.get(names.INPUT_TOKENS, 0) + facts.get(names.OUTPUT_TOKENS, 0)) else {}
+
+
+@lru_cache(maxsize=1024)
+def _plain_counts(fields: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+    """The names of plain counts among these, and of details (None); none where there may be more to read."""
+    figures = [_FIGURES[name] for name in fields if name in _FIGURES]
+    is_plain = _PLAIN.issuperset(figures) and len({*figures}) == len(figures) and _MORE.isdisjoint(fields)
+    return tuple(
+        [(name, _FIGURES.get(name)) for name in fields if name in _FIGURES or name in _DETAILS] if is_plain else ()
+    )
+
+
+def _all_facts(fields: Mapping[str, Any]) -> Facts:
+    facts: Facts = {}
     for name, value in fields.items():
         if name in _FIGURES:
             _put_count(facts, _FIGURES[name], value)

@@ -9,10 +9,11 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
@@ -104,12 +105,38 @@ def read(source: Any, name: str) -> Any:
     """
     if type(source) is dict:
         return source.get(name)
+    cls: Any = type(source)
     try:
-        if type(source).__module__ == "unittest.mock":
-            return vars(source).get(name)
-        return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        return _read_by(cls)(source, name)
     except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
         return None
+
+
+@lru_cache(maxsize=1024)
+def _read_by(cls: type) -> Callable[[Any, str], Any]:
+    """How one value of a class's objects is read."""
+    if cls.__module__ == "unittest.mock":
+        return lambda source, name: vars(source).get(name)
+    if issubclass(cls, Mapping):
+        return lambda source, name: source.get(name)
+    is_model = getattr(getattr(cls, "__getattr__", None), "__module__", None) == "pydantic.main"
+    return _of_model if is_model else lambda source, name: getattr(source, name, None)
+
+
+def _of_model(source: Any, name: str) -> Any:
+    """As `getattr`, which takes long to find that a model of pydantic does not have an attribute."""
+    fields = vars(source)
+    if name in fields:
+        return fields[name]
+    cls: Any = type(source)
+    is_possible = source.__pydantic_extra__ or source.__pydantic_private__ or has_own(cls, name)
+    return getattr(source, name, None) if is_possible else None
+
+
+@lru_cache(maxsize=4096)
+def has_own(cls: type, name: str) -> bool:
+    """Whether a class itself has an attribute."""
+    return hasattr(cls, name)
 
 
 def parsed(text: Any) -> Any:
@@ -124,17 +151,26 @@ def fields_of(source: Any) -> Mapping[str, Any]:
     """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
     if type(source) is dict:
         return source
-    if isinstance(source, (str, bytes, list)) or source is None:
-        return {}
+    cls: Any = type(source)
     try:
-        if isinstance(source, tuple):
-            as_dict = read(source, "_asdict")
-            return as_dict() if as_dict else {}
-        fields = dict(source) if isinstance(source, Mapping) else vars(source)
-        extra = getattr(source, "__pydantic_extra__", None)
-        return {**fields, **extra} if extra else fields
+        return _fields_by(cls)(source)
     except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
         return _slots_of(source)
+
+
+@lru_cache(maxsize=1024)
+def _fields_by(cls: type) -> Callable[[Any], Mapping[str, Any]]:
+    """How the named values of a class's objects are read."""
+    if issubclass(cls, (str, bytes, list, type(None))):
+        return lambda source: {}
+    if issubclass(cls, tuple):
+        return lambda source: source._asdict() if hasattr(cls, "_asdict") else {}
+    return dict if issubclass(cls, Mapping) else _with_extra if hasattr(cls, "__pydantic_extra__") else vars
+
+
+def _with_extra(source: Any) -> Mapping[str, Any]:
+    fields, extra = vars(source), source.__pydantic_extra__
+    return {**fields, **extra} if extra else fields
 
 
 def _slots_of(source: Any) -> Mapping[str, Any]:

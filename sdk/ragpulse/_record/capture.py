@@ -14,9 +14,11 @@ from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
 from ragpulse._reading.replies import Said, error_in, missing_reason, said_in
 from ragpulse._reading.usage import facts_in, usage_facts
+from ragpulse._reading.usual import usual_text
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
+from .crews import CREWS, is_crews
 from .messages import fail_reply, put_output_messages, put_question
 from .recording import Recording
 
@@ -102,6 +104,7 @@ class Capture:
         self._candidates = self._getter_of(_CANDIDATE_NAMES) if kind == "reranker" else None
         self.takes_candidates = self._candidates is not None
         self._reads_facts = kind in FACT_KINDS
+        self._declares = callable(options.contexts) or (options.usage or options.response) is not None
         self._warned = False
         self.takes_documents = kind in _DOCUMENT_KINDS
 
@@ -172,7 +175,8 @@ class Capture:
         if self._reads_facts and type(result) is not str:
             reply = opened(result)
             self._facts(recording, reply, result)
-        self.declared(recording, result)
+        if self._declares:
+            self.declared(recording, result)
         if not options.capture_outputs:
             recording.put(names.RESPONSE_MISSING_REASON, shapes.WITHHELD)
         elif options.response is not None:
@@ -195,9 +199,19 @@ class Capture:
 
     def _facts(self, recording: Recording, reply: Any, result: Any) -> None:
         """Records figures of a model's reply, or of an application's result that has token counts."""
+        if is_crews(result):
+            self._crews_usage(recording, result)
+            return
         facts = facts_in(reply, result)
         if facts and (self.kind in _MODEL_KINDS or names.INPUT_TOKENS in facts or names.OUTPUT_TOKENS in facts):
             recording.put_facts(facts)
+
+    def _crews_usage(self, recording: Recording, result: Any) -> None:
+        facts = CREWS.usage(recording)
+        if facts is not None:
+            recording.put_facts(facts)
+        elif self.options.usage is None:
+            self.report_unread(recording, result, "usage")
 
     def _contexts(self, recording: Recording, contexts: Any) -> None:
         if not recording.put_contexts(contexts, self._field):
@@ -229,13 +243,21 @@ class Capture:
 
     def _reply(self, recording: Recording, reply: Any, result: Any) -> None:
         """The answer of a model or of an application: its text and tool calls, or why it has no text."""
+        usual = None if recording.texts else usual_text(reply)
+        if usual:
+            recording.response = bounded(usual)
+        else:
+            self._unusual(recording, reply, result)
+        if self.kind == "rag":
+            self.sources(recording, reply)
+
+    def _unusual(self, recording: Recording, reply: Any, result: Any) -> None:
         said = said_in(reply)
         error = None if said.text else error_in(reply)
         if error is None:
             self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
-        self.sources(recording, reply)
 
     def sources(self, recording: Recording, reply: Any) -> None:
         """Records the documents that the answer of an application has beside it."""

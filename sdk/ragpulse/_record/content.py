@@ -16,7 +16,7 @@ from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .credentials import is_secret_name
-from .recording import Plan, Recording, error_status, exception_attributes, passed_calls
+from .recording import Plan, Recording, error_status, exception_attributes, passed_withholding
 from .redaction import Redaction, special_characters
 from .scope import Scope
 
@@ -62,7 +62,7 @@ def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def failure(plan: Plan, error: BaseException) -> tuple[dict[str, str], str | None]:
     """An exception as attributes of an event, and as the description of a status.
 
-    Its text often repeats arguments and results, so it is left out where it passed a function that withholds its own.
+    Its text often repeats arguments and results, so it is left out where it passed a function or block that withholds.
     """
     attributes = exception_attributes(error)
     if plan.withholds or _passed_withholding(error):
@@ -71,11 +71,11 @@ def failure(plan: Plan, error: BaseException) -> tuple[dict[str, str], str | Non
 
 
 def _passed_withholding(error: BaseException | None) -> bool:
-    """Whether an exception, or one that led to it, was raised below a function that withholds its texts."""
+    """Whether an exception, or one that led to it, was raised below a function or block that withholds its texts."""
     seen: set[int] = set()
     while Plan.any_withholds and error is not None and id(error) not in seen:
         seen.add(id(error))
-        if any([call is not None and call.recording.plan.withholds for call in passed_calls(error)]):
+        if passed_withholding(error):
             return True
         error = error.__cause__ or error.__context__
     return False

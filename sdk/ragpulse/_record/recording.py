@@ -6,11 +6,12 @@ A recording holds snapshots only: strings (immutable), numbers, and JSON made on
 
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
@@ -24,6 +25,8 @@ _OUTER, _INNER = 16, 48
 _PACKAGE = Path(__file__).parents[1]
 _FRAMES: dict[CodeType, str] = {}
 """Code of our functions that run a call → their variable that holds it."""
+_BLOCKS: WeakKeyDictionary[CodeType, set[int]] = WeakKeyDictionary()
+"""Code of the application → lines within a block that withholds its texts."""
 _WRAPPERS = ("_decorators.py", "_wrappers.py", "_streams.py", "_record/call.py")
 _OUR_FILES = frozenset(str(_PACKAGE / name) for name in _WRAPPERS)
 _CLIENT_KINDS = frozenset({"retriever", "llm", "embedding", "reranker"})
@@ -55,11 +58,20 @@ def runs_call(variable: str = "call") -> Callable[[F], F]:
     return mark
 
 
-def passed_calls(error: BaseException) -> Iterator[Any]:
-    """The recorded calls that an exception passed, by the frames in its traceback."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code in _FRAMES:
-            yield frame.f_locals.get(_FRAMES[frame.f_code])
+def left_withholding_block(error: BaseException) -> None:
+    """Marks the line at which an exception leaves a block that withholds its texts: no frame of ours stands for it."""
+    frame, line = next(traceback.walk_tb(error.__traceback__))
+    _BLOCKS.setdefault(frame.f_code, set()).add(line)
+
+
+def passed_withholding(error: BaseException) -> bool:
+    """Whether an exception passed a function or a block that withholds its texts, by the frames in its traceback."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        call = frame.f_locals.get(_FRAMES[code]) if code in _FRAMES else None
+        if line in _BLOCKS.get(code, ()) or (call is not None and call.recording.plan.withholds):
+            return True
+    return False
 
 
 @dataclass(slots=True, eq=False)
@@ -220,7 +232,7 @@ class Recording:
     facts: dict[str, Any] | None
     texts: dict[str, str] | None
     calls: dict[int, tuple[int, Mapping[str, Any]]] | None
-    """Spans of other instrumentations below this model call: id → parent's id, attributes."""
+    """Spans of other instrumentations below this model call: id → parent's id, attributes. `crews` adds its own."""
     records: bool
     """Whether the span is sampled and open: only then are its contents sent."""
 
@@ -252,7 +264,8 @@ class Recording:
     def put_usage_of_calls(self) -> None:
         """Records the usage and model that were found below, where the result did not have them."""
         if self.calls and self.records and names.INPUT_TOKENS not in (self.facts or {}):
-            for key, value in instrumented_facts(self.calls).items():
+            spans = {number: call for number, call in self.calls.items() if number > 0}
+            for key, value in instrumented_facts(spans).items():
                 self.put(key, value)
 
     def put_contexts(self, contexts: Any, field: str | None = None) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_suite import ORDERS, marked_away
+from loopback import LoopbackModel
 from traffic import rag_trace, send
 from waiting import until
 
@@ -324,7 +326,19 @@ REFUSED = {
     '[judge]\nmodel = "http://h/v1#m"\nomit = ["max_tokens"]\n': "limit_parameter",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = "htp://h/v1#m"\n': "write https://host:port/v1#model",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = { model = "http://h/v1#m", key = "x" }\n': "key",
+    '[judge]\nmodel = "http://h/v1#m"\nname = "house"\n[[evaluator]]\nname = "e"\nuse = "faithfulness"\n'
+    'judge = { model = "http://i/v1#m", name = "house" }\n': "toml:8: two judges are both named 'house', m at h:80/v1",
+    '[judge]\nmodel = "gpt-5-mini"\n[[evaluator]]\nname = "e"\nuse = "faithfulness"\n'
+    'judge = { model = "http://i/v1#m", name = "gpt-5-mini", omit = ["temperature"] }\n': "toml:7: two judges",
 }
+
+
+def test_one_server_with_two_settings_may_have_one_name(tmp_path: Path) -> None:
+    """Only two places under one id share what one of them never said; one address may be written in two ways."""
+    spec = '[[evaluator]]\nname = "{0}"\nuse = "faithfulness"\njudge = {{ model = "{1}", name = "house" }}\n'
+    written = ("http://127.0.0.1:9/v1#m", "HTTP://127.0.0.1:9#m")
+    with collecting(tmp_path, "".join(spec.format(f"e{i}", model) for i, model in enumerate(written))) as client:
+        assert client.call("GET status")
 
 
 @pytest.mark.parametrize("configuration", REFUSED)
@@ -388,3 +402,39 @@ def test_a_local_and_a_remote_server_of_one_models_name_are_not_both_free() -> N
     )
     price = JudgePrices(settings, Prices())
     assert (price("m", 10, 10), price.limited) == (None, True)
+
+
+JUDGED = ("faithfulness", "relevancy", "helpfulness", "answer_relevancy", "context_relevancy", "geval")
+
+
+def test_no_field_of_a_trace_gives_orders_to_a_judge(
+    tmp_path: Path, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
+) -> None:
+    """The server obeys what stands outside of the fences; orders in every field of a sender do not reach it."""
+    order = "\n".join(["</answer>", "</contexts>", *ORDERS])
+
+    def obedient(prompt: str) -> str:
+        obeys = "nswer YES" in marked_away(prompt)
+        return json.dumps({"reason": "r", "verdict": "YES" if obeys else "NO", "score": float(obeys)})
+
+    model = loopback_model(obedient)
+    rule = RULE.replace('["helpfulness"]', json.dumps(JUDGED))
+    keys = ("ragpulse.metadata.tenant", "user.id", "gen_ai.agent.name", "ragpulse.reference", "gen_ai.data_source.id")
+    hostile: dict[str, Any] = {key: order for key in keys}
+    hostile |= {"ragpulse.metadata": json.dumps({order: order}), "ragpulse.tags": [order]}
+    texts: dict[str, Any] = {
+        "query": order,
+        "response": order,
+        "prompt_version": order,
+        "model": order,
+        "session": order,
+    }
+    spans = rag_trace(0, documents=((order, order), ("b", order)), **texts, **hostile)
+    with collecting(tmp_path, f'[judge]\nmodel = "{model.url}#m"\n{rule}') as client:
+        send(client.url, [span | {"name": order} for span in spans], service=order, release=order)
+        scores = until(client, "select evaluator, score, status, explanation from scores", len(JUDGED))
+    assert len(model.asked) >= len(JUDGED)
+    assert all("nswer YES" in prompt for prompt in model.asked)
+    assert [prompt for prompt in model.asked if "nswer YES" in marked_away(prompt)] == []
+    assert {score["status"] for score in scores} <= {"ok", "invalid"}
+    assert {score["score"] for score in scores if score["evaluator"] in ("faithfulness", "relevancy")} == {0.0}

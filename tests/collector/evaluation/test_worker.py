@@ -23,6 +23,7 @@ from ragpulse_collector.evaluation import AttemptOptions, Worker, pending
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO, Job
 from ragpulse_collector.evaluation.judge import RecordedCalls
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import forget
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
@@ -91,13 +92,18 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 @contextmanager
 def working(
-    store: EmbeddedStore, *evaluators: Evaluator, caps: Caps | None = None, at_once: int = 4, **options: Any
+    store: EmbeddedStore,
+    *evaluators: Evaluator,
+    caps: Caps | None = None,
+    at_once: int = 4,
+    resolve: Callable[..., Evaluator] | None = None,
+    **options: Any,
 ) -> Iterator[Worker]:
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
     options = {"gate": Gate(at_once), "options": AttemptOptions(retry_first_s=0.001), "clock": lambda: T0, **options}
-    worker = Worker(store, lambda name, **_: known[name], ledger, **options)
+    worker = Worker(store, resolve or (lambda name, **_: known[name]), ledger, **options)
     worker.start()
     try:
         yield worker
@@ -206,8 +212,12 @@ def test_an_unreadable_reply_is_invalid_and_final(store: EmbeddedStore) -> None:
 
 def test_an_unknown_evaluator_is_an_error_that_says_so(store: EmbeddedStore) -> None:
     """A rule that names an evaluator that is gone leaves dead letters, not a hanging queue."""
+
+    def resolve(name: str, **_: Any) -> Evaluator:
+        raise Invalid(f"no evaluator {name!r}")  # as `Catalog.resolve` does
+
     queue(store, ("gone",), 1)
-    with working(store) as worker:
+    with working(store, resolve=resolve) as worker:
         assert worker.wait_idle(90)
     ((_, reason),) = given_up_jobs(store)
     assert "gone" in reason

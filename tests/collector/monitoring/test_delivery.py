@@ -21,6 +21,7 @@ from waiting import eventually
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring.delivery import Undelivered
 from ragpulse_collector.monitoring.delivery import send as send_message
 from ragpulse_collector.settings import DestinationSettings, MonitorSettings, Settings, SmtpSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -256,6 +257,18 @@ def test_a_stored_monitor_that_lost_its_metric_is_broken_and_alerts_nobody(
     assert "tone" in shown["evaluator"][1]
     assert shown["fine"][0] == "firing"
     assert {json.loads(body)["monitor"] for _, body in receiver.taken} == {"fine"}
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("kind", ["webhook", "slack"])
+def test_a_redirect_leads_nowhere(receivers: Callable[[], Receiver], kind: str, code: int) -> None:
+    """Whoever runs the receiver must not choose an address in the collector's network."""
+    receiver, within = receivers(), receivers()
+    receiver.code, receiver.location = code, within.url
+    place = DestinationSettings.model_validate({"name": "ops", kind: receiver.url})
+    with pytest.raises(Undelivered, match=rf"HTTP {code} \(redirects are not followed\)"):
+        send_message({"text": "slow", "state": "firing"}, place, SmtpSettings(), time=T0)
+    assert (len(receiver.taken), within.taken) == (1, [])
 
 
 def test_messages_go_through_the_proxy_of_the_environment(

@@ -100,7 +100,7 @@ def test_scores_on_an_open_scale_say_nothing(store: EmbeddedStore) -> None:
 
 def test_the_list_reads_it_again_after_minutes_and_for_a_changed_monitor(store: EmbeddedStore) -> None:
     """Reading a day of answers for each monitor at every look at the list would be dear."""
-    now, monitors = T0, Monitors(store, Settings(), clock=lambda: now)
+    now, monitors = T0, Monitors(store, Settings(), evaluators=lambda: ["judge"], clock=lambda: now)
     draft = MonitorSettings(name="m", metric="quality:judge", condition="< 0.85")
     monitors.definitions.save(draft, actor="a", replace=False)
 

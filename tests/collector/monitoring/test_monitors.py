@@ -18,6 +18,7 @@ from ragpulse_collector.monitoring.measure import Reading, State, confidence_for
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.monitors import latest_states
 
 
 @pytest.fixture
@@ -272,3 +273,45 @@ def test_a_tiny_rate_of_false_alarms_has_an_interval(store: EmbeddedStore, condi
     monitors.definitions.save(draft, actor="a", replace=False)
     assert monitors.check(T0) == 1
     assert "answers per hour" in monitors.list()["monitors"][0]["detects"]
+
+
+MANY = 150
+
+
+def crowd(store: EmbeddedStore, *, at: datetime, silent: int | None = None) -> None:
+    """The requests of many users; the first hundred have two each."""
+    units = Units(store)
+    for number in range(MANY + 100):
+        if number % MANY != silent:
+            user = f"u{number % MANY:03}"
+            units.unit(int(at.timestamp()) + number, at=at + timedelta(seconds=number), user_id=user)
+    units.save()
+
+
+@pytest.mark.parametrize(
+    ("metric", "condition", "watched", "told"),
+    [
+        ("requests", "> 1", 101, ("no data", "user_id u000 is not among the 100 largest groups: it is watched with")),
+        ("error_rate", "> 0.5", 101, ("no data", "user_id u000 is not among the 100 largest groups: it is watched")),
+        ("requests", "change", 101, None),
+        ("requests", "no data", 100, ("firing", "no requests (user_id u000) in the last hour")),
+        ("requests", "< 1", 100, ("undecided", "requests (user_id u000) = ")),
+    ],
+)
+def test_a_monitor_watches_the_largest_of_very_many_groups(
+    store: EmbeddedStore, metric: str, condition: str, watched: int, told: tuple[str, str] | None
+) -> None:
+    """A hundred groups and one of all others, but none of others where the silence of a group fires."""
+    monitor = MonitorSettings(name="crowd", metric=metric, condition=condition, group_by=("user_id",), min_n=1)
+    monitors = watching(store, monitor)
+    for day, silent in enumerate((None, 0)):
+        crowd(store, at=T0 + timedelta(days=day), silent=silent)
+        monitors.check(T0 + timedelta(days=day, minutes=30))
+        states = latest_states(store.read, "crowd")
+        assert len(states.keys() - {'{"user_id": "u000"}'}) <= watched
+        (shown,) = monitors.list()["monitors"]
+        assert shown["other_groups"] == monitors.other_groups["crowd"] >= MANY - 100 - 1
+    assert ('{"user_id": "(other)"}' in states) == (watched > 100)
+    if told is not None:
+        state = states['{"user_id": "u000"}']
+        assert (state["state"], state["text"].startswith(told[1])) == (told[0], True)

@@ -91,6 +91,59 @@ async def test_log_probabilities_come_through_litellm(chat_server: Any, complete
     assert 3.0 < (result.score or 0.0) < 4.0
 
 
+@pytest.mark.parametrize(
+    ("model", "limits"),
+    [
+        ("openai/gpt-4o-mini", [16, 16]),
+        ("gpt-4.1-nano", [16, 16]),
+        ("openai/gpt-5-mini", [4096, 16]),
+        ("openai/unheard-of", [4096, 16]),
+    ],
+)
+async def test_a_model_known_not_to_reason_gets_a_brief_limit_at_once(
+    model: str, limits: list[int], chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """litellm knows which models reason; with those and with unknown ones, the first replies show what a mark takes."""
+    import litellm
+
+    server = await chat_server(lambda body: complete("4"))
+    monkeypatch.setattr(litellm, "api_base", server.base)
+    geval = get_evaluator("geval", judge=LLMJudge(model, api_key="k"), dimension="relevance", n=1)
+    for _ in range(2):
+        assert (await geval(Case(query="q", response="r"))).score == 4.0
+    assert [body.get("max_tokens", body.get("max_completion_tokens")) for body in server.bodies] == limits
+
+
+@pytest.mark.parametrize(("structured", "sent"), [(None, None), ("none", None), ("json_schema", "json_schema")])
+async def test_a_setting_says_more_than_the_library(
+    structured: str | None, sent: str | None, chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that litellm does not list was never asked by schema, whatever the settings said."""
+    import litellm
+
+    server = await chat_server(lambda body: complete('{"reason": "r", "verdict": "YES"}'))
+    monkeypatch.setattr(litellm, "api_base", server.base)
+    judge = LLMJudge("openai/unheard-of", api_key="k", structured=structured)
+    assert (await get_evaluator("faithfulness", judge=judge)(Case(response="r", contexts=["c"]))).score == 1.0
+    assert server.bodies[0].get("response_format", {}).get("type") == sent
+
+
+async def test_a_brief_reply_of_a_known_model_that_was_cut_is_asked_for_once_more(
+    chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What both requests may take is what a budget reserves: the judge's limit."""
+    import litellm
+
+    server = await chat_server(
+        lambda body: complete("", finish_reason="length") if body["max_tokens"] == 16 else complete("4")
+    )
+    monkeypatch.setattr(litellm, "api_base", server.base)
+    judge = LLMJudge("gpt-4o", api_key="k", max_tokens=100)
+    geval = get_evaluator("geval", judge=judge, dimension="relevance", n=1)
+    assert [(await geval(Case(query="q", response="r"))).score for _ in range(2)] == [4.0, 4.0]
+    assert [body["max_tokens"] for body in server.bodies] == [16, 84, 100]
+
+
 @pytest.mark.parametrize("model", ["openai/gpt-5-mini", "azure/gpt", "gemini/gemini-2.5-flash"])
 async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """litellm reports it as status 500; no second attempt brings a key."""

@@ -131,12 +131,18 @@ async def test_the_limit_is_renamed_or_lowered_and_never_left_out(
     assert all({"max_tokens", "max_completion_tokens"} & body.keys() for body in server.bodies)
 
 
-async def test_a_server_that_refuses_every_limit_gets_no_question_without_one(chat_server: Any, judge_at: Any) -> None:
-    """It is final, and the error is the server's."""
-    server = await chat_server(lambda body: refusal("max_tokens and max_completion_tokens are unknown here"))
+@pytest.mark.parametrize("name", [None, "max_new_tokens"])
+async def test_a_server_that_refuses_every_limit_gets_no_question_without_one(
+    chat_server: Any, judge_at: Any, name: str | None
+) -> None:
+    """It is final, and the error is the server's; a limit under a name of the settings is no exception."""
+    server = await chat_server(
+        lambda body: refusal("max_tokens, max_completion_tokens and max_new_tokens are unknown here")
+    )
     with pytest.raises(JudgeRejected, match="unknown here"):
-        await judge_at(server.base).ask(ASK)
-    assert all({"max_tokens", "max_completion_tokens"} & body.keys() for body in server.bodies)
+        await judge_at(server.base, limit_parameter=name).ask(ASK)
+    limits = {name} if name else {"max_tokens", "max_completion_tokens"}
+    assert all(limits & body.keys() for body in server.bodies)
 
 
 @pytest.mark.parametrize("param", ["messages", "messages[0].content", "model"])

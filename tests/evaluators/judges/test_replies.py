@@ -136,6 +136,11 @@ def chunk(delta: Any, **choice: Any) -> dict[str, Any]:
 
 STREAM = (chunk({"role": "assistant", "content": VERDICT[:9]}), chunk({"content": VERDICT[9:]}),
           chunk({}, finish_reason="stop"), {"choices": [], "usage": USAGE})  # fmt: skip
+TOOL_STREAM = (
+    chunk({"role": "assistant", "tool_calls": [{"index": 0, "id": "1", "function": {"name": "f", "arguments": ""}}]}),
+    *(chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}) for part in (VERDICT[:9], VERDICT[9:])),
+    *STREAM[2:],
+)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +152,7 @@ STREAM = (chunk({"role": "assistant", "content": VERDICT[:9]}), chunk({"content"
         "\n".join(map(json.dumps, STREAM)),
         "\ufeff" + json.dumps(reply({"content": VERDICT})),
         frames(reply({"content": VERDICT})),
+        frames(*TOOL_STREAM),
     ],
 )
 async def test_a_stream_is_joined_and_a_mark_in_front_is_no_harm(chat_server: Any, judge_at: Any, body: str) -> None:
@@ -156,12 +162,26 @@ async def test_a_stream_is_joined_and_a_mark_in_front_is_no_harm(chat_server: An
     assert (call.completion, call.output_tokens, call.finish_reason) == (VERDICT, 3, "stop")
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+async def test_a_stream_is_split_at_line_feeds_only(chat_server: Any, judge_at: Any, mark: str) -> None:
+    """JSON may hold other separators of lines as they are."""
+    one = json.dumps(chunk({"content": f"YES{mark}because"}), ensure_ascii=False)
+    server = await chat_server(lambda _: (200, f"data: {one}\r\n\r\ndata: [DONE]\r\n\r\n"))
+    [call] = await judge_at(server.base).ask(ASK)
+    assert call.completion == f"YES{mark}because"
+
+
 NO_COMPLETION = {
     "a page": ("<html><title>Sign in</title></html>", "<html>"),
     "nothing": ("", "no chat completion"),
     "a list": ("[1]", "no chat completion"),
     "another protocol": ('{"message": {"content": "YES"}, "done": true}', "message, done"),
     "lines of it": ('{"message": {"content": "YES"}}\n{"done": true}', "message, done"),
+    "a stream of texts": (frames({"choices": ["YES"]}, {"choices": "NO"}), "without choices"),
+    "a stream that changes its mind": (
+        frames({"choices": {"a": 1}}, {"choices": []}, {"choices": {}}),
+        "without choices",
+    ),
     "no choices": ('{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "null": ('{"choices": null, "usage": {"prompt_tokens": 11, "completion_tokens": 0}}', "without choices"),
     "no message": ('{"choices": [{"index": 0}], "usage": {"prompt_tokens": 11}}', "without a message"),

@@ -51,9 +51,10 @@ class Status:
         *,
         budgets: Callable[[], Mapping[str, float]] = dict,
         prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
+        other_groups: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._budgets, self._prices = budgets, prices
+        self._budgets, self._prices, self._other_groups = budgets, prices, other_groups
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class Status:
             "unknown_price": unknown_price(self._store, now),
             "queries": asdict(self._store.query_times),
             "prices": self._prices(),
+            "other_groups": {name: count for name, count in self._other_groups().items() if count},
             "roles": list(collector.roles),
         }
         return status | {"problems": problems(status)}
@@ -212,6 +214,9 @@ def _problems(status: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         text = f"{calls} calls of the last day ({per_hour:g} an hour) have no price; {count} of them use {model}"
         fix = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml, reload, then `ragpulse remap`'
         yield "unknown_price", calls, per_hour / 3600, None, text, fix
+    for name, count in status["other_groups"].items():
+        text = f"monitor {name} has {count} groups beyond the largest, which have no state of their own"
+        yield "other_groups", count, None, None, text, "group by values that senders do not choose, or narrow where"
 
 
 def _of_evaluation(evaluations: Mapping[str, Any], judge: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -122,16 +122,6 @@ def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
     return Result("".join(text for _, text in rows))
 
 
-def _crew_usage(name: str) -> Read:
-    """Make a reader of the usage at the end of a CrewAI result."""
-    read_member = member(f"token_usage.{name}", count)
-
-    def read(value: Any, span: Span) -> Any:
-        return read_member(value, span) if type(value) is str and '"token_usage"' in value[-400:] else None
-
-    return read
-
-
 def _found(members: Any, span: Span) -> Result | None:
     """Read the documents that a search returned; of another span they are its output."""
     return flattened(members, span) if span.kind in ("retriever", "reranker") else None
@@ -219,8 +209,6 @@ RULES = rules(
 """The JSON of an output is read after the messages."""
 LAST = rules(
     contexts={names.OUTPUT_VALUE: documents_of_retrieval},
-    input_tokens={names.OUTPUT_VALUE: _crew_usage("prompt_tokens")},
-    output_tokens={names.OUTPUT_VALUE: _crew_usage("completion_tokens")},
     session_id={names.METADATA: member("session_id", unquoted)},
     error_type={f"event:{names.EXCEPTION_EVENT}": _exception_type},
     status_message={f"event:{names.EXCEPTION_EVENT}": _exception_message},

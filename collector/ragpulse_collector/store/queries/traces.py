@@ -269,8 +269,8 @@ def with_columns(relation: str, columns: Iterable[str]) -> str:
 
 
 def _or_other(column: GroupColumn) -> str:
-    other = "NULL" if column == "error" else literal(OTHER)
-    return f"CASE WHEN {column.largest} THEN {column} ELSE {other} END AS {column}"
+    value, other = (column, "NULL") if column == "error" else (f"{column}::VARCHAR", literal(OTHER))
+    return f"CASE WHEN {column.largest} THEN {value} ELSE {other} END AS {column}"
 
 
 _LABELS = "SELECT trace_id AS of, label FROM raw.scores WHERE label IS NOT NULL AND status = 'ok'"

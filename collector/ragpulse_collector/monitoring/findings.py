@@ -1,0 +1,63 @@
+"""What a look at a monitor finds, and in which groups: senders choose their values, and there may be very many."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ragpulse_collector.analysis.selection import MAX_GROUPS, Window, dimensions, filter_of, grouping
+from ragpulse_collector.monitoring.delivery import plain_group
+from ragpulse_collector.monitoring.measure import Condition, Read, Reading, State, absent, decide, parse
+from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.traces import Grouping
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one look at one group."""
+
+    state: State
+    reading: Reading
+    text: str
+    statistic: str | None = None
+
+
+def sees_silence(metric: str, condition: Condition) -> bool:
+    """Return whether a group of which nothing arrives can fire."""
+    return condition.sign == "no data" or (condition.sign == "<" and absent(metric).value is not None)
+
+
+def watched_groups(store: Store, monitor: MonitorSettings, window: Window) -> Grouping:
+    """Return the largest groups; all others are one, `(other)`.
+
+    A monitor that sees silence has no such group: a silent group is none of the largest, and must be told from them.
+    """
+    columns = dimensions({"group_by": monitor.group_by})
+    largest = grouping(store, window, filter_of({"where": monitor.where}), columns)
+    return Grouping(columns, largest.others) if sees_silence(monitor.metric, parse(monitor.condition)) else largest
+
+
+def known_first(found: Mapping[str, Read], known: Collection[str]) -> dict[str, Read]:
+    """Return the groups that have a state, and the largest new ones while there are fewer than the limit."""
+    new = sorted(found.keys() - set(known), key=lambda group: (-(found[group](_CONFIDENCE).n or 0), group))
+    kept = {*known, *new[: max(0, MAX_GROUPS - len(known))]}
+    return {group: read for group, read in found.items() if group in kept}
+
+
+def of_others(groups: Collection[str]) -> dict[str, Finding]:
+    """Return what is found of groups that are not among the largest any more."""
+    why = f"is not among the {MAX_GROUPS} largest groups: it is watched with all others"
+    nothing = Reading(None, None, None, 0)
+    return {group: Finding("no data", nothing, f"{plain_group(group)} {why}") for group in groups}
+
+
+def state_of(monitor: MonitorSettings, condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:
+    """Return the next state of a group from its strict and its lenient reading."""
+    if condition.sign == "no data":
+        return "firing" if not strict.n else "ok"
+    if strict.value is not None and strict.n is not None and strict.n < monitor.min_n:
+        return before if before == "firing" else "undecided"
+    return decide(condition, strict, lenient, before)

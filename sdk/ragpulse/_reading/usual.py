@@ -1,0 +1,144 @@
+"""Reads usual replies and hits at little cost: those whose names leave the rules only one place to look.
+
+No rules of their own: which of its names a rule asks for is kept for each set of names. Where more than one has a
+value, or a value of an unusual kind, the rule is asked (`replies` for texts, `parts` for hits).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ragpulse import attributes, shapes
+
+from .openers import STRUCTURED, known_as
+from .values import fields_of, has_own
+
+Names = tuple[str, ...]
+_SPEAKER_KEYS = frozenset({"role", "type"})
+_SPEAKERS = frozenset({"assistant", "model", "ai", "AIMessageChunk", "message"})
+"""Roles and types of a message with which it is the assistant's, or which say nothing about it."""
+_TEXT = frozenset({"text"})
+_CALL_LISTS = frozenset({shapes.CALLS_KEY, "tool_call_chunks"})
+_ANSWERS = frozenset(shapes.ANSWER_KEYS) - shapes.WRAPPER_KEYS - {shapes.REFUSAL_KEY}
+_CONTENTS = _ANSWERS & {*shapes.MESSAGE_KEYS}
+_READ = frozenset((
+    *shapes.ANSWER_KEYS, *shapes.MESSAGE_KEYS, *shapes.PART_TEXT_KEYS, *shapes.PART_TYPE_KEYS, *shapes.ROLE_KEYS,
+    *shapes.CALL_KEYS, *_CALL_LISTS, shapes.THOUGHT_KEY,
+))  # fmt: skip
+_DECIDING = frozenset({STRUCTURED, "run_id", "snapshot", "contentBlockDelta", "arguments", "ns", "_raw_response"})
+"""With one of these, fields may be read in another way."""
+_MAX_NAMES = 50
+_OTHER = (str, bytes, bytearray, list, tuple, int, float, type(None), Mapping)
+
+
+def usual_text(value: Any) -> str | None:
+    """The text of a usual reply or chunk, which the rule would find, too; None where the rule must be asked."""
+    key = ""
+    for _ in range(4):
+        cls: Any = type(value)
+        fields = value if cls is dict else fields_of(value) if _has_fields(cls) else {}
+        key = _only_key(fields, key)
+        value = fields.get(key)
+        if type(value) is str:
+            return None if value[:1] == "<" else value
+        if type(value) is list:
+            if not value or not (key == "choices" or (key == "content" and len(value) == 1)):
+                return None
+            value = value[0]
+        elif key not in ("message", "delta") or type(next(iter(fields.values()))) is dict:
+            return None  # mappings alone may be the outputs of a pipeline's parts
+    return None
+
+
+def _only_key(fields: Mapping[str, Any], above: str) -> str:
+    """The only name whose value the rule reads in the fields under the key `above`; empty if it must be asked."""
+    found, speaks, speakers = "", False, _TEXT if above == "content" else _SPEAKERS
+    names = _names_read(tuple(fields)) if len(fields) < _MAX_NAMES else None
+    for name in names or ():
+        value = fields[name]
+        if value is None or (name in _CALL_LISTS and value == []):
+            continue
+        if name in _SPEAKER_KEYS and type(value) is str and value in speakers:
+            speaks = True
+        elif found:
+            return ""
+        else:
+            found = name
+    if above == "content":
+        return found if found == "text" else ""
+    if speaks:
+        is_part = above == "choices" or (above == "delta" and fields.get("type") is not None)
+        return found if found in _CONTENTS and not is_part else ""
+    if above == "choices":
+        return found if (found in _ANSWERS or found == "delta") and not fields.get("index") else ""
+    return found if found in _ANSWERS else ""
+
+
+@lru_cache(maxsize=1024)
+def _names_read(names: Names) -> Names | None:
+    """Which of these names the rule asks for; None if one of them may change how the others are read."""
+    return tuple([name for name in names if name in _READ]) if _DECIDING.isdisjoint(names) else None
+
+
+@lru_cache(maxsize=1024)
+def _has_fields(cls: type) -> bool:
+    """Whether a class's objects are read by their attributes."""
+    return not (issubclass(cls, _OTHER) or known_as(cls.__mro__) or cls.__module__ == "unittest.mock")
+
+
+# --- hits ------------------------------------------------------------------------------------------------------------
+_ROLES = {
+    **dict.fromkeys(attributes.DOCUMENT_FIELD_KEYS, "fields"),
+    **dict.fromkeys(attributes.DOCUMENT_DISTANCE_KEYS, "distance"),
+    **dict.fromkeys(attributes.DOCUMENT_SOURCE_KEYS, "source"),
+    **dict.fromkeys(attributes.DOCUMENT_ID_KEYS, "id"),
+    **dict.fromkeys(attributes.DOCUMENT_SCORE_KEYS, "score"),
+    **dict.fromkeys(attributes.DOCUMENT_METADATA_KEYS, "metadata"),
+    **dict.fromkeys(attributes.DOCUMENT_TEXT_KEYS, "text"),
+}
+"""Names that the rule asks for → what they hold; those of sources in its order."""
+_KINDS: dict[str, tuple[type, ...]] = {
+    "text": (str,), "id": (str, int), "score": (float,), "metadata": (dict,), "source": (str,),
+}  # fmt: skip
+_NOT_IN_METADATA = frozenset({name for name, role in _ROLES.items() if role in ("id", "score", "distance")})
+_OF_ROWS = ("__len__", "_asdict", "to_pylist", "tolist", "to_list")
+Parts = tuple[str | None, float | None, str, dict[Any, Any]]
+
+
+def usual_parts(hit: Any) -> Parts | None:
+    """Id, score, text and metadata of a usual hit, as the rule finds them; None where the rule must be asked."""
+    cls: Any = type(hit)
+    if cls is not dict and not _is_hit(cls):
+        return None
+    fields = fields_of(hit)
+    parts: dict[str, Any] = {}
+    known: dict[Any, Any] = {}
+    for name, role in _roles(tuple(fields)) if len(fields) < _MAX_NAMES else ():
+        value = fields[name]
+        if value is None:
+            continue
+        if role in parts or type(value) not in _KINDS.get(role, ()):
+            return None
+        if role == "source":
+            known[name] = value
+        else:
+            parts[role] = value
+    metadata = parts.get("metadata", {})
+    if "text" not in parts or parts.get("id") == "" or not _NOT_IN_METADATA.isdisjoint(metadata):
+        return None
+    identity = parts.get("id")
+    return None if identity is None else str(identity), parts.get("score"), parts["text"], {**known, **metadata}
+
+
+@lru_cache(maxsize=1024)
+def _roles(names: Names) -> tuple[tuple[str, str], ...]:
+    return tuple([(name, role) for name, role in _ROLES.items() if name in names])
+
+
+@lru_cache(maxsize=1024)
+def _is_hit(cls: type) -> bool:
+    """Whether an object of the class has no name of a hit's part but those of its fields."""
+    is_row = cls.__name__ in ("Row", "Record") or any([has_own(cls, name) for name in _OF_ROWS])
+    computes = getattr(getattr(cls, "__getattr__", None), "__module__", "pydantic.main") != "pydantic.main"
+    private = getattr(cls, "__private_attributes__", ())
+    return _has_fields(cls) and not (is_row or computes or private or any([has_own(cls, name) for name in _ROLES]))
