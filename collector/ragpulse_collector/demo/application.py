@@ -1,7 +1,8 @@
 """A small real RAG application: BM25 over the project's guides, an extractive answerer, three decorators.
 
 Its release v2 carries a planted regression: it searches an archive as well. Where the archive's old FAQ is found,
-answers have wrong numbers and claims that no passage supports. Nothing in the traces names the fault; the evaluators have to find it.
+answers have wrong numbers and claims that no passage supports. Nothing in the traces names the fault; the evaluators
+have to find it.
 """
 
 from __future__ import annotations

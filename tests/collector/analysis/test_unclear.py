@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from stored_units import Units
+from stored_units import T0, Units
 
 from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.quality import wording_change
+from ragpulse_collector.monitoring.measure import Targets
+from ragpulse_collector.monitoring.monitors import Monitors
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
 
@@ -61,3 +64,41 @@ def test_a_sure_move_of_the_decided_share_is_told(
 ) -> None:
     """Only what chance hardly does."""
     assert wording_change(now, before) == words
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "state"),
+    [
+        ("pass_rate:words", {"min": 0.1}, "undecided"),
+        ("fail_rate:words", {"max": 0.3}, "met"),
+        ("fail_rate:words", {"max": 0.02}, "missed"),
+        ("unclear_rate:words", {"max": 0.1}, "missed"),
+    ],
+)
+def test_a_target_on_a_pass_rate_is_marked(
+    store: EmbeddedStore, metric: str, limit: dict[str, float], state: str
+) -> None:
+    """Where too many answers are unclear, it says why it is not decided; the complete rates are decided."""
+    mixed(store, unclear=30)
+    targets = Targets(store, [TargetSettings.model_validate({"metric": metric, **limit})])
+    (told,) = targets({"from": "-520w"})["targets"]
+    assert told["state"] == state
+    assert ("30% of the answers are unclear" in (told["refused"] or "")) is metric.startswith("pass_rate")
+
+
+@pytest.mark.parametrize(
+    ("metric", "condition", "state"),
+    [
+        ("fail_rate:words", "> 0.02", "firing"),
+        ("fail_rate:words", "> 0.5", "ok"),
+        ("unclear_rate:words", "> 0.1", "firing"),
+        ("unclear_rate:words", "> 0.6", "ok"),
+    ],
+)
+def test_monitors_watch_the_complete_rates(store: EmbeddedStore, metric: str, condition: str, state: str) -> None:
+    """A share of failing or unclear answers above the limit fires, one below it is well."""
+    mixed(store, unclear=30)
+    monitor = MonitorSettings(name="m", metric=metric, condition=condition, window="24h")
+    monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
+    monitors.check(T0 + timedelta(hours=1))
+    assert monitors.list()["monitors"][0]["state"] == state

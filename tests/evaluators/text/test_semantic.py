@@ -147,3 +147,23 @@ def test_bertscore_takes_a_model_of_ones_own(tiny_bert: str) -> None:
     assert [same.score, nearest.score] == pytest.approx([1.0, 1.0], abs=1e-5)
     assert float(other.score or 0) < 0.99
     assert "layers=" in (verdict("bertscore", "a", "a", model=tiny_bert).explanation or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("The car is red.", "ok"),
+        ("Das Auto fährt über die Brücke.", "ok"),
+        ("السيارة حمراء", "skipped"),
+        ("गाड़ी लाल है", "skipped"),
+        ("கார் சிவப்பு", "skipped"),
+        ("รถสีแดง", "skipped"),
+        ("машина красная", "skipped"),
+    ],
+)
+def test_the_offline_embedder_skips_scripts_that_it_does_not_know(text: str, status: str) -> None:
+    """Unrelated texts in other scripts would seem alike: their letters are all unknown to it."""
+    pytest.importorskip("wordllama")
+    result = asyncio.run(get_evaluator("embedding_similarity")(Case(response=text, reference=text)))
+    assert result.status == status
+    assert ("Latin letters" in str(result.explanation)) is (status == "skipped")
