@@ -38,13 +38,10 @@ _SOURCE = re.compile(r"\w+://\S+|\S+\.(?:pdf|mdx?|txt|html?|docx?|pptx?|xlsx?|cs
 _CODE = re.compile(r"(?=\S*\d)\S*[^\s.!?。]")
 """A word with a digit: `faq-12` beside a score alone is an id, and no text."""
 _SENTENCE = re.compile(r"\s|[.!?。]$")
-_NO_IDS = frozenset(
-    {
-        *("error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"),
-        *("query", "question", "input", "answer", "response", "output", "result"),
-    }
-)
-"""A mapping with one of these is no `{id: text}`: it reports a failure, or something else than documents."""
+_FAILURES = frozenset(("error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"))
+"""A mapping with one of these reports a failure."""
+_NO_IDS = _FAILURES | {"query", "question", "input", "answer", "response", "output", "result"}
+"""A mapping with one of these is no `{id: text}`."""
 
 
 def hits_in(value: Any, field: str | None = None) -> Sequence[Any] | None:
@@ -98,9 +95,10 @@ def hits_of_groups(items: Sequence[Any]) -> list[Any]:
 
 def _hits_by_key(value: Any, field: str | None) -> list[Any] | None:
     """The hits in `{id: text}` or `{id: document}`, or the only list of mappings in a mapping."""
-    if not isinstance(value, Mapping) or not _NO_IDS.isdisjoint(value):
+    if not isinstance(value, Mapping) or not _FAILURES.isdisjoint(value):
         return None
-    if all([isinstance(item, str) or text_of(item, field) is not None for item in value.values()]):
+    is_text = [isinstance(item, str) or text_of(item, field) is not None for item in value.values()]
+    if all(is_text) and _NO_IDS.isdisjoint(value):
         return [{"id": key, "document": item} for key, item in value.items()]
     lists = [item for item in value.values() if isinstance(item, list) and item and isinstance(item[0], Mapping)]
     return lists[0] if len(lists) == 1 else None

@@ -83,14 +83,19 @@ def _is_json(value: Any, mime: Any) -> bool:
 
 
 def _texts(members: Any) -> dict[int, list[tuple[str, str]]]:
-    """Return the text parts in `N.message.*` names, in order: index of the message → suffix and text of each."""
+    """Return the text parts in `N.message.*` names, in order: index of the message → suffix and text of each.
+
+    Some clients send a message's text as a whole and again in parts: then the whole counts.
+    """
     texts: dict[int, list[tuple[str, str]]] = {}
     matches = [(match, suffix, value) for suffix, value in members.items() if (match := _MESSAGE.fullmatch(suffix))]
     for match, suffix, value in sorted(matches, key=lambda item: (int(item[0][1]), int(item[0][2] or -1))):
         kind = members.get(suffix.removesuffix("text") + "type", "text") if match[2] else "text"
-        if type(value) is str and value and kind in shapes.TEXT_PARTS:
-            texts.setdefault(int(match[1]), []).append((suffix, value))
-    return texts
+        rows = texts.setdefault(int(match[1]), [])
+        is_repeated = match[2] and rows and rows[0][0].endswith(".content")
+        if type(value) is str and value and kind in shapes.TEXT_PARTS and not is_repeated:
+            rows.append((suffix, value))
+    return {index: rows for index, rows in texts.items() if rows}
 
 
 def _role(members: Any, index: int) -> str | None:
