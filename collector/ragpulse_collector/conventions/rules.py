@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ragpulse.shapes import UNREAD
+from ragpulse_collector.conventions.row_view import RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 
 _log = logging.getLogger(__name__)
@@ -191,7 +192,7 @@ class FieldMapping:
         self.plans: list[tuple[Shape, Plan]] = [(shape, book.plan(shape.attributes)) for shape in wire.shapes]
         self._columns: dict[tuple[str, str | None], Column] = {}
         self.values: dict[str, list[Any]] = {}
-        self._span = _RowView(wire, self.values)
+        self._span = RowView(wire, self.values)
         self.sources: dict[str, list[str | None]] = {}
         self.templates: dict[str, dict[int, Any]] = {}
         """Attribute → row → the reference that replaces the raw value."""
@@ -340,45 +341,6 @@ class FieldMapping:
             for templates in self.templates.values():
                 templates.pop(row, None)
             self.flags.pop(row, None)
-
-
-class _RowView:
-    """One span of a batch for readers; `row` is set before each value.
-
-    It has no reference to the mapping, which refers to it: the cycle would hold every body in memory until the garbage
-    collection.
-    """
-
-    def __init__(self, wire: WireBatch, values: Mapping[str, Sequence[Any]]) -> None:
-        self._wire, self._values = wire, values
-        self._positions: dict[int, tuple[Shape, int]] = {}
-        self.row = 0
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """All attributes of the span."""
-        if not self._positions:
-            self._positions = {
-                row: (shape, index) for shape in self._wire.shapes for index, row in enumerate(shape.rows)
-            }
-        shape, index = self._positions[self.row]
-        return {name: column[index] for name, column in shape.attributes.items()}
-
-    @property
-    def start_ns(self) -> int:
-        """When it began."""
-        return self._wire.start_ns[self.row]
-
-    @property
-    def dropped_attributes(self) -> int:
-        """How many attributes the sender dropped."""
-        return self._wire.dropped_attributes.get(self.row, 0)
-
-    @property
-    def kind(self) -> str | None:
-        """Its kind."""
-        kinds = self._values.get("kind")
-        return None if kinds is None else kinds[self.row]
 
 
 def _unzip(chunks: Iterator[Column]) -> Column:

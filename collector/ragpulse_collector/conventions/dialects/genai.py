@@ -105,8 +105,10 @@ _MODALITIES = ("text", "image", "audio", "video")
 def _all_modalities(name: str) -> Read:
     """Make a reader of the sum over the modalities, for senders that state no total."""
 
+    names_read = [f"{modality}.{name}" for modality in _MODALITIES]
+
     def read(members: Any, span: Span) -> int | None:
-        counts = (count(members.get(f"{modality}.{name}"), span) for modality in _MODALITIES)
+        counts = [count(members[each], span) for each in names_read if each in members]
         stated = [number for number in counts if number is not None]
         return sum(stated) if stated else None
 
