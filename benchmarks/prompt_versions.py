@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from judge_suite import ORDERS, marked_away
 
-from ragpulse_evaluators import Case, JudgeCall, default_registry, get_evaluator
+from ragpulse_evaluators import Case, JudgeCall, default_registry
 
 ROOT = Path(__file__).parents[1]
 Figures = dict[str, dict[str, int]]
@@ -125,7 +125,9 @@ class Letters:
 async def judged(name: str, judge: Judge, case: dict[str, Any], language: str) -> Any:
     """The evaluator's result for a case."""
     options: dict[str, Any] = {"geval": {"n": 2}}.get(name, {})
-    evaluator = get_evaluator(name, judge=judge, embedder=Letters(), language=language, repair=False, **options)
+    evaluator = default_registry().get(
+        name, judge=judge, embedder=Letters(), language=language, repair=False, **options
+    )
     return await evaluator(Case(**case))
 
 

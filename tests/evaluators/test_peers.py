@@ -96,7 +96,7 @@ async def test_a_letter_within_a_word_is_no_choice() -> None:
 async def test_identical_chinese_text_has_full_rouge() -> None:
     """rouge-score's tokenizer drops everything that is not ASCII and gives 0.0."""
     text = "图书馆九点开门"
-    assert (await get_evaluator("rouge", language="zh")(Case(response=text, reference=text))).score == 1.0
+    assert (await get_evaluator("rouge")(Case(response=text, reference=text))).score == 1.0
 
 
 async def test_unreadable_judge_replies_lower_the_parsing_success() -> None:

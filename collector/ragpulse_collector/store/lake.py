@@ -26,7 +26,7 @@ from ragpulse_collector.store.connection import LAKE, Deadline, attach_lake, fir
 from ragpulse_collector.store.embedded import Writing
 from ragpulse_collector.store.ingest.writer import WriteOptions
 from ragpulse_collector.store.migrations import migrate
-from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
+from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 
@@ -153,12 +153,8 @@ class LakeStore(Writing):
             except duckdb.Error as error:
                 raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
 
-    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TooSlow, or Busy when the lake is away."""
-        try:
-            return super().read(sql, parameters, timeout_s=timeout_s)
-        except duckdb.IOException as error:
-            raise Busy(f"the lake does not answer: {first_line(error)}") from error
+    def _refused(self, error: duckdb.IOException) -> Busy:
+        return Busy(f"the lake does not answer: {first_line(error)}")
 
     def size_bytes(self) -> int:
         """Return the bytes of the current data files."""

@@ -157,8 +157,11 @@ class Reading:
             if is_invalidated(error):
                 raise _Reopened from error
             if isinstance(error, duckdb.IOException):
-                raise Busy(f"the disk refuses: {first_line(error)}", retry_after_s=10) from error
+                raise self._refused(error) from error
             raise
+
+    def _refused(self, error: duckdb.IOException) -> Busy:
+        return Busy(f"the disk refuses: {first_line(error)}", retry_after_s=10)
 
     def run_user_sql(
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000

@@ -14,10 +14,11 @@ from lake_servers import trust_extensions
 from spans import Span, batch_of
 
 from ragpulse_collector.records import RawBody
+from ragpulse_collector.refusals import Busy
 from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease, lake_parts
-from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.queries.jobs import forgotten_traces
 from ragpulse_collector.store.retention import forget, prune
 
