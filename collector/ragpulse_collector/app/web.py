@@ -65,8 +65,8 @@ def web(
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
-        _Last("/", Pages(operations, settings.collector)),
         Route("/login/end", partial(_logout, settings, keys), methods=["POST"]),
+        _Last("/", Pages(operations, settings.collector)),
         Route("/login", partial(_login, settings, keys), methods=["POST"]),  # after the pages, which have the form
     ]
     middleware = []
