@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse_collector.analysis.attribution import documents, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import calibration, suggest
-from ragpulse_collector.analysis.compare import compare
+from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.analysis.explain import explain
 from ragpulse_collector.analysis.overview import overview
@@ -39,6 +39,9 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
     def run_plan(params: models.Plan) -> Plan:
         return plan(*asked(params), params.evaluator, params.half_width)
 
+    def run_compare(params: models.Compare) -> Comparison:
+        return compare(*asked(params), params.a, params.b, evaluator=params.evaluator, by=params.by)
+
     return (
         Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.",
                   models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
@@ -49,8 +52,8 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
                   models.Exemplars, reports.Exemplars, bound=True),
         Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
-        Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
-                  reports.Comparison),
+        Operation("GET compare", run_compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
+                  Comparison),
         Operation("GET check", run_check, "Is quality above a limit?", models.Check, Check, bound=True),
         Operation("GET plan", run_plan, "How many to score for a wanted precision.", models.Plan, Plan),
         Operation("GET documents", over(documents), "Quality by retrieved document.", models.Documents,

@@ -271,6 +271,7 @@ class Explain(OfMetric, Buckets):
 class Compare(Filters):
     """`GET compare`."""
 
+    BACK = "7d"
     a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
     b: str
     evaluator: str | None = None

@@ -198,35 +198,6 @@ class Explanation(Answer):
     attributes: list[dict[str, Any]]
 
 
-class Side(Estimate):
-    """One side of a comparison; rates are null where the evaluator has no pass or fail."""
-
-    name: str
-    fail_rate: float | None
-    unclear_rate: float | None
-
-
-class Comparison(Answer):
-    """Two sides and whether they differ."""
-
-    evaluator: str
-    a: Side
-    b: Side
-    difference: Interval | None
-    effect_size: float | None
-    test: dict[str, Any] | None
-    verdict: str
-    paired: bool
-    wording: str | None
-    """That the evaluator decides another share of b than of a: the wording changed."""
-    shared: int
-    """Common answers of both sides; common questions where the requests differ."""
-    flips: list[Any]
-    also: list[Any]
-    by: str | None
-    strata: list[Any]
-
-
 class Document(Answer):
     """A retrieved document and the quality of its answers."""
 
