@@ -11,6 +11,9 @@ from ragpulse_dashboards import ApiError
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
 
+RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None}
+"""What a side of a comparison has beside its estimate."""
+
 
 class FakeFigures(FakeTraces):
     """Quality falls after the prompt change; a gap at night; thin buckets."""
@@ -302,8 +305,8 @@ class FakeFigures(FakeTraces):
         return {
             "evaluator": "groundedness",
             "effect_size": -0.1 if small else -0.56,
-            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612},
-            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598},
+            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612, **RATES},
+            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598, **RATES},
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
@@ -312,21 +315,27 @@ class FakeFigures(FakeTraces):
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
+            "wording": None,
             "shared": 32,
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]
             if params.get("by")
             else [],
+            "by": params.get("by"),
             "also": [
                 {
-                    "metric": "latency_p50",
+                    "metric": "latency",
+                    "unit": "ms",
+                    "p": 0.002,
                     "a": 612.0,
                     "b": 655.0,
                     "difference": {"value": 43.0, "lo": 12.0, "hi": 74.0},
                     "verdict": "worse",
                 },
                 {
-                    "metric": "cost_usd",
+                    "metric": "cost",
+                    "unit": "USD",
+                    "p": 0.001,
                     "a": 0.00061,
                     "b": 0.00048,
                     "difference": {"value": -0.00013, "lo": -0.0002, "hi": -0.00006},
@@ -337,7 +346,7 @@ class FakeFigures(FakeTraces):
 
     def _stratum(self, value: str | None, verdict: str) -> dict[str, Any]:
         decided = verdict == "worse"
-        side = {"value": 0.88, "lo": 0.86, "hi": 0.9, "n": 301}
+        side = {"value": 0.88, "lo": 0.86, "hi": 0.9, "n": 301, **RATES}
         return {
             "value": value, "a": side, "b": {**side, "value": 0.71 if decided else None}, "paired": True,
             "difference": {"value": -0.17, "lo": -0.21, "hi": -0.13} if decided else None,
