@@ -272,6 +272,7 @@ class FakeFigures(FakeTraces):
         ]
         selected = not self.empty and bool(params.get("sel_from") or "sel_lo" in params or params.get("bad"))
         return {
+            "metric": params["metric"],
             "n_selected": 83 if selected else 0,
             "n_baseline": 1207,
             "sampled": False,
@@ -361,6 +362,7 @@ class FakeFigures(FakeTraces):
                 "id": path,
                 "hash": hexid(path, 64),
                 "text": text,
+                "source": None,
                 "retrieved": 410 - 70 * number,
                 "queries": 88 - 9 * number,
                 "used_share": 0.71 - 0.15 * number,
@@ -377,7 +379,10 @@ class FakeFigures(FakeTraces):
             }
             for number, (_, text, path) in enumerate(TOPICS)
         ]
-        return {"documents": [] if self.empty else documents, "never_used": 0 if self.empty else 12}
+        listed = [] if self.empty else documents
+        return {
+            "evaluator": "groundedness", "documents": listed, "never_used": 12 if listed else 0, "total": len(listed)
+        }  # fmt: skip
 
     def get_blame(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Retrieval fails more after the change."""
@@ -385,6 +390,7 @@ class FakeFigures(FakeTraces):
             {
                 "t": iso(NOW - timedelta(hours=24 - number)),
                 "group": {},
+                "n": 50,
                 "good": 40 - (number > 15) * 9,
                 "retrieval": 3 + (number > 15) * 8,
                 "generation": 4,
@@ -394,7 +400,8 @@ class FakeFigures(FakeTraces):
             }
             for number in range(24)
         ]
-        return {"cells": [] if self.empty else cells}
+        roles = {"faithful": "groundedness", "sufficient": None, "used": None, "answered": "refusal"}
+        return {"evaluators": roles, "cells": [] if self.empty else cells, "other_groups": 0}
 
     def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Suggestions with their probability."""

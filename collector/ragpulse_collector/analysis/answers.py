@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Answer = TypeVar("Answer")
+GroupValue = str | bool | int | float | None
+"""The value of a dimension that an answer is grouped by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

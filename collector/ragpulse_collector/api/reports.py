@@ -183,47 +183,6 @@ class Exemplars(Answer):
     best: list[ScoredTrace]
 
 
-class Explanation(Answer):
-    """The attributes that are more common in a selection than outside."""
-
-    metric: str
-    n_selected: int
-    n_baseline: int
-    sampled: bool
-    dip: dict[str, Any] | None
-    """The period that `bad` selected."""
-    bars: list[dict[str, Any]]
-    """Requests and bad requests of each bucket."""
-    heatmap: dict[str, Any]
-    attributes: list[dict[str, Any]]
-
-
-class Document(Answer):
-    """A retrieved document and the quality of its answers."""
-
-    id: str
-    source: str | None = None
-    """The document that the passage was cut from, as its metadata name it."""
-    retrieved: int
-
-
-class Documents(Answer):
-    """Quality by retrieved document."""
-
-    evaluator: str
-    documents: list[Document]
-    never_used: int
-    total: int
-
-
-class Attribution(Answer):
-    """Failures by retrieval and by generation."""
-
-    evaluators: Any
-    cells: list[dict[str, Any]]
-    other_groups: int = 0
-
-
 class Agreement(Answer):
     """The agreement of a version of an evaluator with people."""
 
