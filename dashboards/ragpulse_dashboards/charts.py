@@ -4,16 +4,21 @@ Gaps stay gaps: where a bucket was not measured the column holds null, and lines
 A target is a line to stay above or below, and a word in each row.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragpulse_dashboards.formats import by_unit, iso, parse_time, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
+
+if TYPE_CHECKING:
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["LABELS", "PER", "WIDTH", "Chart", "fit_range", "read_metrics"]
 
@@ -66,7 +71,7 @@ class Chart:
     """The metric whose examples a click opens."""
     answers: Sequence[tuple[str, Mapping[str, Any]]]
     """Labels tell the metrics apart."""
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     """As in `GET targets`; those of the chart's metrics are drawn."""
     note: str = ""
     bars: bool = False
@@ -219,19 +224,18 @@ def fit_range(view: View, requests: Mapping[str, Any]) -> View:
     return replace(view, start=next(fitting, view.start))
 
 
-def _bounds(targets: Sequence[Mapping[str, Any]], metrics: Sequence[str], unit: str) -> list[Bound]:
+def _bounds(targets: Sequence[TargetState], metrics: Sequence[str], unit: str) -> list[Bound]:
     return [
         Bound(
-            metric=target["metric"],
-            limit=target[side],
-            at_least=side == "min",
-            text=f"{words} {by_unit(target[side], unit)}"
-            + (f" where {snippet(target['where'], 40)}" if target.get("where") else ""),
+            metric=target.metric,
+            limit=limit,
+            at_least=limit == target.min,
+            text=f"{words} {by_unit(limit, unit)}" + (f" where {snippet(target.where, 40)}" if target.where else ""),
         )
         for target in targets
-        if target["metric"] in metrics
-        for side, words in (("min", "at least"), ("max", "at most"))
-        if target.get(side) is not None
+        if target.metric in metrics
+        for limit, words in ((target.min, "at least"), (target.max, "at most"))
+        if limit is not None
     ]
 
 

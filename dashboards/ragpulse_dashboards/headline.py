@@ -1,10 +1,15 @@
 """A range in words: a sentence for each change, and the steady facts with their tone."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragpulse_dashboards.formats import by_unit, clock, counted, interval, metric_name, ms, percent, title, unit_of, usd
 from ragpulse_dashboards.site import View
+
+if TYPE_CHECKING:
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["headline"]
 
@@ -16,7 +21,7 @@ _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 """Button and order of the list behind a change of traffic."""
 
 
-def headline(view: View, overview: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def headline(view: View, overview: Mapping[str, Any], targets: Sequence[TargetState]) -> dict[str, Any]:
     """Return the sentences, the surest change first, the steady facts, and the worst change of a score."""
     changes = overview.get("changes", [])  # absent while only the traffic is read
     return {
@@ -50,7 +55,7 @@ def _sentence(view: View, change: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _steady(view: View, overview: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _steady(view: View, overview: Mapping[str, Any], targets: Sequence[TargetState]) -> list[dict[str, Any]]:
     """Return cost, errors, p95 and traffic, each with the tone of its target or its change."""
     unknown, errors = overview["cost_unknown_share"], overview["error_interval"]
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
@@ -68,6 +73,6 @@ def _steady(view: View, overview: Mapping[str, Any], targets: Sequence[Mapping[s
     ]
 
 
-def _tone(metric: str, targets: Sequence[Mapping[str, Any]], worse: Mapping[str, bool]) -> str:
-    states = {target["state"] for target in targets if target["metric"] == metric}
+def _tone(metric: str, targets: Sequence[TargetState], worse: Mapping[str, bool]) -> str:
+    states = {target.state for target in targets if target.metric == metric}
     return "bad" if "missed" in states else "warn" if worse.get(metric) or "undecided" in states else ""

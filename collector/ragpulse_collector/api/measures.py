@@ -55,6 +55,9 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         metric = next(iter(params.metrics()), "latency_p50")
         return explain(reader, query, metric, box, bad=params.bad)
 
+    def run_exemplars(params: models.Exemplars) -> dict[str, Any]:
+        return exemplars(*asked(params), next(iter(params.metrics()), ""))
+
     def run_documents(params: models.Documents) -> RatedDocuments:
         return documents(*asked(params), evaluator=params.evaluator, sort=params.sort, limit=params.limit)
 
@@ -68,7 +71,7 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
                   reports.Overview),
         Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
                   reports.Coverage),
-        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
+        Operation("GET exemplars", run_exemplars, "The worst, median and best traces behind a point.",
                   models.Exemplars, reports.Exemplars, bound=True),
         Operation("GET explain", run_explain, "What differs in a selection.", models.Explain, Explanation),
         Operation("GET compare", run_compare, "Two sides: difference, interval, test, worst flips.", models.Compare,

@@ -221,22 +221,3 @@ class Suggestions(Answer):
     """Traces worth a label."""
 
     traces: list[Suggestion]
-
-
-class Target(Interval):
-    """A target and whether it is met."""
-
-    metric: str
-    min: float | None
-    max: float | None
-    unit: str | None
-    n: int | None
-    state: Literal["met", "missed", "undecided"]
-    refused: str | None
-    """Why a pass rate is no target here: too many answers are unclear."""
-
-
-class Targets(Answer):
-    """The targets of metrics."""
-
-    targets: list[Target]

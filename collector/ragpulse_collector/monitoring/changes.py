@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.monitoring.counts import (
     COUNTED,
     DAY_S,
@@ -22,10 +22,7 @@ from ragpulse_collector.monitoring.counts import (
     may_replace,
     onset,
 )
-from ragpulse_collector.monitoring.measure import (
-    group_key,
-    quality_reading,
-)
+from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
@@ -52,11 +49,11 @@ def check_change(metric: str, baseline_s: float, window_s: float) -> None:
 
 
 def changes_by_group(
-    store: Store, metric: str, periods: Periods, options: Mapping[str, Any], strict: Confidence, lenient: Confidence
+    store: Store, metric: str, periods: Periods, watched: Watched, strict: Confidence, lenient: Confidence
 ) -> dict[str, tuple[Change | None, Change | None]]:
     """Return per group the surest change at the strict and at the lenient confidence; None: nothing to compare with."""
     compare = count_comparisons if metric in COUNTED else _quality_comparisons
-    comparisons = compare(store, metric, periods, filter_of(options), dimensions(options))
+    comparisons = compare(store, metric, periods, watched.filters, watched.groups)
     lengths_per_group = len(lengths(periods))
     looks = max(1, len(comparisons)) * lengths_per_group
     changes = {}
@@ -79,7 +76,7 @@ def _quality_comparisons(
     def read(window: Window, hours: Filter = filters) -> list[Bucket]:
         return estimates(store, evaluator, window, hours, groups=groups, family=family)
 
-    pairs: dict[tuple[Any, ...], list[tuple[Bucket, Bucket]]] = {}
+    pairs: dict[tuple[GroupValue, ...], list[tuple[Bucket, Bucket]]] = {}
     all_hours: list[Bucket] | None = None
     for length in lengths(periods):
         now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods.end, length))

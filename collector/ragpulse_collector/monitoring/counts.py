@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
@@ -94,7 +94,7 @@ def lengths(periods: Periods) -> list[int]:
     return seconds
 
 
-def may_replace(group: tuple[Any, ...], other: tuple[Any, ...], groups: tuple[str, ...]) -> bool:
+def may_replace(group: tuple[GroupValue, ...], other: tuple[GroupValue, ...], groups: tuple[str, ...]) -> bool:
     """Whether a group may have replaced another: they differ only in dimensions whose values are replaced."""
     differing = {name for name, a, b in zip(groups, group, other, strict=True) if a != b}
     return bool(differing) and differing <= _REPLACED
@@ -172,7 +172,7 @@ def count_comparisons(
 
 def _read_counts(
     store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
-) -> dict[tuple[Any, ...], Counts]:
+) -> dict[tuple[GroupValue, ...], Counts]:
     value, is_share = COUNTED[metric]
     weight = "1 / coalesce(upstream_pi, 1)"
     rows = store.read(
@@ -183,7 +183,7 @@ def _read_counts(
         {"first": periods.baseline.first, "last": periods.end, **filters.parameters},
     ).rows
     size = math.ceil(periods.baseline_s * 1.5 / periods.step_s) + 1
-    counts: dict[tuple[Any, ...], Counts] = {} if groups else {(): _blank(size, is_share)}
+    counts: dict[tuple[GroupValue, ...], Counts] = {} if groups else {(): _blank(size, is_share)}
     for index, hits, squares, total, *group in rows:
         target = counts.setdefault(tuple(group), _blank(size, is_share))
         target.counted[index], target.squares[index] = float(hits), float(squares)
@@ -197,8 +197,11 @@ def _blank(size: int, is_share: bool) -> Counts:
 
 
 def _predecessor(
-    group: tuple[Any, ...], counts_by_group: Mapping[tuple[Any, ...], Counts], groups: tuple[str, ...], first: int
-) -> tuple[Any, ...] | None:
+    group: tuple[GroupValue, ...],
+    counts_by_group: Mapping[tuple[GroupValue, ...], Counts],
+    groups: tuple[str, ...],
+    first: int,
+) -> tuple[GroupValue, ...] | None:
     """Return the group in force at the end of the baseline, of those that this group may have replaced."""
     candidates = [name for name in counts_by_group if may_replace(group, name, groups)]
     return min(
@@ -213,8 +216,8 @@ def _count_comparison(
     reference: Counts,
     periods: Periods,
     n_known: int,
-    group: tuple[Any, ...],
-    predecessor: tuple[Any, ...] | None,
+    group: tuple[GroupValue, ...],
+    predecessor: tuple[GroupValue, ...] | None,
     groups: tuple[str, ...],
 ) -> Compare:
     name = group_key(groups, group)

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import NormalDist
 
+from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
 from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
-from ragpulse_collector.monitoring.delivery import plain_group, window_text
-from ragpulse_collector.monitoring.findings import watched_groups
-from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
+from ragpulse_collector.monitoring.findings import watched_by
+from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, Watched, confidence_for, parse, readings
+from ragpulse_collector.monitoring.messages import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
@@ -141,11 +142,9 @@ def _typical(store: Store, monitor: MonitorSettings, now: datetime, condition: C
 
 
 def _read(store: Store, monitor: MonitorSettings, window: Window, condition: Condition) -> dict[str, Reading]:
-    options = {"group_by": watched_groups(store, monitor, window), "where": monitor.where}
-    return {
-        group: reading_at(0.95)
-        for group, reading_at in readings(store, monitor.metric, window, options, condition).items()
-    }
+    query = watched_by(store, monitor, window).query(window)
+    found = readings(store, monitor.metric, query, condition)
+    return {group: reading_at(0.95) for group, reading_at in found.items()}
 
 
 def _limit_seen_after(
@@ -225,7 +224,7 @@ def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime) -> st
         store,
         monitor.metric,
         periods,
-        {"where": monitor.where},
+        Watched(meeting(monitor.where), (), 0),
         strict=lambda _: confidence,
         lenient=lambda _: confidence,
     )

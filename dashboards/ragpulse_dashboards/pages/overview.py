@@ -1,11 +1,13 @@
 """`/`: what changed, the worst answers, the cost; then every metric over time."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +17,9 @@ from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, rea
 from ragpulse_dashboards.formats import metric_name, parse_time
 from ragpulse_dashboards.headline import headline
 from ragpulse_dashboards.site import Site, View, read_view, see_other
+
+if TYPE_CHECKING:
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
 
@@ -60,7 +65,7 @@ class _Figures:
     view: View
     overview: Mapping[str, Any]
     efficiency: Sequence[Chart]
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
@@ -146,7 +151,7 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         for points, some in by_width.items()
     )
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
-    targets = watched["targets"]
+    targets = watched.targets
     since = {change["metric"]: change["t"] for change in answer["changes"]}
     lead = _lead(view, answer["changes"], metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
@@ -184,7 +189,7 @@ def _lead(
     view: View,
     changes: Sequence[Mapping[str, Any]],
     metrics: Mapping[str, Any],
-    targets: Sequence[Mapping[str, Any]],
+    targets: Sequence[TargetState],
     *,
     corrected: bool,
 ) -> Chart | None:
@@ -219,7 +224,7 @@ async def steady(site: Site, request: Request) -> Response:
     answer, watched = await asyncio.gather(
         site.api("GET overview", view.params()), site.api("GET targets", view.params())
     )
-    return site.render(request, "steady.html", {"view": view, **headline(view, answer, watched["targets"])})
+    return site.render(request, "steady.html", {"view": view, **headline(view, answer, watched.targets)})
 
 
 async def waiting(site: Site, request: Request) -> Response:
@@ -248,7 +253,7 @@ def _origin(request: Request) -> str:
 
 
 def _chart(
-    key: str, metric: str, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+    key: str, metric: str, metrics: Mapping[str, Any], targets: Sequence[TargetState], *, corrected: bool
 ) -> Chart:
     """Return the chart of one metric."""
     return Chart(
@@ -286,7 +291,7 @@ def _traffic_names(view: View) -> list[str]:
     return [name for key, _, names, _ in EFFICIENCY for name in _metrics_of(view, key, names)]
 
 
-def _efficiency(view: View, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _efficiency(view: View, metrics: Mapping[str, Any], targets: Sequence[TargetState]) -> list[Chart]:
     return [
         Chart(
             key=key,

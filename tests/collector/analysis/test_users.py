@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asking import ask
+from asking import ask, query_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
 from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api.http import plain
-from ragpulse_collector.monitoring.measure import Condition, Targets, readings
+from ragpulse_collector.monitoring.measure import Condition, readings
+from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards import routes
@@ -57,8 +57,7 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
     services, and 9 were better or worse than the day before.
     """
     traffic(store, days=2)
-    day = Window(T0 - timedelta(hours=12), T0 + timedelta(hours=12), 0)
-    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)], clock=lambda: T0)
+    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)])
     covered = dict.fromkeys(("series", "headline", "gate"), 0)
     verdicts, states, moves, alarms = [], [], [], 0
     for service in range(SERVICES):
@@ -72,10 +71,10 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
         assert "100 answers · 20 users" in headline["words"]
         verdicts.append(gate["verdict"])
         moves.append(headline["verdict"])
-        (read,) = readings(store, "quality:judge", day, asked, Condition("<", 0.8)).values()
+        (read,) = readings(store, "quality:judge", query_of(asked, T0), Condition("<", 0.8)).values()
         watched = read(0.95)
         alarms += not (watched.lo or 0.0) <= 0.8 <= (watched.hi or 0.0)
-        states.append(targets(asked)["targets"][0]["state"])
+        states.append(targets(query_of(asked, T0)).targets[0].state)
     assert min(covered.values()) >= 0.9 * SERVICES
     assert max(verdicts.count("above"), verdicts.count("below")) <= 3
     assert max(states.count("met"), states.count("missed")) <= 3
@@ -176,8 +175,8 @@ def test_missing_answers_decide_in_every_bucket(
     assert note in headline["words"]
     assert "of 320 answers" in headline["words"]
     assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.9})["verdict"] == "undecided"
-    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(DAY)["targets"]
-    assert target["state"] == "undecided"
+    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(query_of(DAY, T0)).targets
+    assert target.state == "undecided"
     (line,) = series(store, {**DAY, "name": "quality:judge", "step": "1h"})["series"]
     afternoon = [one for one in line["points"] if one["missing"]]
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
