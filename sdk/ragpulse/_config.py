@@ -14,7 +14,7 @@ from ._export.batch import Answer, Batch, Stats
 from ._guard import GUARD, logger
 from ._propagation import propagate_to as _propagate_to
 from ._record.call import STATE, Unrecorded
-from ._record.content import Score
+from ._record.content import FeedbackRecord
 from ._record.provider import Provider
 from ._record.recording import Plan
 from ._record.redaction import redaction
@@ -146,9 +146,10 @@ def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str
     """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
     try:
         UNCONFIGURED.resolve()
-        if PROCESS.runtime is not None:
+        runtime = PROCESS.runtime
+        if runtime is not None:
             number = int(trace_id, 16)
-            PROCESS.runtime.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
+            runtime.offer(FeedbackRecord(runtime.own, number, time.time_ns(), str(name), float(score), comment))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("feedback", error)
 

@@ -14,7 +14,7 @@ from . import attributes as names
 from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
-from ._record.content import ContentPolicy, Score, all_attributes, cleaned
+from ._record.content import ContentPolicy, FeedbackRecord, all_attributes, cleaned
 from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
@@ -126,7 +126,7 @@ class RecordedSpans:
 
     def offer(self, span: Any, /) -> None:
         """Takes a finished span, as the exporter would."""
-        if not isinstance(span, Score):
+        if not isinstance(span, FeedbackRecord):
             self._spans.append(span)
 
     def __iter__(self) -> Iterator[RecordedSpan]:

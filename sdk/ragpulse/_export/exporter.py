@@ -12,12 +12,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ragpulse._guard import GUARD
 
 from .batch import Answer, Batch, Gzip, Stats
-from .encoder import Origin, Record, encode_requests
+from .encoder import Record, encode_requests
 
 if TYPE_CHECKING:
     from .spool import DiskSpool
@@ -46,7 +46,6 @@ class Exporter:
 
     def __init__(
         self,
-        encode: Callable[[Any], tuple[Origin, bytes]],
         connect: Callable[[], Transport],
         *,
         max_bytes: int,
@@ -54,7 +53,6 @@ class Exporter:
         spool: "DiskSpool | None" = None,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
-        self._encode = encode
         self._connect = connect
         self._max_bytes = max_bytes
         self._gzip: Gzip = gzip
@@ -247,7 +245,7 @@ class Exporter:
 
     def _pack(self, records: list[Record]) -> None:
         batches = []
-        for path, body, count in encode_requests(records, self._encode):
+        for path, body, count in encode_requests(records):
             batch = Batch(path, body, count, gzipped=False)
             batches.append(batch.compressed() if self._gzip == "sent" else batch)
         with self._lock:

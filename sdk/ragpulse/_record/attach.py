@@ -55,8 +55,9 @@ class _Queued:
         origin: Origin = self.forwarder.origin(self.span)
         return origin
 
-    def encode(self, policy: ContentPolicy) -> bytes:
+    def encode(self) -> bytes:
         """The span as an OTLP protobuf message, under our own content policy."""
+        policy = self.forwarder.policy
         attributes = cleaned(self.span.attributes or {}, policy)
         return b"".join([*self._head(), *self._attributes(attributes, policy), *self._tail(policy)])
 

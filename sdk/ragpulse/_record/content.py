@@ -7,11 +7,11 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ragpulse import attributes as names
 from ragpulse import shapes
-from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, Origin, key_value_parts, log_record, utf8
 from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
@@ -269,12 +269,22 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
         out[key] = rendering.text(key, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One finished score, ready for the exporter."""
+class Sender(Protocol):
+    """What a score needs of the tracer of this process."""
 
+    policy: "ContentPolicy"
+
+    def origin(self, path: str) -> Origin:
+        """What the records of this process are sent with."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackRecord:
+    """A person's score, ready for the exporter."""
+
+    sender: Sender
     trace_number: int
-    span_number: int
     time_ns: int
     name: str
     score: float
@@ -288,8 +298,13 @@ class Score:
         """A score belongs to no span of this process."""
         return True
 
-    def encode(self, policy: ContentPolicy) -> bytes:
+    def origin(self) -> Origin:
+        """What it is sent with."""
+        return self.sender.origin("logs")
+
+    def encode(self) -> bytes:
         """The score as an OTLP log record, its comment redacted like any text."""
+        policy = self.sender.policy
         attributes: dict[str, Any] = {
             names.EVALUATION_NAME: self.name,
             names.EVALUATION_SCORE: self.score,
@@ -297,4 +312,4 @@ class Score:
         }
         if self.comment and policy.capture:
             attributes[names.EVALUATION_EXPLANATION] = policy.redact(self.comment, [])
-        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, self.span_number, attributes)
+        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, 0, attributes)

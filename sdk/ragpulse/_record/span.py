@@ -13,6 +13,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from ragpulse import attributes as names
 from ragpulse._export import encoder
+from ragpulse._export.encoder import Origin
 
 from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
 from .recording import Plan, Recording, error_name
@@ -45,6 +46,10 @@ class Owner(Protocol):
     @property
     def library(self) -> "InstrumentationScope":
         """The instrumentation scope of our own spans."""
+        ...
+
+    def origin(self, path: str, library: Any = None) -> Origin:
+        """What the records of this process are sent with."""
         ...
 
 
@@ -103,8 +108,13 @@ class Span(Recording, trace.Span):
         self.put(names.ERROR_TYPE, error_name(error))
         self._status = (StatusCode.ERROR.value, status)
 
-    def encode(self, policy: ContentPolicy) -> bytes:
-        """The span as an OTLP protobuf message."""
+    def origin(self) -> Origin:
+        """What it is sent with: the resource of this process, and the library that made it."""
+        return self.tracer.origin("traces", self.plan.library)
+
+    def encode(self) -> bytes:
+        """The span as an OTLP protobuf message, under the content policy."""
+        policy = self.tracer.policy
         parts = encode_attributes(self, self.scope, policy, {})
         parts += (
             encoder.span_identity(self.trace_number, self.span_number, self.parent_id, self.trace_state),

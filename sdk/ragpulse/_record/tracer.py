@@ -2,6 +2,7 @@
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ragpulse import attributes as names
+from ragpulse._export import encoder
+from ragpulse._export.encoder import Origin
 from ragpulse._guard import GUARD, logger
 
 from .content import ContentPolicy
@@ -114,6 +117,7 @@ class Tracer:
         self.clock = clock
         self._processors = [] if processors is None else processors
         self._resource = resource
+        self._encoded_resource = self._identified()
         self._offer = offer
         self._forked_ns = 0
         self._sampler = sampler
@@ -123,7 +127,17 @@ class Tracer:
     def forked(self) -> None:
         """In a forked child: new identities; the parent sends the spans that were open."""
         self.ids.reseed()
+        self._encoded_resource = self._identified()
         self._forked_ns = self.clock()
+
+    def _identified(self) -> bytes:
+        """The encoded resource, with an identity of this process unless it was given one."""
+        return encoder.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self._resource})
+
+    def origin(self, path: str, library: Any = None) -> Origin:
+        """What the records of this process are sent with; `library` made the span, where that was not us."""
+        name, version = ("ragpulse", SDK_VERSION) if library is None else (library.name, library.version)
+        return path, self._encoded_resource, encoder.scope(name, version)
 
     @cached_property
     def resource(self) -> "Resource":
