@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from . import attributes as names
+from . import _names as names
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
 from ._record.call import STATE
 from ._record.provider import Provider
-from ._record.recording import Plan
-from ._record.tracer import SDK_VERSION, Sampler, Tracer
-from ._settings import Settings
+from ._record.recording import SpanPlan
+from ._record.tracer import SDK_VERSION, Tracer, TraceSampler
+from ._settings import SdkSettings
 
 if TYPE_CHECKING:
     from ._export.spool import DiskSpool
@@ -29,7 +29,7 @@ EXIT_SECONDS = 1.5
 class Runtime:
     """One configuration in use. Chooses the provider when the first span starts."""
 
-    def __init__(self, settings: Settings, tracer_provider: Any = None) -> None:
+    def __init__(self, settings: SdkSettings, tracer_provider: Any = None) -> None:
         # Imported here: it loads `http.client` and `ssl`, which a program that is never configured does not use. Not on
         # the exporting thread: a child that is forked in the middle of an import keeps half a module.
         from ._export.transport import HttpTransport
@@ -51,13 +51,13 @@ class Runtime:
         self.own = Tracer(
             self.offer,
             policy=settings.policy,
-            sampler=Sampler.named(settings.sampler, settings.sampler_arg),
+            sampler=TraceSampler.named(settings.sampler, settings.sampler_arg),
             resource=settings.resource,
             processors=PROVIDER.processors,
             isolated=settings.isolated,
         )
 
-    def start(self, plan: Plan, context: Context) -> Any:
+    def start(self, plan: SpanPlan, context: Context) -> Any:
         """Starts the first span: chooses the tracer that starts all others."""
         with self._lock:
             if STATE.starter is self:

@@ -18,13 +18,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ragpulse._export import encoder as encoder
-from ragpulse._reading.contexts import Document, quoting, to_documents_json
+from ragpulse._reading.contexts import RecordedDocument, quoting, to_documents_json
 from ragpulse._record.attach import AttachTracer, ForwardedSpan, Forwarder
 from ragpulse._record.content import ContentPolicy, FeedbackRecord
-from ragpulse._record.recording import Plan, plan_for
+from ragpulse._record.recording import SpanPlan, plan_for
 from ragpulse._record.redaction import special_characters
-from ragpulse._record.scope import Scope
-from ragpulse._record.tracer import Sampler, Tracer, Unsampled
+from ragpulse._record.scope import RequestScope
+from ragpulse._record.tracer import Tracer, TraceSampler, Unsampled
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 scalar = text | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
@@ -93,10 +93,10 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
 ) -> None:
     """Constants encoded beforehand, scope and dynamic attributes together are one ordinary span, without doubles."""
     kept = _Kept()
-    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=Sampler(), resource={}, clock=lambda: started)
-    plan = Plan(name=name, kind="", span_kind=1, constants=constants)
+    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={}, clock=lambda: started)
+    plan = SpanPlan(name=name, kind="", span_kind=1, constants=constants)
     span, _ = tracer.start(plan, {})  # type: ignore[arg-type]
-    span.scope = Scope({"session.id": "s1"})
+    span.scope = RequestScope({"session.id": "s1"})
     span.set_attributes(dynamic)
     span.add_event("happened", dynamic, 7)
     span.end()
@@ -146,9 +146,9 @@ def test_a_score_is_a_log_record_with_event_name_and_trace() -> None:
 def _records() -> list[tuple[str, Any]]:
     """A record of each kind, with the name of the library that it is sent under."""
     kept = _Kept()
-    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=Sampler(), resource={"service.name": "shop"})
+    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={"service.name": "shop"})
     for library in (None, InstrumentationScope("openinference", "2")):
-        span, _ = tracer.start(Plan(name="step", kind="", span_kind=1, constants={}, library=library), Context())
+        span, _ = tracer.start(SpanPlan(name="step", kind="", span_kind=1, constants={}, library=library), Context())
         span.end()
     forwarder = Forwarder(kept, tracer.policy, content_on_spans=True, resource={})  # type: ignore[arg-type]
     provider = TracerProvider()
@@ -180,7 +180,7 @@ class Unencodable:
         raise ValueError
 
 
-PLAN = Plan(name="step", kind="", span_kind=1, constants={})
+PLAN = SpanPlan(name="step", kind="", span_kind=1, constants={})
 
 
 def test_a_decorated_functions_constants_follow_the_conventions() -> None:
@@ -200,5 +200,5 @@ def test_a_decorated_functions_constants_follow_the_conventions() -> None:
 def test_documents_are_json_whatever_is_in_them(texts: list[str]) -> None:
     """However their texts are quoted: none that needs it, the usual five characters, or any."""
     quote = quoting(special_characters(" ".join(texts).encode()))
-    rows = json.loads(to_documents_json([Document(None, 0.5, text, None) for text in texts], quote))
+    rows = json.loads(to_documents_json([RecordedDocument(None, 0.5, text, None) for text in texts], quote))
     assert [row["content"] for row in rows] == texts

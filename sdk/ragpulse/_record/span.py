@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._export import encoder
 from ragpulse._export.encoder import Origin
 
 from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
-from .recording import Plan, Recording, error_name
-from .scope import Scope
+from .recording import Recording, SpanPlan, error_name
+from .scope import RequestScope
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -34,7 +34,7 @@ class Owner(Protocol):
     clock: Callable[[], int]
     policy: ContentPolicy
 
-    def finished(self, span: "Span") -> None:
+    def finished(self, span: "OwnSpan") -> None:
         """Takes a span that has ended."""
         ...
 
@@ -53,7 +53,7 @@ class Owner(Protocol):
         ...
 
 
-class Span(Recording, trace.Span):
+class OwnSpan(Recording, trace.Span):
     """A span on our own provider. Attributes, redaction and protobuf are left to the exporting thread."""
 
     __slots__ = (
@@ -63,12 +63,12 @@ class Span(Recording, trace.Span):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SpanPlan,
         tracer: Owner,
         trace_number: int,
         span_number: int,
         parent_id: int,
-        scope: Scope,
+        scope: RequestScope,
         sampled: bool,
     ) -> None:
         self.plan = plan
