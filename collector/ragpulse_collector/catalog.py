@@ -152,10 +152,10 @@ class Catalog:
     def _guarded(self, items: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
         if not self._isolate:
             return items
-        from ragpulse_evaluators.isolated import Limits, isolated
+        from ragpulse_evaluators.isolated import ProcessLimits, isolated
 
         configured = self._settings.evaluators
-        limits = Limits(
+        limits = ProcessLimits(
             time_s=configured.time_limit_s, memory_mb=configured.memory_limit_mb, processes=configured.processes
         )
         return [isolated(item, source, limits) for item in items]

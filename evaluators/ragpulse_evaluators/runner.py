@@ -158,11 +158,11 @@ async def evaluate_queries(
         raise ConfigurationError(f"{len(queries)} queries but {len(expected)} references")
     gate = Gate(workers)
 
-    async def answer(query: str, reference: str | Sequence[str] | None) -> Case:
+    async def case_of(query: str, reference: str | Sequence[str] | None) -> Case:
         async with gate:
             return Case.from_response(await _ask_engine(engine, query), query=query, reference=reference)
 
-    cases = await asyncio.gather(*(answer(q, r) for q, r in zip(queries, expected, strict=True)))
+    cases = await asyncio.gather(*(case_of(q, r) for q, r in zip(queries, expected, strict=True)))
     return await evaluate(cases, evaluators, concurrency=workers, progress=progress, **options)
 
 

@@ -58,7 +58,7 @@ class Address(NamedTuple):
     """Without the endpoint's path."""
 
     @classmethod
-    def read(cls, text: str) -> Address:
+    def parsed(cls, text: str) -> Address:
         """Read an address as people paste it; raises `ConfigurationError` that shows no key.
 
         An address without a path means `/v1`. The full URL of an endpoint is used as it is.
@@ -114,7 +114,7 @@ def _prefixes_at(where: str) -> Iterator[str]:
     for name, value in os.environ.items():
         prefix = re.sub(r"_(?:BASE_URL|API_BASE)$", "", name)
         with suppress(ConfigurationError):
-            if prefix != name and Address.read(value).where == where:
+            if prefix != name and Address.parsed(value).where == where:
                 yield prefix
 
 

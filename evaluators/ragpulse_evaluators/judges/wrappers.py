@@ -20,9 +20,9 @@ from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError, NoRecording
 from ragpulse_evaluators.judges.protocol import (
     Judge,
+    JudgeQuestion,
     JudgeWrapper,
     Message,
-    Question,
     all_calls,
     count_tokens,
     max_tokens_of,
@@ -69,7 +69,7 @@ class BudgetedJudge(JudgeWrapper):
         self._budget = budget
         self._prices = prices
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Reserve, ask, settle; raises `BudgetExceeded` without asking."""
         requests = question.n + (getattr(self._inner, "is_brief", False) * question.n)
         input_tokens = requests * count_tokens(transcript(question.messages))
@@ -158,13 +158,13 @@ class GatedJudge(JudgeWrapper):
         super().__init__(judge)
         self.gate = gate
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Wait for the gate, then ask."""
         if question.n == 1 or not getattr(self._judge, "asks_singly", False):
             return await self._once(question)
         return await all_calls(self._once(question.once()) for _ in range(question.n))
 
-    async def _once(self, question: Question) -> list[JudgeCall]:
+    async def _once(self, question: JudgeQuestion) -> list[JudgeCall]:
         async with self.gate:
             try:
                 return await question.put_to(self._inner)
@@ -256,7 +256,7 @@ class CachedJudge(JudgeWrapper):
         """The id under which calls are recorded: by default the judge's."""
         return self._recorded_id or self._inner.id
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """The recorded samples; missing samples are asked for."""
         options: Any = {"schema": question.schema, "logprobs": question.logprobs}
         keys = [call_key(self.id, question.messages, **options, index=index) for index in range(question.n)]
@@ -265,7 +265,7 @@ class CachedJudge(JudgeWrapper):
         free = {"cached": True, "cost_usd": 0.0}
         return [call.model_copy(update=free) if call else next(fresh) for call in recorded]
 
-    async def _fresh(self, question: Question, keys: Sequence[str]) -> list[JudgeCall]:
+    async def _fresh(self, question: JudgeQuestion, keys: Sequence[str]) -> list[JudgeCall]:
         if not keys:
             return []
         if self._judge is None:
