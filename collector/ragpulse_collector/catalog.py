@@ -205,7 +205,7 @@ class Catalog:
         return {
             "name": name,
             "version": evaluator.version if evaluator else None,
-            "source_digest": evaluator.source_digest if evaluator else None,
+            "source_digest": evaluator.version.source if evaluator else None,
             "needs": list(entry.needs) if entry else sorted(evaluator.needs) if evaluator else [],
             "scale": asdict(scale) | {"threshold": getattr(evaluator, "threshold", None)} if scale else None,
             "cost_class": facts.cost_class if facts else None,

@@ -41,8 +41,8 @@ _CHILD = (
 _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
 _COPIED = (
-    *("__doc__", "name", "label", "language", "params", "needs", "scale", "cost_class"),
-    *("judge", "wants_judge", "takes_all", "version", "source_digest"),
+    *("__doc__", "name", "language", "params", "needs", "scale", "cost_class"),
+    *("judge", "wants_judge", "takes_all", "version"),
 )
 """Attributes that are those of the user's evaluator."""
 Message = dict[str, Any]
@@ -111,10 +111,6 @@ class Isolated(Evaluator):
     def judge_id(self) -> str | None:
         """That of the judge it is given, or of the model that a metric of another package asks."""
         return self._evaluator.judge_id if self.judge is None else self.judge.id
-
-    def fingerprint(self) -> dict[str, Any]:
-        """That of the user's evaluator."""
-        return self._evaluator.fingerprint()
 
     def estimate(self, case: Case) -> Estimate:
         """That of the user's evaluator."""

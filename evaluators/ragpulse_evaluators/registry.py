@@ -171,9 +171,9 @@ class Registry:
         plain_name, _, version = name.partition("@")
         instance = self._instances.get(plain_name)
         evaluator = self._make(plain_name, params) if instance is None else _with_judge(instance, params)
-        if version and evaluator.label != version and not evaluator.version.startswith(version):
+        if version and evaluator.version.label != version and not evaluator.version.startswith(version):
             raise UnknownEvaluator(
-                f"{plain_name} has version {evaluator.version} (label {evaluator.label}), not {version!r}"
+                f"{plain_name} has version {evaluator.version} (label {evaluator.version.label}), not {version!r}"
             )
         return evaluator
 

@@ -140,7 +140,7 @@ class EvaluationResult(BaseModel):
     @classmethod
     def of(cls, evaluator: Any, **values: Any) -> EvaluationResult:
         """A result under an evaluator's name, version and judge."""
-        return cls(evaluator=evaluator.name, version=evaluator.version, judge=evaluator.judge_id, **values)
+        return cls(evaluator=evaluator.name, version=str(evaluator.version), judge=evaluator.judge_id, **values)
 
     @property
     def unit(self) -> float | None:

@@ -190,7 +190,7 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 
 def _declaration(evaluator: Evaluator) -> dict[str, Any]:
     key = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-    return {**key, "label": str(evaluator.revision), "needs": sorted(evaluator.needs)}
+    return {**key, "label": evaluator.version.beside, "needs": sorted(evaluator.needs)}
 
 
 def _spent(result: EvaluationResult, reserved: float) -> float:

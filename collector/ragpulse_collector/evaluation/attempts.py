@@ -121,7 +121,7 @@ class JobRunner:
             job=job,
             score_key=work.key,
             result=result,
-            label_version=work.evaluator.revision,
+            label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - started) * 1000.0,
             reservation=reservation,
             created_at=self._clock(),
@@ -275,4 +275,4 @@ def count_interrupted(
 
 def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
     result = EvaluationResult.of(evaluator, explanation=_REASON, status="error", retriable=True)
-    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.revision)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.version.beside)

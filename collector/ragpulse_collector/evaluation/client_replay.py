@@ -25,6 +25,7 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
+from ragpulse_evaluators.digest import Version
 
 _NAME = re.compile(r"\w[\w.:/ -]{0,99}\Z")
 _VERSION = re.compile(r"[\w.+-]{1,64}\Z")
@@ -37,7 +38,7 @@ class Declared(Evaluator):
 
     def __init__(self, name: str, version: str, judge: str | None, label: str, needs: frozenset[str]) -> None:
         super().__init__()
-        self.name, self.version, self.label, self.needs = name, version, label, needs
+        self.name, self.version, self.needs = name, Version(version, label), needs
         self._judge_id = judge
 
     @property
@@ -46,15 +47,10 @@ class Declared(Evaluator):
         return self._judge_id
 
     @property
-    def revision(self) -> str:
-        """The label or the digest from the caller."""
-        return self.label
-
-    @property
     def as_json(self) -> dict[str, Any]:
         """The JSON that `read_declaration` reads."""
         own = {"evaluator": self.name, "version": self.version, "judge": self._judge_id}
-        return {**own, "label": self.label, "needs": sorted(self.needs)}
+        return {**own, "label": self.version.beside, "needs": sorted(self.needs)}
 
     def run(self, case: Case) -> Any:
         """Raise NotFound: its code is elsewhere."""
@@ -180,7 +176,7 @@ class ClientReplays:
             score_key=key,
             created_at=now,
             result=caller_result.result,
-            label_version=evaluator.revision,
+            label_version=evaluator.version.beside,
             elapsed_ms=caller_result.elapsed_ms,
             reservation=booked if caller_result.result.calls else None,
         )

@@ -231,7 +231,7 @@ class ImmediateScorer:
             score_key=work.key,
             created_at=self._clock(),
             result=result,
-            label_version=work.evaluator.revision,
+            label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - start) * 1000.0,
         )
 
