@@ -21,25 +21,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-__all__ = (
-    "BudgetExceeded",
-    "ConfigurationError",
-    "ContextTooLong",
-    "EvaluatorError",
-    "EvaluatorStopped",
-    "JudgeError",
-    "JudgeRejected",
-    "MissingField",
-    "NoRecording",
-    "NoVerdict",
-    "NothingToScore",
-    "UnknownEvaluator",
-    "Unreadable",
-    "excerpt",
-    "nearest",
-    "unreadable",
-)
-
 
 class EvaluatorError(Exception):
     """Base of every exception that this package raises on purpose."""

@@ -23,8 +23,6 @@ from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.providers import as_judge
 
-__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
-
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, Unreadable
 
-__all__ = ("Estimate", "EvaluationResult", "JudgeCall", "Outcome", "Scale", "Status", "as_outcome")
-
 Status = Literal["ok", "invalid", "skipped", "error"]
 
 

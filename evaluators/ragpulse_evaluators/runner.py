@@ -21,8 +21,6 @@ from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJud
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
-__all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_response", "evaluate_sync", "run_or_await")
-
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
 Value = TypeVar("Value")

@@ -15,8 +15,6 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ragpulse_evaluators.errors import ConfigurationError
 
-__all__ = ("Address", "environment_address", "hidden", "split_judge")
-
 _ENDPOINT = re.compile(r"/(?:chat/)?(?:completions|responses|embeddings|messages|models)/*$")
 _OTHER_PROTOCOL = re.compile(r"/api/(?:chat|generate|embed|tags)/*$|:generateContent")
 _LOOKS_LIKE_ADDRESS = re.compile(r"#|:/|^[^/]+:\d+/|^(?:localhost|[\d.]+|\[[\da-f:]+\])(?::\d+)?$", re.IGNORECASE)

@@ -25,8 +25,6 @@ from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.judges.replies import BLOCKED, Unanswered, end_of, read_choices, read_usage
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("ChatJudge", "strict_schema")
-
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
 _NO_SYSTEM = re.compile(

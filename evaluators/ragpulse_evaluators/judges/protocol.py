@@ -22,33 +22,6 @@ from pydantic import BaseModel
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, NoRecording, Unreadable
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = (
-    "MAX_TOKENS",
-    "BaseJudge",
-    "Embedder",
-    "Judge",
-    "JudgeQuestion",
-    "JudgeWrapper",
-    "Message",
-    "OfflineEmbedder",
-    "SampledJudge",
-    "ScriptedJudge",
-    "SyncEmbedder",
-    "all_calls",
-    "brief",
-    "close_judge",
-    "cosine",
-    "count_tokens",
-    "for_sampling",
-    "is_loopback",
-    "max_tokens_of",
-    "model_of",
-    "split_text",
-    "together",
-    "transcript",
-    "with_sampling",
-)
-
 Value = TypeVar("Value")
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""

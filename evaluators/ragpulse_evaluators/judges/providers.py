@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ("HTTPJudge", "LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
 
 _MAX_BODY = 32 * 1024 * 1024
 

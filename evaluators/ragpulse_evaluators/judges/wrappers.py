@@ -30,8 +30,6 @@ from ragpulse_evaluators.judges.protocol import (
 )
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ["Budget", "BudgetedJudge", "CachedJudge", "FileCache", "Gate", "GatedJudge", "JudgeCache", "call_key"]
-
 
 class Budget:
     """Money shared by the judges of one run; never spends more than `max_usd`."""
