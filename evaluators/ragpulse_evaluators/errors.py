@@ -95,9 +95,13 @@ class ContextTooLong(JudgeRejected):
 
 
 class BudgetExceeded(JudgeError):
-    """The budget is reached."""
+    """A cap refuses this call; `account` is what the cap applies to, where a ledger has several."""
 
     retriable = False
+
+    def __init__(self, *message: object, account: Any = None) -> None:
+        super().__init__(*message)
+        self.account = account
 
 
 class NoRecording(JudgeError):

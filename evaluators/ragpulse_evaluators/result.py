@@ -131,6 +131,12 @@ class EvaluationResult(BaseModel):
         return data | nothing | {"status": "invalid", "explanation": explanation}
 
     @property
+    def cost_usd(self) -> float | None:
+        """What the judge cost; None where a call's price is unknown, 0 without a call."""
+        costs = [call.cost_usd for call in self.calls]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    @property
     def unclear(self) -> bool:
         """True where the evaluator scored the case and could not decide between pass and fail."""
         return self.status == "ok" and self.passing is None and self.label == UNCLEAR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,17 +33,20 @@ Named = str | Evaluator | Callable[..., Any] | Any
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Retries of an unreachable judge: their number and the waits between them."""
+    """Retries of what is unreachable (a judge, a webhook): their number and the waits between them."""
 
     times: int = 3
     """Attempts beyond the first; only results marked `retriable` are attempted again."""
     first_s: float = 0.5
     """Wait before the first retry; it doubles each time."""
     longest_s: float = 10.0
+    jitter: float = 0.0
+    """The part of a wait that is left to chance, so that those who wait do not all come back at once."""
 
     def wait(self, attempt: int) -> float:
         """Seconds before retry number `attempt` (from 0)."""
-        return float(min(self.longest_s, self.first_s * 2**attempt))
+        doubled = self.first_s * 2.0 ** min(attempt, 64)
+        return min(self.longest_s, doubled) * (1.0 - self.jitter * random.random())
 
 
 async def evaluate(

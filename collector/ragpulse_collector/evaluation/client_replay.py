@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
-from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
+from ragpulse_collector.evaluation.scores import Verdict, append_verdicts
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
@@ -236,7 +236,7 @@ def _close(tx: Transaction, run: Run) -> bool:
 def _beyond_cap(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> str | None:
     if run.max_usd is None:
         return None
-    if any(verdict.result is not None and cost_of(verdict.result) is None for verdict in verdicts):
+    if any(verdict.result is not None and verdict.result.cost_usd is None for verdict in verdicts):
         return "the price of a judge call is unknown, so the cap cannot be kept: add it to [prices]"
     spent = spent_usd(tx.execute, run_id=run.run_id)
     return f"{spent:.4g} of {run.max_usd:.4g} USD are spent" if spent >= run.max_usd else None

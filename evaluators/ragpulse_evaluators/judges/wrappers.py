@@ -31,8 +31,17 @@ from ragpulse_evaluators.judges.protocol import (
 from ragpulse_evaluators.result import JudgeCall
 
 
+def has_room(cap: float, booked: float, usd: float) -> bool:
+    """Whether an account with this cap, spent or set aside `booked`, has room for a call that may cost so much."""
+    return booked + usd <= cap * (1 + 1e-12)  # sums of floats
+
+
 class Budget:
-    """Money shared by the judges of one run; never spends more than `max_usd`."""
+    """Money shared by the judges of one run, in memory; never spends more than `max_usd`.
+
+    The collector's `Ledger` does the same in the store, for the accounts of rules, days and replays. What is reserved
+    before a call is settled after it; where the cost is not known the whole reservation is spent.
+    """
 
     def __init__(self, max_usd: float) -> None:
         self.max_usd = max_usd
@@ -41,17 +50,17 @@ class Budget:
 
     def reserve(self, usd: float) -> None:
         """Reserve money for a request; raises `BudgetExceeded` where the rest may not suffice."""
-        if self.spent_usd + self.reserved_usd + usd > self.max_usd * (1 + 1e-12):  # sums of floats
+        if not has_room(self.max_usd, self.spent_usd + self.reserved_usd, usd):
             raise BudgetExceeded(
                 f"the budget of {self.max_usd:g} USD has no room for the next call, which may cost {usd:.2g} USD"
                 f" ({self.spent_usd:.2g} USD spent, {self.reserved_usd:.2g} USD set aside)"
             )
         self.reserved_usd += usd
 
-    def settle(self, reserved: float, spent: float) -> None:
-        """Release a reservation and record what the request cost."""
+    def settle(self, reserved: float, spent: float | None) -> None:
+        """Release a reservation and record what the request cost; None records the whole reservation."""
         self.reserved_usd -= reserved
-        self.spent_usd += spent
+        self.spent_usd += reserved if spent is None else spent
 
 
 class BudgetedJudge(JudgeWrapper):
@@ -73,13 +82,13 @@ class BudgetedJudge(JudgeWrapper):
         input_tokens = requests * count_tokens(transcript(question.messages))
         reserved = self._cost(input_tokens, question.n * max_tokens_of(self._inner))
         self._budget.reserve(reserved)
-        spent = reserved  # a failed request may still be billed
+        spent: float | None = None  # a failed request may still be billed
         try:
             calls = await question.put_to(self._inner)
             spent = sum(self._price(call) for call in calls)
             return calls
         except JudgeError as failed:  # what was not sent costs nothing, what was rejected neither
-            spent = reserved if failed.maybe_billed else sum(self._price(call) for call in failed.calls)
+            spent = None if failed.maybe_billed else sum(self._price(call) for call in failed.calls)
             raise
         except ConfigurationError:
             spent = 0.0
