@@ -25,7 +25,7 @@ from ragpulse_evaluators.judges.providers import as_judge
 
 __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
 
-FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
 _OTHER_NAMES = {
