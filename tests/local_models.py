@@ -116,7 +116,7 @@ def graph(kind: str, n_labels: int, never: Sequence[int] = (), outputs: int | No
     """
     n = outputs or n_labels
     signs = np.array([8.0] + [-8.0] * (n - 1) if n > 1 else [16.0], dtype=np.float32)
-    constants = {
+    constants: dict[str, np.ndarray[Any, Any]] = {
         "one": np.array(1, dtype=np.int64),
         "three": np.array(3, dtype=np.int64),
         "never": np.array(never or [-1], dtype=np.int64),
@@ -171,7 +171,7 @@ def graph(kind: str, n_labels: int, never: Sequence[int] = (), outputs: int | No
         helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"])
         for name in ("input_ids", "attention_mask", "token_type_ids")
     ]
-    shape = ["batch", "sequence", n] if kind == "tokens" else ["batch", n]
+    shape: list[str | int | None] = ["batch", "sequence", n] if kind == "tokens" else ["batch", n]
     result = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
     values = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     made = helper.make_graph(nodes, kind, feeds, [result], values)

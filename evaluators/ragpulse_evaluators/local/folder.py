@@ -45,8 +45,8 @@ class ModelFolder:
     template: str
     """The text that it reads, with `{context}`, `{question}`, `{claim}`; empty: context and claim as two texts."""
     graph: Path
-    size: int
-    """Bytes of its files."""
+    files: Mapping[str, int]
+    """The files that count, with their bytes."""
     digest: str
     """12 hex of sha256 over configuration, tokenizer and graph."""
 
@@ -94,19 +94,25 @@ def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelF
         raise ConfigurationError(
             f"{model}: its files changed since it was added: run again ragpulse models add {model}"
         )
-    kind, known = _kind(model, config), _known(manifest.get("id") or model, str(config.get("_name_or_path") or ""))
+    kind, supported, template = meaning(model, config, manifest)
     return ModelFolder(
         name=model,
         path=folder,
         kind=kind,
-        supported=_meaning(model, config, manifest.get("labels") or known.get("labels")),
+        supported=supported,
         limit=_limit(config, folder),
         pad=int(config.get("pad_token_id") or 0),
-        template=manifest.get("template") or known.get("template") or "",
+        template=template,
         graph=graph,
-        size=sum(sizes.values()),
+        files=sizes,
         digest=manifest.get("digest") or file_digest(files),
     )
+
+
+def meaning(model: str, config: Mapping[str, Any], noted: Mapping[str, Any]) -> tuple[Kind, tuple[bool, ...], str]:
+    """Return kind, meaning of the labels, and template, by the configuration, the user, and what is known."""
+    stated = known_facts(noted.get("id") or model, str(config.get("_name_or_path") or "")) | dict(noted)
+    return _kind(model, config), _meaning(model, config, stated.get("labels")), stated.get("template") or ""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -169,7 +175,8 @@ def known() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def _known(*names: str) -> dict[str, Any]:
+def known_facts(*names: str) -> dict[str, Any]:
+    """Return what is known of a model by its id."""
     return next((row for row in known()["models"] for name in names if fnmatch(name, row["match"])), {})
 
 
