@@ -227,33 +227,6 @@ class Comparison(Answer):
     strata: list[Any]
 
 
-class Check(Judged, Measured):
-    """Whether quality is above a limit."""
-
-    measure: str
-    min: float | None
-    max: float | None
-    verdict: Literal["above", "below", "undecided"]
-    note: str | None = None
-    """A warning where the store holds scores of a former meaning."""
-    markdown: str
-
-
-class Plan(Answer):
-    """The number of units to score for an interval of a given width."""
-
-    evaluator: str
-    half_width: float
-    n: int
-    traces_per_day: float | None
-    rate_for_daily: float | None
-    rate_for_weekly: float | None
-    days_at_full_rate: float | None
-    cost_usd_each: float | None
-    cost_usd: float | None
-    cost_usd_per_day: float | None
-
-
 class Document(Answer):
     """A retrieved document and the quality of its answers."""
 

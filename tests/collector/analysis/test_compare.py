@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, uniform
 
 from ragpulse_collector.analysis.compare import compare
-from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -210,7 +210,7 @@ def test_the_gate_decides_only_outside_the_interval(store: EmbeddedStore, minimu
     for number in range(300):
         units.scored(number, "judge", float(number % 10 > 0))
     units.save()
-    told = check(store, {"evaluator": "judge", "min": minimum}, clock=now)
+    told = ask(store, "check", {"evaluator": "judge", "min": minimum}, clock=now)
     assert told["verdict"] == verdict
     assert f"**{verdict}**" in told["markdown"]
 
@@ -221,15 +221,15 @@ def test_the_gate_counts_sessions_as_one(store: EmbeddedStore) -> None:
     for number in range(300):
         units.scored(number, "judge", float(number // 30 > 0), facts={"session_id": f"s{number // 30}"})
     units.save()
-    assert check(store, {"evaluator": "judge", "min": 0.8}, clock=now)["verdict"] == "undecided"
+    assert ask(store, "check", {"evaluator": "judge", "min": 0.8}, clock=now)["verdict"] == "undecided"
 
 
 def test_the_gate_cannot_run_without_scores(store: EmbeddedStore) -> None:
     """Nothing scored is an error of its own (exit 2), a missing limit too."""
     with pytest.raises(NotFound, match="scored nothing"):
-        check(store, {"evaluator": "judge", "min": 0.8}, clock=now)
+        ask(store, "check", {"evaluator": "judge", "min": 0.8}, clock=now)
     with pytest.raises(ValueError, match="give min or max"):
-        check(store, {"evaluator": "judge"}, clock=now)
+        ask(store, "check", {"evaluator": "judge"}, clock=now)
 
 
 def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
@@ -239,8 +239,11 @@ def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(number % 10 > 0))
     units.save()
     store.write(lambda tx: tx.execute("UPDATE raw.scores SET cost_usd = 0.001")).result()
-    told = plan(
-        store, {"evaluator": "judge", "half_width": 0.02, "from": "-1h"}, clock=lambda: T0 + timedelta(minutes=1)
+    told = ask(
+        store,
+        "plan",
+        {"evaluator": "judge", "half_width": 0.02, "from": "-1h"},
+        clock=lambda: T0 + timedelta(minutes=1),
     )
     assert 800 < told["n"] < 900
     assert told["traces_per_day"] == pytest.approx(2400)
@@ -250,15 +253,15 @@ def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
 
 def test_a_plan_without_history_says_what_it_assumes(store: EmbeddedStore) -> None:
     """Nothing measured: a stated guess, and no rate where there is no traffic."""
-    told = plan(store, {"evaluator": "judge", "half_width": 0.05}, clock=now)
+    told = ask(store, "plan", {"evaluator": "judge", "half_width": 0.05}, clock=now)
     assert (told["assumed"], told["rate_for_daily"], told["cost_usd"]) == (0.9, None, None)
 
 
 @pytest.mark.parametrize("half", ["x", "", "nan", "inf", "0", "-0.1", "0.5", "1e-300", "5e-324", "0.00009", True])
 def test_a_plan_for_no_possible_width_is_refused(store: EmbeddedStore, half: Any) -> None:
     """Words, nothing, and widths that no number of scores reaches: the message says which ones are possible."""
-    with pytest.raises(ValueError, match="half_width is"):
-        plan(store, {"evaluator": "judge", "half_width": half}, clock=now)
+    with pytest.raises(ValueError, match="half_width"):
+        ask(store, "plan", {"evaluator": "judge", "half_width": half}, clock=now)
 
 
 def constant(store: EmbeddedStore, count: int, *, cost_usd: tuple[float, float], passing: tuple[float, float]) -> None:

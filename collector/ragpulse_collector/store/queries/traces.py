@@ -28,9 +28,19 @@ class Filter:
     parameters: dict[str, Any] = field(default_factory=dict)
     tests: bool = False
     """Whether test runs count: the filter names an environment."""
+    written: bool = False
+    """Whether a user wrote a part of it in SQL."""
 
     def __bool__(self) -> bool:
         return self.sql != "true"
+
+    def __and__(self, other: Filter) -> Filter:
+        if not (self and other):
+            return self if self else other
+        parameters = {**self.parameters, **other.parameters}
+        return Filter(
+            f"{self.sql} AND {other.sql}", parameters, self.tests or other.tests, self.written or other.written
+        )
 
 
 def bound_to(binding: Binding) -> Filter:

@@ -1,0 +1,19 @@
+"""What answers share: they are frozen dataclasses, one for each object of JSON, beside the functions that make them.
+
+A field `from_` is `from` in the JSON; times are UTC without a zone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Answer = TypeVar("Answer")
+
+
+def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:
+    """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
+    return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
