@@ -145,6 +145,7 @@ NUMBER_WORDS = {word: value for value, row in _NUMBER_ROWS.items() for word in r
 MAGNITUDES = {
     word: value
     for value, row in {
+        10.0: "十",
         100.0: "hundred cien cem hundert cent 百",
         1e3: "thousand mil tausend mille 千 k",
         1e4: "万 萬",
