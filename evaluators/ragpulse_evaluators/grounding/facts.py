@@ -33,6 +33,9 @@ _SHIFTS = {"half past": 30, "quarter past": 15, "quarter to": -15}
 _MORNING = frozenset({"am", "a m", "in the morning"})
 _AFTERNOON = frozenset({"pm", "p m", "noon", "in the afternoon", "in the evening"})
 _STARTS = frozenset({"a", "an", "half", "quarter", *_NAMED_TIMES, *MONTHS})
+_BEFORE = frozenset({"$", "€", "£", "¥", "usd", "eur", "gbp", "百分之", "千分之"})
+"""Units that stand before their number."""
+_WHOLES = frozenset({3.0, 4.0, 5.0, 10.0, 100.0, 1000.0})
 _MOST_OPERANDS = 12
 
 
@@ -130,8 +133,8 @@ _SPELLED = (
     rf"(?:(?:{_TENS}) (?:one|two|three|four|five|six|seven|eight|nine)|{_CHINESE}(?: {_CHINESE})+|{_any(NUMBER_WORDS)})"
 )
 _SCALE = rf"(?:{_any(MAGNITUDES.keys() - {'m'})})"
-_SCALED = rf"(?: {_SCALE})+(?: (?:and )?{_SPELLED})?"
-_NUMBER = rf"(?:an?{_SCALED}|(?:-?\d[\d.,:/]*|{_SPELLED})(?:{_SCALED}|(?<=\d) m)?)(?!\S)"
+_SCALED = rf"(?:(?: {_SCALE})+(?: (?:and )?{_SPELLED})?)"
+_NUMBER = rf"(?:(?<=[$€£¥] )\d[\d.,]* m|an?{_SCALED}+|(?:-?\d[\d.,:/]*|{_SPELLED}){_SCALED}*)(?!\S)"
 _PART = rf"(?:{_any(_PARTS)})"
 _UNIT = rf"(?: (?P<unit>\S+)(?: and a (?P<late>{_PART})(?!\S)| (?P<second>\S+))?)?"
 
@@ -173,15 +176,16 @@ def _digits(written: str) -> set[float]:
 
 def _unit(line: _Line, start: int, match: re.Match[str]) -> tuple[str | None, str]:
     """Return the unit before or after a number and the group where it ends; "five working days" has a word between."""
-    sign = line.before(start)
-    if sign in UNITS and not sign[0].isalpha() or sign.startswith("百分"):
-        return UNITS[sign], ""
-    if first := UNITS.get(match["unit"]):
-        return first, "late" if match["late"] else "unit"
-    second = UNITS.get(match["second"])
-    between = line.tokens[start + _size(match, "number")] if second else None
-    timed = second and UNIT_SCALES.get(second, ("",))[0] == "time"
-    return (second, "second") if between and timed and not between.function and not between.numeric else (None, "")
+    before, first, second = line.before(start), match["unit"] or "", match["second"] or ""
+    if before in _BEFORE:
+        return UNITS[before], ""
+    if first in UNITS:
+        return UNITS[first], "late" if match["late"] else "unit"
+    if first + second in UNITS:  # "per cent", "° c"
+        return UNITS[first + second], "second"
+    timed = UNIT_SCALES.get(UNITS.get(second, ""), ("",))[0] == "time"
+    between = line.tokens[start + _size(match, "number")] if timed else None
+    return (UNITS[second], "second") if between and not between.function and not between.numeric else (None, "")
 
 
 def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
@@ -205,19 +209,21 @@ def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
 
 
 def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
-    """Read "half an hour", "three quarters of a year", "a third of the members"."""
-    count = match["count"]
+    """Read "half an hour", "three quarters of a year", "half a million", "a third of the members"."""
+    count, unit, scale = match["count"], UNITS.get(match["unit"] or ""), match["scale"]
     value = _PARTS[match["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
-    if unit := UNITS.get(match["unit"]):
-        return [line.quantity(start, start + _size(match, "unit"), {value}, unit)]
-    end = start + _size(match, "part")
-    return [line.quantity(start, end, {100 * value}, "½")] if match["of"] or match["many"] else []
+    if unit or scale:
+        end = start + _size(match, "unit" if unit else "scale")
+        return [line.quantity(start, end, {value * MAGNITUDES.get(scale, 1.0)}, unit)]
+    whole = match["of"] or match["many"] or line.before(start) in APPROXIMATIONS
+    return [line.quantity(start, start + _size(match, "part"), {100 * value}, "½")] if whole else []
 
 
 def _share(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read "one in ten"."""
-    values = {10 * value for value in _values(match["number"])}
-    return [line.quantity(start, start + _size(match, "whole"), values, "½")]
+    wholes = _values(match["whole"]) & _WHOLES
+    values = {100 * a / b for a, b in product(_values(match["number"]), wholes) if a < b}
+    return [line.quantity(start, start + _size(match, "whole"), values, "½")] if values else []
 
 
 def _date(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
@@ -264,12 +270,13 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     ),
     (
         re.compile(
-            rf"(?:(?P<count>an?|{_NUMBER}) )?(?P<part>{_PART})(?P<many>s)?(?!\S)(?P<of>(?: (?:of|an?|the)(?!\S))+)?{_UNIT}"
+            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?=half))(?P<part>{_PART})(?P<many>s)?(?!\S)"
+            rf"(?P<of>(?: (?:of|an?|the)(?!\S))+)?(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
         ),
         _part,
     ),
-    (re.compile(rf"(?P<number>{_NUMBER}) in (?P<whole>ten)(?!\S)"), _share),
-    (re.compile(rf"(?P<number>an?|{_NUMBER})(?!\S)(?: and a (?P<more>{_PART})(?!\S))?{_UNIT}"), _number),
+    (re.compile(rf"(?P<number>{_NUMBER}) in (?P<whole>{_NUMBER})"), _share),
+    (re.compile(rf"(?P<number>{_NUMBER}|an?)(?!\S)(?: and a (?P<more>{_PART})(?!\S))?{_UNIT}"), _number),
     (re.compile(rf"(?P<month>{_any(MONTHS)})(?!\S)"), _month),
 )
 

@@ -179,7 +179,7 @@ _UNIT_ROWS = (
     "‰ permille promille 千分之:ratio 0.001",
     "$ dollar dollars usd 美元",
     "€ euro euros eur 欧元",
-    "£ pounds gbp sterling 英镑",
+    "£ gbp sterling 英镑",
     "¥ yen yuan rmb 元 人民币",
     "km kilometer kilometers kilometre kilometres kilómetros quilômetros kilomètres kilometern 公里 千米:length 1000",
     "mile miles mi meilen:length 1609.344",
@@ -196,7 +196,7 @@ _UNIT_ROWS = (
     "g gram grams gramm gramme gramos gramas 克:mass 0.001",
     "mg milligram milligrams 毫克:mass 1e-6",
     "microgram micrograms mcg µg μg:mass 1e-9",
-    "lb lbs pound:mass 0.45359",
+    "lb lbs:mass 0.45359",
     "ounce ounces oz:mass 0.02835",
     "ton tons tonne tonnes tonnen 吨:mass 1000",
     "liter liters litre litres litros 升:volume 1",
@@ -245,7 +245,7 @@ LONG_TIMES = _words("month year decade century")
 
 APPROXIMATIONS = _words(
     "about around within after for takes take took lasts last lasted least most than only nearly almost roughly "
-    "approximately over under exactly every once until to of up another is was"
+    "approximately over under exactly every once until to of up another is was by"
 )
 """Words before "a month" that make it a quantity."""
 
