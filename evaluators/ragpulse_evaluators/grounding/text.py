@@ -17,7 +17,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     NEGATIONS,
     NUMBER_WORDS,
     OPPOSITES,
-    QUANTIFIERS,
     UNITS,
     UNSPACED_WORDS,
 )
@@ -30,11 +29,7 @@ _UNSPACED = (
 )
 _WHOLE = "|".join(
     sorted(
-        {
-            w
-            for w in chain(UNSPACED_WORDS, OPPOSITES, QUANTIFIERS, UNITS, NEGATIONS)
-            if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"
-        },
+        {w for w in chain(UNSPACED_WORDS, OPPOSITES, UNITS, NEGATIONS) if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"},
         key=lambda word: (-len(word), word),
     )
 )
