@@ -36,7 +36,7 @@ from ragpulse_collector.refusals import Refusal
 from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.regression import Answered
+    from ragpulse_collector.analysis.regression import Answered, Regression
 
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
 _EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
@@ -91,11 +91,11 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     3: undecided.
     """
     from ragpulse_collector.analysis.regression import gates
+    from ragpulse_collector.api.http import plain
 
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
     try:
-        report = _report(Path(file), source, options)
-        report |= gates(report, limits, max_drop=max_drop)
+        report = plain(gates(_compared(Path(file), source, options), limits, max_drop=max_drop))
     except (Failure, Refusal) as error:
         click.echo(f"ragpulse: {error}", err=True)
         return 2
@@ -103,7 +103,7 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     return _EXIT[report["verdict"]]
 
 
-def _report(path: Path, source: Source, options: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regression:
     from ragpulse_collector.analysis.regression import regression
     from ragpulse_collector.cli.baseline import newest_answers, read_baseline
 
