@@ -15,7 +15,7 @@ import pytest
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.analysis.regression import Answered, Pair, Score, gates, regression
+from ragpulse_collector.analysis.compare.regression import Answered, Pair, Score, gates, regression
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
 from ragpulse_collector.refusals import NotFound

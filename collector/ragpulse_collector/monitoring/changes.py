@@ -8,20 +8,19 @@ from datetime import datetime, timedelta
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.monitoring.counts import (
-    COUNTED,
+from ragpulse_collector.analysis.changes.levels import (
     DAY_S,
     LEAST_DAYS,
     Change,
-    Compare,
     Periods,
-    count_comparisons,
+    evidence,
+    is_sure,
     lengths,
-    may_replace,
     onset,
 )
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.monitoring.counts import COUNTED, Compare, count_comparisons, may_replace
 from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
@@ -64,7 +63,7 @@ def changes_by_group(
 
 
 def _surest(changes: Sequence[Change]) -> Change | None:
-    return max(changes, key=lambda change: (change.is_sure, change.evidence), default=None)
+    return max(changes, key=lambda change: (is_sure(change.move), evidence(change.move)), default=None)
 
 
 def _quality_comparisons(
@@ -141,7 +140,7 @@ def _quality_change(
         after.value - before.value,
     )
     return Change(
-        group_key(groups, newest.group), before.value, before.value + shift, between.lo, between.hi, start,
+        group_key(groups, newest.group), before.value, before.value + shift, between, start,
         None if earlier.group == newest.group else group_key(groups, earlier.group), newest.wording(earlier),
     )  # fmt: skip
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import NormalDist
 
+from ragpulse_collector.analysis.changes.levels import DAY_S, Periods, is_sure, lengths
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
-from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
+from ragpulse_collector.monitoring.counts import COUNTED
 from ragpulse_collector.monitoring.findings import watched_by
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, Watched, confidence_for, parse, readings
 from ragpulse_collector.monitoring.messages import plain_group, window_text
@@ -204,7 +205,7 @@ def _length_seen_after(
             return False
         error = _POWER * math.hypot(_spread(mixed, trials), _spread(typical.level, before_n))
         move = minus(typical.read(mixed, trials, error if after < typical.level else -error, confidence), before)
-        return move.lo > 0.0 or move.hi < 0.0
+        return is_sure(move)
 
     windows = range(1, length_s // step_s + 1)
     index = bisect_left(windows, True, key=differs)
@@ -229,12 +230,12 @@ def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime) -> st
         lenient=lambda _: confidence,
     )
     change = changes.get("{}", (None, None))[0]
-    if change is None or not change.before or change.after <= 0.0 or change.lo <= -1.0:
+    if change is None or not change.before or change.after <= 0.0 or change.move.lo <= -1.0:
         return "too little is known of the same hours of earlier days to say what it can detect"
     level = change.after / change.before
     return (
-        f"{monitor.metric} are seen to change where they fall to {level / (1.0 + change.hi):.0%} or rise to"
-        f" {level / (1.0 + change.lo):.0%} of what is usual at this time of the day; a longer baseline sees less"
+        f"{monitor.metric} are seen to change where they fall to {level / (1.0 + change.move.hi):.0%} or rise to"
+        f" {level / (1.0 + change.move.lo):.0%} of what is usual at this time of the day; a longer baseline sees less"
     )
 
 

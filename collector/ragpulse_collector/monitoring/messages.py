@@ -13,8 +13,8 @@ import orjson
 from pydantic import TypeAdapter
 
 from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.changes.levels import Change
 from ragpulse_collector.analysis.selection import duration_s
-from ragpulse_collector.monitoring.counts import Change
 from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.monitoring.measure import Reading
 from ragpulse_collector.settings import MonitorSettings

@@ -12,11 +12,11 @@ from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
 
 from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.changes.levels import Change, Periods, is_sure
 from ragpulse_collector.analysis.exemplars import exemplar_ids
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
-from ragpulse_collector.monitoring.counts import Change, Periods
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
 from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
@@ -295,9 +295,9 @@ class Monitors:
         if strict is None or lenient is None:
             return Finding("firing" if is_firing else "undecided", Reading(None, None, None), _NO_LEVEL)
         change = lenient if is_firing else strict
-        lo, hi = (None if math.isinf(end) else end for end in (lenient.lo, lenient.hi))
+        lo, hi = (None if math.isinf(end) else end for end in (lenient.move.lo, lenient.move.hi))
         reading = Reading(strict.after, lo, hi)
-        if not change.is_sure:
+        if not is_sure(change.move):
             text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(strict.before)}"
             return Finding("ok", reading, text)
         # Only a new firing is stored and sent; its text costs a look at a week.
