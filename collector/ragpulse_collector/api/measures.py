@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.attribution import (
     failure_attribution,
 )
 from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
+from ragpulse_collector.analysis.calibration import Calibration, calibration, suggest
 from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
@@ -64,6 +64,12 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
     def run_blame(params: models.Blame) -> FailureAttribution:
         return failure_attribution(*asked(params))
 
+    def run_calibration(params: models.Calibration) -> Calibration:
+        return calibration(*asked(params), params.evaluator)
+
+    def run_suggest(params: models.Suggest) -> dict[str, Any]:
+        return suggest(*asked(params), params.evaluator, params.limit)
+
     return (
         Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.",
                   models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
@@ -81,9 +87,9 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET documents", run_documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
         Operation("GET blame", run_blame, "Retrieval or generation?", models.Blame, FailureAttribution),
-        Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-                  reports.Calibration),
-        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
+        Operation("GET calibration", run_calibration, "A judge against people's labels.", models.Calibration,
+                  Calibration),
+        Operation("GET labels/suggest", run_suggest, "Traces worth a label.", models.Suggest, reports.Suggestions),
     )  # fmt: skip
 
 

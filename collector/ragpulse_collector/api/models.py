@@ -327,10 +327,17 @@ class OfEvaluator(Filters):
     evaluator: str
 
 
+class Calibration(OfEvaluator):
+    """`GET calibration`."""
+
+    BACK = "90d"
+
+
 class Suggest(OfEvaluator):
     """`GET labels/suggest`."""
 
-    limit: int | None = Field(None, ge=1)
+    BACK = "7d"
+    limit: int = Field(20, ge=1)
 
 
 class Events(Range):

@@ -183,34 +183,6 @@ class Exemplars(Answer):
     best: list[ScoredTrace]
 
 
-class Agreement(Answer):
-    """The agreement of a version of an evaluator with people."""
-
-    version: str | None
-    judge: str | None
-    n: int
-    drawn: int
-    kappa: float | None
-    lo: float | None
-    hi: float | None
-    sensitivity: float | None
-    sensitivity_lo: float | None = None
-    sensitivity_hi: float | None = None
-    specificity: float | None
-    specificity_lo: float | None = None
-    specificity_hi: float | None = None
-    judged: float | None
-    corrected: Interval | None
-    note: str | None
-
-
-class Calibration(Answer):
-    """An evaluator against people's labels."""
-
-    evaluator: str
-    versions: list[Agreement]
-
-
 class Suggestion(ScoredTrace):
     """A trace worth a label, and its inclusion probability."""
 

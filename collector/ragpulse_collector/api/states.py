@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from ragpulse_collector.analysis.calibration import Agreement
 from ragpulse_collector.api.answers import Answer, Judged
-from ragpulse_collector.api.reports import Agreement
 
 
 class Received(Answer):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ragpulse_collector.analysis.calibration import calibration
+from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
@@ -147,9 +147,9 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
 
 
 def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
-    def agreement(name: str) -> dict[str, Any] | None:
-        versions = calibration(store, {"evaluator": name})["versions"]
-        return versions[0] if versions else None
+    def agreement(name: str) -> Agreement | None:
+        query = models.Calibration(evaluator=name).query(utc_now())
+        return next(iter(calibration(store, query, name).versions), None)
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
     return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)

@@ -134,7 +134,9 @@ def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:
     assert [trace["latency_ms"] for trace in slow["worst"]] == [1000, 900, 800, 700, 600]
     assert sorted(trace["latency_ms"] for trace in slow["median"]) == [300, 400, 500, 600, 700]
     assert [trace["latency_ms"] for trace in slow["best"]] == [0, 100, 200, 300, 400]
-    poor = ask(store, "exemplars", {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now)
+    poor = ask(
+        store, "exemplars", {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now
+    )
     assert [trace["scores"]["groundedness"]["normalized"] for trace in poor["worst"]] == [0.0, 0.1, 0.2, 0.3, 0.4]
 
 

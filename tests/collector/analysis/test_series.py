@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis import selection
 from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.selection import window_of
 from ragpulse_collector.analysis.series import series
@@ -276,7 +276,7 @@ def test_the_corrected_series_moves_by_the_judges_error(store: EmbeddedStore) ->
     point = points(store, "quality:judge", corrected=True)[1]
     assert (point["value"], point["uncorrected"]["value"]) == (pytest.approx(0.7, abs=0.02), 1.0)
     assert point["lo"] < 0.7 < point["hi"]
-    (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+    (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
     assert (report["n"], report["sensitivity"], report["specificity"]) == (100, 1.0, 0.0)
     assert report["kappa"] == pytest.approx(0.0)
     assert report["corrected"]["value"] == pytest.approx(0.7, abs=0.02)
@@ -300,7 +300,7 @@ def test_labels_that_people_chose_themselves_correct_nothing(store: EmbeddedStor
     (line,) = series(store, asked, clock=now)["series"]
     assert (line["corrected"], line["labels"], line["labels_chosen"]) == (True, 50, 40)
     assert line["points"][0]["value"] == pytest.approx(0.8, abs=0.01)
-    (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+    (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
     assert (report["n"], report["drawn"], report["corrected"]["value"]) == (90, 50, pytest.approx(0.8, abs=0.01))
 
 
@@ -319,7 +319,7 @@ def test_suggestions_carry_their_chance(store: EmbeddedStore) -> None:
     for number in range(400):
         units.scored(number, "judge", 0.5 if number < 100 else 1.0)
     units.save()
-    found = suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
+    found = ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
     chances = {trace["scores"]["judge"]["normalized"]: trace["label_pi"] for trace in found}
     assert len(found) == 20
     assert chances[0.5] > 2 * 0.05
@@ -334,17 +334,17 @@ def test_suggestions_go_on_past_the_first_sitting(store: EmbeddedStore) -> None:
         units.scored(number, "judge", 0.5 if number % 4 == 0 else 1.0)
     units.save()
     for sitting in range(6):
-        found = suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
+        found = ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
         assert len(found) == 20
         for one in found:
             units.add("labels", trace_id=one["trace_id"], span_id=0xAA, request_time=T0, evaluator="judge",
                       score=human[one["trace_id"]], passing=True, annotator="a", label_pi=one["label_pi"],
                       created_at=T0)  # fmt: skip
         units.save()
-        (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+        (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
         if sitting > 1:
             assert report["corrected"]["lo"] < 0.9 < report["corrected"]["hi"]
-    assert suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"] == []
+    assert ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"] == []
 
 
 class Counted:

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
+from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api.http import plain
@@ -266,7 +266,7 @@ def test_agreement_with_labels_counts_users(store: EmbeddedStore) -> None:
             units.add("labels", trace_id=trace_id(place), span_id=0xAA, request_time=T0, evaluator=evaluator,
                       score=human, passing=human > 0, annotator="a", label_pi=0.5, created_at=T0)  # fmt: skip
         units.save()
-        reports += calibration(store, {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
+        reports += ask(store, "calibration", {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
     users, alone = reports
     assert (users["kappa"], users["sensitivity"]) == (alone["kappa"], alone["sensitivity"])
     for low, high in (("lo", "hi"), ("sensitivity_lo", "sensitivity_hi")):
