@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.quality import point
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, grouping, iso, range_of, window_of
 from ragpulse_collector.store import Store
@@ -23,7 +24,7 @@ RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators of whether an answer answers the question."""
 
 
-def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
+def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> Uncertain | None:
     """Return the cost of a good answer with its interval; None where cost or quality is unknown.
 
     The cost is counted: the interval is that of the share of good answers, inverted.
@@ -31,7 +32,7 @@ def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str
     if cost is None or share is None or not n or share.estimate <= 0:
         return None
     lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))
-    return {"value": cost / (n * share.estimate), "lo": lo, "hi": None if math.isinf(hi) else hi}
+    return Uncertain(value=cost / (n * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:

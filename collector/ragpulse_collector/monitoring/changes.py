@@ -9,6 +9,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
 from ragpulse_collector.monitoring.counts import (
     COUNTED,
@@ -159,10 +160,9 @@ def _interval(bucket: Bucket, confidence: float) -> Interval | None:
 def started_near(store: Store, metric: str, start: datetime, within_s: float, now: datetime) -> str | None:
     """Return what started nearest to a change, if that was within so many seconds of it."""
     evaluator = metric.partition(":")[2] or None
-    markers = Snapshot(store, Window(start - timedelta(days=7), now, 0), Filter(), (), now=now).markers(evaluator)
-    times = [(datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"]) for marker in markers]
-    near = [(abs(time - start), time, text) for time, text in times if abs(time - start).total_seconds() <= within_s]
+    markers = Snapshot(store, Query(window=Window(start - timedelta(days=7), now, 0), now=now)).markers(evaluator)
+    near = [marker for marker in markers if abs(marker.t - start).total_seconds() <= within_s]
     if not near:
         return None
-    _, time, text = min(near)
-    return f"{text} started {time:%H:%M}"
+    nearest = min(near, key=lambda marker: (abs(marker.t - start), marker.t, marker.text))
+    return f"{nearest.text} started {nearest.t:%H:%M}"

@@ -104,10 +104,10 @@ def readings(
         filters = filter_of(options)
         buckets_of_window = estimates(store, evaluator, window.whole, filters)
         row = next(
-            (row for row in coverage_rows(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator),
+            (row for row in coverage_rows(store, window, filters, buckets_of_window) if row.evaluator == evaluator),
             None,
         )
-        return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
+        return {} if row is None else {"{}": partial(_exact, row.scored, row.selected)}
     found = readings_by_bucket(store, metric, window.whole, options, condition).get(window.first, {})
     if not found and family not in MEASURES and not dimensions(options):
         return {"{}": lambda _: absent(metric)}

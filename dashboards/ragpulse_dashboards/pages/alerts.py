@@ -1,11 +1,13 @@
 """`/alerts`: monitors with state and history; forms to make, change, mute, delete and test one."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain, count
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -15,6 +17,10 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.formats import by_unit, iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.overview import RangeSummary
+    from ragpulse_collector.analysis.series import MetricSeries
 
 __all__ = ["routes"]
 
@@ -144,14 +150,14 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
         metric += next(iter(await site.evaluators_in_use()), "groundedness")
     window = "1h"
     if factor:
-        answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        points = [point for line in answer["series"] for point in line["points"] if point["value"] is not None]
-        usual = await _level_before(site, metric) or median([point["value"] for point in points] or [0.0])
+        answer: MetricSeries = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
+        points = [(point.value, point.n) for line in answer.series for point in line.points if point.value is not None]
+        usual = await _level_before(site, metric) or median([value for value, _ in points] or [0.0])
         if usual:
             limit = max(usual * factor, LEAST_LIMITS.get(metric, 0.0))
         if points and ":" in metric:  # the limit of a sum is one of an hour
-            n = median(point["n"] for point in points)
-            window = next((name for name, hours in (("1h", 1), ("6h", 6)) if n * hours >= ENOUGH), "1d")
+            answers_an_hour = median(n for _, n in points)
+            window = next((name for name, hours in (("1h", 1), ("6h", 6)) if answers_an_hour * hours >= ENOUGH), "1d")
     rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
     condition = sign if sign == "no data" else f"{sign} {rounded:f}"
     return {"name": key, "metric": metric, "condition": condition, "window": window}
@@ -161,9 +167,8 @@ async def _level_before(site: Site, metric: str) -> float:
     """Return the level before the last day's change for the worse: what came since is not usual. 0: no such change."""
     if metric == "cost_usd":  # its change is that of a request, its limit one of an hour
         return 0.0
-    changes = (await site.api("GET overview", {"from": "-24h", "max_age": 300.0}))["changes"]
-    worse = (change for change in changes if change["metric"] == metric and change["worse"])
-    return next((float(change["before"]["value"]) for change in worse), 0.0)
+    overview: RangeSummary = await site.api("GET overview", {"from": "-24h", "max_age": 300.0})
+    return next((shift.before.value for shift in overview.changes if shift.metric == metric and shift.worse), 0.0)
 
 
 async def _form(
