@@ -26,8 +26,9 @@ from uuid import UUID
 
 import numpy as np
 
-from ragpulse_collector.analysis.cache import snapshot_of
+from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import changes
+from ragpulse_collector.api.models import Overview
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -283,8 +284,8 @@ def _changed_days(days: int, *, requests: int, by_day: float, sigma: float, slow
 
 def _changed(store: EmbeddedStore, end: datetime, span: timedelta, **params: Any) -> list[str]:
     """The metrics of which the overview of a range reports a change."""
-    window = {"from": f"{(end - span).isoformat()}Z", "to": f"{end.isoformat()}Z"}
-    return [each["metric"] for each in changes(snapshot_of(store, window | params, now=end))]
+    query = Overview.parse({"from": end - span, "to": end, **params}).query(end)
+    return [shift.metric for shift in changes(Snapshot(store, query))]
 
 
 def headline(cells: int, days: int) -> list[Promise]:

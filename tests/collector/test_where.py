@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import Units, open_store
 
-from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.handlers.traces import trace_list
@@ -93,7 +93,7 @@ def test_a_condition_that_fails_on_a_row_does_not_hold(tmp_path: Path, where: st
     units.save()
     given = {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
     assert trace_list(store, TraceList.parse(given))
-    assert overview(store, given)
+    assert ask(store, "overview", given)
     assert trace_list(store, TraceList.parse({"where": where}))["traces"] == []
     store.close()
 

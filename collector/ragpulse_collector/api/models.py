@@ -243,14 +243,14 @@ class OfMetric(Filters):
     name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
     metric: str | None = None
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters with the metric as `name`."""
-        values = super().values()
-        return values | {"name": values.pop("metric", None) or self.name}
+    @property
+    def one_metric(self) -> str:
+        """The requested metric; empty for none."""
+        return self.metric or self.name or ""
 
     def metrics(self) -> Sequence[str]:
         """Return the requested metric, if any."""
-        return [metric for metric in (self.metric or self.name,) if metric]
+        return [self.one_metric] if self.one_metric else []
 
 
 class Exemplars(OfMetric):

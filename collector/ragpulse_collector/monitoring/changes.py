@@ -16,9 +16,11 @@ from ragpulse_collector.analysis.changes.levels import (
     evidence,
     is_sure,
     lengths,
+    nearest,
     onset,
 )
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.monitoring.counts import COUNTED, Compare, count_comparisons, may_replace
 from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
@@ -155,10 +157,6 @@ def _interval(bucket: Bucket, confidence: float) -> Interval | None:
 def started_near(store: Store, metric: str, start: datetime, within_s: float, now: datetime) -> str | None:
     """Return what started nearest to a change, if that was within so many seconds of it."""
     evaluator = metric.partition(":")[2] or None
-    markers = Snapshot(store, Window(start - timedelta(days=7), now, 0), Filter(), (), now=now).markers(evaluator)
-    times = [(datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"]) for marker in markers]
-    near = [(abs(time - start), time, text) for time, text in times if abs(time - start).total_seconds() <= within_s]
-    if not near:
-        return None
-    _, time, text = min(near)
-    return f"{text} started {time:%H:%M}"
+    markers = Snapshot(store, Query(window=Window(start - timedelta(days=7), now, 0), now=now)).markers(evaluator)
+    started = nearest(markers, start, timedelta(seconds=within_s))
+    return f"{started.text} started {started.t:%H:%M}" if started else None

@@ -115,8 +115,8 @@ def readings(store: Store, metric: str, query: Query, condition: Condition) -> d
     if family == "coverage":
         buckets_of_window = estimates(store, evaluator, query.window.whole, query.filters)
         rows = coverage_rows(store, query.window, query.filters, buckets_of_window)
-        row = next((row for row in rows if row["evaluator"] == evaluator), None)
-        return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
+        row = next((row for row in rows if row.evaluator == evaluator), None)
+        return {} if row is None else {"{}": partial(_exact, row.scored, row.selected)}
     found = readings_by_bucket(store, metric, query.whole, condition).get(query.window.first, {})
     if not found and family not in MEASURES and not query.groups:
         return {"{}": lambda _: absent(metric)}

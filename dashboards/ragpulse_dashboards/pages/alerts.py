@@ -20,6 +20,8 @@ from ragpulse_dashboards.formats import by_unit, iso, unit_of
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
 
 if TYPE_CHECKING:
+    from ragpulse_collector.analysis.overview import RangeSummary
+    from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_collector.monitoring.listing import (
         AlertSent,
         MonitorEvent,
@@ -221,14 +223,14 @@ async def _preset(site: Site, query: QueryParams, draft: Draft) -> Draft:
         metric += next(iter(await site.evaluators_in_use()), "groundedness")
     window = "1h"
     if factor:
-        answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        points = [point for line in answer["series"] for point in line["points"] if point["value"] is not None]
-        usual = await _level_before(site, metric) or median([point["value"] for point in points] or [0.0])
+        answer: MetricSeries = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
+        points = [(point.value, point.n) for line in answer.series for point in line.points if point.value is not None]
+        usual = await _level_before(site, metric) or median([value for value, _ in points] or [0.0])
         if usual:
             limit = max(usual * factor, LEAST_LIMITS.get(metric, 0.0))
         if points and ":" in metric:  # the limit of a sum is one of an hour
-            n = median(point["n"] for point in points)
-            window = next((name for name, hours in (("1h", 1), ("6h", 6)) if n * hours >= ENOUGH), "1d")
+            answers_an_hour = median(n for _, n in points)
+            window = next((name for name, hours in (("1h", 1), ("6h", 6)) if answers_an_hour * hours >= ENOUGH), "1d")
     rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
     condition = sign if sign == "no data" else f"{sign} {rounded:f}"
     return replace(draft, name=key, metric=metric, condition=condition, window=window)
@@ -238,9 +240,8 @@ async def _level_before(site: Site, metric: str) -> float:
     """Return the level before the last day's change for the worse: what came since is not usual. 0: no such change."""
     if metric == "cost_usd":  # its change is that of a request, its limit one of an hour
         return 0.0
-    changes = (await site.api("GET overview", {"from": "-24h", "max_age": 300.0}))["changes"]
-    worse = (change for change in changes if change["metric"] == metric and change["worse"])
-    return next((float(change["before"]["value"]) for change in worse), 0.0)
+    overview: RangeSummary = await site.api("GET overview", {"from": "-24h", "max_age": 300.0})
+    return next((shift.before.value for shift in overview.changes if shift.metric == metric and shift.worse), 0.0)
 
 
 async def _form(

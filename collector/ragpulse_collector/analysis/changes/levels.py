@@ -8,10 +8,11 @@ promises a rate of false alarms (`monitoring.changes`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ragpulse_collector.analysis.answers import Marker
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_evaluators.statistics import Interval, clopper_pearson, normal_quantile, student_quantile
 
@@ -36,6 +37,12 @@ def standard_errors(move: Interval) -> float:
     """Return the size of a difference in standard errors; infinite without any spread."""
     error = (move.hi - move.lo) / 2.0 / _Z
     return abs(move.value) / error if error else math.inf if move.value else 0.0
+
+
+def nearest(markers: Iterable[Marker], time: datetime, within: timedelta) -> Marker | None:
+    """Return what began nearest to a change, if that was not further away; the earlier of two."""
+    near = [marker for marker in markers if abs(marker.t - time) <= within]
+    return min(near, key=lambda marker: (abs(marker.t - time), marker.t, marker.text), default=None)
 
 
 @dataclass(frozen=True, slots=True)
