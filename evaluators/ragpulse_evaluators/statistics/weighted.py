@@ -78,6 +78,22 @@ class Moments:
         """The same if that were their mean, and answers of a user so alike."""
         return self._mean.at(mean, likeness).trials(confidence)
 
+    def times_needed(self, half: float) -> float:
+        """How many times as many answers, of as many times more users, have an interval of ± `half`."""
+        low, high = 0.0, 1.0
+        while self._half(high) > half:
+            low, high = high, 2.0 * high
+        while high - low > 1e-3 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self._half(middle) > half else (low, middle)
+        return high
+
+    def _half(self, times: float) -> float:
+        sums = {name: times * getattr(self, name) for name in _ADDED}
+        counts = {name: max(1, round(times * getattr(self, name))) for name in ("n", "clusters")}
+        lo, hi = replace(self, **sums, **counts, class_n=round(times * self.class_n)).estimate()
+        return 1.0 if lo is None or hi is None else (hi - lo) / 2.0
+
     @property
     def likeness(self) -> float:
         """The intraclass correlation of a user's answers, 0 where every answer stands alone."""
@@ -109,6 +125,13 @@ class Moments:
         if self.class_n < ENOUGH_OF_CLASS:
             return None
         return spread_by_class(self.mean, self.class_wwy, self.class_wwyy, self.ww) / self.w**2
+
+
+_ADDED = (
+    "w", "wy", "wyy", "ww", "cluster_ww", "cluster_ws", "cluster_ss", "cluster_means", "cluster_own", "class_wwy",
+    "class_wwyy",
+)  # fmt: skip
+"""The sums of `Moments` that grow with the number of answers."""
 
 
 def spread_by_class(m: float, wwy: float, wwyy: float, ww: float) -> float:
