@@ -5,7 +5,7 @@ A field `from_` is `from` in the JSON; times are UTC without a zone.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -17,3 +17,10 @@ Answer = TypeVar("Answer")
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:
     """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished change."""
+
+    ok: bool = True

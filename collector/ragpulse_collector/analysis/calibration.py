@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.quality import move_point, point
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.refusals import Invalid
@@ -17,7 +18,7 @@ from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, LABELS, sample_of
-from ragpulse_collector.store.queries.traces import Filter, facts_of, trace_rows
+from ragpulse_collector.store.queries.traces import Filter, ScoredTrace, facts_of, trace_rows
 from ragpulse_evaluators.statistics import (
     NOT_ENOUGH_USERS,
     Interval,
@@ -210,6 +211,14 @@ def _kappa_of_rows(rows: Any) -> float:
     return 0.0 if kappa is None else kappa
 
 
+@dataclass(frozen=True, slots=True)
+class Suggestion(ScoredTrace):
+    """A trace to label."""
+
+    label_pi: float = field(kw_only=True)
+    """The probability with which it was drawn."""
+
+
 def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET labels/suggest`: judged traces to label, each with its sampling probability (`label_pi`).
 
@@ -223,7 +232,8 @@ def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     judged = [answer for answer in _judged(store, evaluator, window, filter_of(params)) if answer.human is None]
     draws = {answer.trace_id: _label_draw(evaluator, answer) for answer in judged}
     first = dict(sorted(draws.items(), key=lambda entry: entry[1])[:limit])
-    return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
+    rows = trace_rows(store, list(first))
+    return {"traces": [extended(Suggestion, row, label_pi=first[row.trace_id][2]) for row in rows]}
 
 
 def _label_draw(evaluator: str, answer: _JudgedUnit) -> tuple[int, float, float]:

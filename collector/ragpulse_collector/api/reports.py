@@ -5,9 +5,24 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ragpulse_collector.api.answers import Answer, Judged, ScoredTrace
+from ragpulse_collector.analysis.calibration import Suggestion
+from ragpulse_collector.store.queries.traces import ScoredTrace
+
+
+class Answer(BaseModel):
+    """A JSON object; its schema is built with the first document."""
+
+    model_config = ConfigDict(defer_build=True, extra="allow")
+
+
+class Judged(Answer):
+    """The key of an evaluator: name, version and judge."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
 
 
 class Interval(Answer):
@@ -279,12 +294,6 @@ class Calibration(Answer):
 
     evaluator: str
     versions: list[Agreement]
-
-
-class Suggestion(ScoredTrace):
-    """A trace worth a label, and its inclusion probability."""
-
-    label_pi: float
 
 
 class Suggestions(Answer):

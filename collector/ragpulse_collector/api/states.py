@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from ragpulse_collector.api.answers import Answer, Done, Judged
-from ragpulse_collector.api.reports import Agreement
+from ragpulse_collector.api.reports import Agreement, Answer, Judged
 
 
 class Received(Answer):
@@ -253,7 +252,8 @@ class MonitorSaved(Answer):
     condition: str
 
 
-class AlertSent(Done):
+class AlertSent(Answer):
     """Whether a test alert was delivered."""
 
+    ok: bool
     delivery: Any
