@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Answer = TypeVar("Answer")
+GroupValue = str | bool | int | float | None
+"""The value of a dimension that an answer is grouped by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertain:
+    """A value with its 95 % interval; null where it is not known."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
 
 
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:

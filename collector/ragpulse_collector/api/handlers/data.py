@@ -9,7 +9,7 @@ import tarfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import Listed, list_sql, trace_list
 from ragpulse_collector.api.models import ById, Events, Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.conventions import remap as derive
+from ragpulse_collector.conventions.bodies import derive
+from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
@@ -171,7 +172,6 @@ def _arrow(rows: Rows) -> Response:
 
 
 _MAX_EVENTS = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTRIBUTES = {
     "gen_ai.evaluation.name": "evaluator",
     "gen_ai.evaluation.score.value": "score",
@@ -274,7 +274,7 @@ def evaluation_events(store: Store, params: Events) -> LogBody:
 
 
 def _record(event: ScoreEvent) -> LogRecord:
-    time_ns = (event.created_at.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+    time_ns = unix_ns(event.created_at)
     values = {name: getattr(event, column) for name, column in _ATTRIBUTES.items()}
     values["error.type"] = None if event.status == "ok" else event.status
     attributes = [KeyValue.of(name, value) for name, value in values.items() if value is not None]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
@@ -124,15 +125,24 @@ def documents_of(filter: Filter) -> str:
                OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {_NAME} IS NOT NULL"""
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The id, the text's hash, the start of the text and the source of documents, by their hash."""
+class NamedDocument(NamedTuple):
+    """What a document is called: its id, the text's hash, the start of the text, and what it was cut from."""
+
+    id: str
+    hash: str | None
+    text: str | None
+    source: str | None
+
+
+def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, NamedDocument]:
+    """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
         f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source"
         f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
         {**within, "docs": list(docs)},
-    ).dicts()
-    return {row.pop("doc"): row for row in rows}
+    ).rows
+    return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any]) -> Rows:
@@ -204,7 +214,7 @@ def texts(store: Store, scope: Mapping[str, Any]) -> Rows:
 
 
 MAX_TURNS = 20
-_SESSION_REACH, _EPOCH = timedelta(days=1), datetime(1970, 1, 1)
+_SESSION_REACH = timedelta(days=1)
 
 
 def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
@@ -228,5 +238,5 @@ def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
         "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
         f"   <= {MAX_TURNS})"
         " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
-        {**scope, "reach": max(scope["first"], _EPOCH + _SESSION_REACH) - _SESSION_REACH},
+        {**scope, "reach": max(scope["first"], EPOCH + _SESSION_REACH) - _SESSION_REACH},
     )
