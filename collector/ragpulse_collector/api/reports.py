@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from ragpulse_collector.api.answers import Answer, ScoredTrace
 
@@ -30,76 +30,6 @@ class Exemplars(Answer):
     worst: list[ScoredTrace]
     median: list[ScoredTrace]
     best: list[ScoredTrace]
-
-
-class Explanation(Answer):
-    """The attributes that are more common in a selection than outside."""
-
-    metric: str
-    n_selected: int
-    n_baseline: int
-    sampled: bool
-    dip: dict[str, Any] | None
-    """The period that `bad` selected."""
-    bars: list[dict[str, Any]]
-    """Requests and bad requests of each bucket."""
-    heatmap: dict[str, Any]
-    attributes: list[dict[str, Any]]
-
-
-class Side(Estimate):
-    """One side of a comparison; rates are null where the evaluator has no pass or fail."""
-
-    name: str
-    fail_rate: float | None
-    unclear_rate: float | None
-
-
-class Comparison(Answer):
-    """Two sides and whether they differ."""
-
-    evaluator: str
-    a: Side
-    b: Side
-    difference: Interval | None
-    effect_size: float | None
-    test: dict[str, Any] | None
-    verdict: str
-    paired: bool
-    wording: str | None
-    """That the evaluator decides another share of b than of a: the wording changed."""
-    shared: int
-    """Common answers of both sides; common questions where the requests differ."""
-    flips: list[Any]
-    also: list[Any]
-    by: str | None
-    strata: list[Any]
-
-
-class Document(Answer):
-    """A retrieved document and the quality of its answers."""
-
-    id: str
-    source: str | None = None
-    """The document that the passage was cut from, as its metadata name it."""
-    retrieved: int
-
-
-class Documents(Answer):
-    """Quality by retrieved document."""
-
-    evaluator: str
-    documents: list[Document]
-    never_used: int
-    total: int
-
-
-class Attribution(Answer):
-    """Failures by retrieval and by generation."""
-
-    evaluators: Any
-    cells: list[dict[str, Any]]
-    other_groups: int = 0
 
 
 class Agreement(Answer):
