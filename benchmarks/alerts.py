@@ -33,6 +33,7 @@ from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.queries.monitors import State
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -157,14 +158,14 @@ _COLUMNS = {
 def alarms_of(store: EmbeddedStore, monitor: MonitorSettings, hours: int, *, per_hour: int = 1) -> dict[str, list[int]]:
     """Evaluate a monitor over the last hours of the store; by service, the hours at which it began to fire."""
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
-    states: dict[str, dict[str, Any]] = {}
+    states: dict[str, State] = {}
     alarms: dict[str, list[int]] = {}
     for step in range(1, hours * per_hour + 1):
         now = END - timedelta(hours=hours) + step * _HOUR / per_hour
         for group, finding in monitors._findings(monitor, now, states).items():
-            if finding.state == "firing" and states.get(group, {}).get("state") != "firing":
+            if finding.state == "firing" and states.get(group) != "firing":
                 alarms.setdefault(group, []).append(step // per_hour)
-            states[group] = {"state": finding.state}
+            states[group] = finding.state
     return alarms
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.answers import GroupValue
     from ragpulse_collector.analysis.quality.points import Line, Point
     from ragpulse_collector.analysis.series import ManySeries, MetricSeries
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["LABELS", "PER", "WIDTH", "Chart", "ChartRow", "fit_range", "read_metrics"]
 
@@ -116,7 +117,7 @@ class Chart:
     """The metric whose examples a click opens."""
     answers: Sequence[tuple[str, MetricSeries]]
     """Labels tell the metrics apart."""
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     """As in `GET targets`; those of the chart's metrics are drawn."""
     note: str = ""
     bars: bool = False
@@ -269,19 +270,18 @@ def fit_range(view: View, requests: MetricSeries) -> View:
     return replace(view, start=next(fitting, view.start))
 
 
-def _bounds(targets: Sequence[Mapping[str, Any]], metrics: Sequence[str], unit: str) -> list[Bound]:
+def _bounds(targets: Sequence[TargetState], metrics: Sequence[str], unit: str) -> list[Bound]:
     return [
         Bound(
-            metric=target["metric"],
-            limit=target[side],
-            at_least=side == "min",
-            text=f"{words} {by_unit(target[side], unit)}"
-            + (f" where {snippet(target['where'], 40)}" if target.get("where") else ""),
+            metric=target.metric,
+            limit=limit,
+            at_least=limit == target.min,
+            text=f"{words} {by_unit(limit, unit)}" + (f" where {snippet(target.where, 40)}" if target.where else ""),
         )
         for target in targets
-        if target["metric"] in metrics
-        for side, words in (("min", "at least"), ("max", "at most"))
-        if target.get(side) is not None
+        if target.metric in metrics
+        for limit, words in ((target.min, "at least"), (target.max, "at most"))
+        if limit is not None
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.formats import (
     by_unit,
@@ -23,6 +23,7 @@ from ragpulse_dashboards.site import View
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
     from ragpulse_collector.analysis.overview import RangeSummary
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["decline", "sentences", "steady_facts"]
 
@@ -88,7 +89,7 @@ def _sentence(view: View, shift: Shift) -> ChangeSentence:
     )
 
 
-def steady_facts(view: View, overview: RangeSummary, targets: Sequence[Mapping[str, Any]]) -> list[SteadyFact]:
+def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:
     """Return cost, errors, p95 and traffic, each with the tone of its target or its change."""
     unknown, errors = overview.cost_unknown_share, overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
@@ -105,6 +106,6 @@ def steady_facts(view: View, overview: RangeSummary, targets: Sequence[Mapping[s
     ]
 
 
-def _tone(metric: str, targets: Sequence[Mapping[str, Any]], worse: Mapping[str, bool]) -> str:
-    states = {target["state"] for target in targets if target["metric"] == metric}
+def _tone(metric: str, targets: Sequence[TargetState], worse: Mapping[str, bool]) -> str:
+    states = {target.state for target in targets if target.metric == metric}
     return "bad" if "missed" in states else "warn" if worse.get(metric) or "undecided" in states else ""

@@ -199,7 +199,7 @@ class FakeFigures(FakeTraces):
 
     def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One target of each state."""
-        base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204}
+        base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204, "refused": None}
         targets = [
             {**base, "metric": "quality:groundedness", "min": 0.9, "unit": "share", "value": 0.861, "lo": 0.842,
              "hi": 0.879, "state": "missed"},

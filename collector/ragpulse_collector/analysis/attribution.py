@@ -174,7 +174,6 @@ def verdict_on(
 class _Pattern:
     """The units of a bucket and group with the same verdicts, and their weight (by the smallest pi)."""
 
-    group: tuple[GroupValue, ...]
     start: datetime
     n: int
     weight: float
@@ -182,6 +181,7 @@ class _Pattern:
     sufficient: bool | None
     used: bool | None
     answered: bool | None
+    group: tuple[GroupValue, ...]
 
     @property
     def kind(self) -> FailureKind:
@@ -215,7 +215,10 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
-    return [_Pattern(tuple(row[7:]), *row[:7]) for row in rows]
+    return [
+        _Pattern(start, n, weight, faithful, sufficient, used, answered, tuple(group))
+        for start, n, weight, faithful, sufficient, used, answered, *group in rows
+    ]
 
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20

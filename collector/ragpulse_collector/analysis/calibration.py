@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from ragpulse_collector.analysis.answers import Place, Uncertain
 from ragpulse_collector.analysis.quality.points import Assistance, QualityLine, QualityPoint
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import Window, filter_of, range_of
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
-from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, LABELS, sample_of
-from ragpulse_collector.store.queries.traces import Filter, facts_of, trace_rows
+from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import (
     NOT_ENOUGH_USERS,
     Interval,
@@ -31,20 +28,16 @@ from ragpulse_evaluators.statistics import (
     ppi_mean,
 )
 
-__all__ = ["assist", "calibration", "correct", "suggest"]
+__all__ = ["Agreement", "Calibration", "JudgedUnit", "assist", "calibration", "correct", "judged_units"]
 
 _ENOUGH = 30
 """The fewest labels for a correction."""
 _REACH = timedelta(days=90)
 """Labels of this time before the window also correct."""
-_LEAST_LABEL_PI = 0.05
-"""The smallest probability of being suggested: the least certain traces alone say nothing about the others."""
-_ROUNDS = 200
-"""The most rounds of suggestions."""
 
 
 @dataclass(frozen=True, slots=True)
-class _JudgedUnit:
+class JudgedUnit:
     """One judged unit: the judge's value, its inclusion probability, and the label of a person, if any."""
 
     trace_id: str
@@ -58,7 +51,8 @@ class _JudgedUnit:
     label_pi: float | None
 
 
-def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> list[_JudgedUnit]:
+def judged_units(store: Store, evaluator: str, window: Window, filters: Filter) -> list[JudgedUnit]:
+    """Return the judged units of a range with their labels."""
     sample = sample_of(store, evaluator, window.parameters, filters)
     rows = store.read(
         "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi"
@@ -66,7 +60,7 @@ def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> li
         " WHERE s.pi IS NOT NULL AND s.status = 'ok' AND s.normalized IS NOT NULL",
         sample.parameters,
     ).rows
-    return [_JudgedUnit(row[0].hex, *row[1:]) for row in rows]
+    return [JudgedUnit(row[0].hex, *row[1:]) for row in rows]
 
 
 def correct(store: Store, query: Query, evaluator: str, lines: Sequence[QualityLine]) -> list[QualityLine]:
@@ -76,14 +70,14 @@ def correct(store: Store, query: Query, evaluator: str, lines: Sequence[QualityL
     its own uncertainty enters each interval. Only sampled labels count: labels that people chose themselves
     (`labels_chosen`) say nothing about the other answers. With fewer than 30 labels nothing is moved.
     """
-    judged = _judged(store, evaluator, _reach(query.window), query.filters)
+    judged = judged_units(store, evaluator, _reach(query.window), query.filters)
     return [
         _corrected(line, [unit for unit in judged if (unit.version, unit.judge) == (line.version, line.judge)])
         for line in lines
     ]
 
 
-def _corrected(line: QualityLine, judged: Sequence[_JudgedUnit]) -> QualityLine:
+def _corrected(line: QualityLine, judged: Sequence[JudgedUnit]) -> QualityLine:
     correction = _correction(judged)
     drawn = [unit.label_pi is not None for unit in judged if unit.human is not None]
     return replace(
@@ -113,7 +107,7 @@ class _Correction:
         return plus(part, self.error).within(0.0, 1.0)
 
 
-def _correction(judged: Sequence[_JudgedUnit]) -> _Correction | None:
+def _correction(judged: Sequence[JudgedUnit]) -> _Correction | None:
     """Return the correction by sampled labels; None where labels or users are too few."""
     labelled = [answer for answer in judged if answer.human is not None and answer.label_pi is not None]
     if len(labelled) < _ENOUGH:
@@ -140,26 +134,58 @@ def _uncertain(point: QualityPoint) -> Uncertain:
     return Uncertain(value=point.value, lo=point.lo, hi=point.hi)
 
 
-def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET calibration`: a judge against people's labels; `evaluator`, `from` (default 90 days) and filters.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """The agreement of a version of an evaluator with people, each share with its 95 % interval."""
 
-    Per version and judge: labels (`n`; `drawn` by sampling), agreement (kappa, sensitivity and specificity at
-    0.5, each with an interval in which the labels of a user's answers are dependent), the judge's mean and the
-    corrected mean, equal to that of the series over the same range. Without a correction `note` has the reason.
+    version: str | None
+    judge: str | None
+    n: int
+    """Labels."""
+    drawn: int
+    """Those of them that were drawn by sampling."""
+    kappa: float | None
+    lo: float | None
+    hi: float | None
+    sensitivity: float | None
+    sensitivity_lo: float | None
+    sensitivity_hi: float | None
+    specificity: float | None
+    specificity_lo: float | None
+    specificity_hi: float | None
+    judged: float | None
+    """The judge's mean."""
+    corrected: Interval | None
+    """The corrected mean, equal to that of the series over the same range."""
+    note: str | None
+    """Why nothing is corrected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """An evaluator against people's labels, the newest version first."""
+
+    evaluator: str
+    versions: Sequence[Agreement]
+
+
+def calibration(store: Store, query: Query, evaluator: str) -> Calibration:
+    """Answer `GET calibration`: a judge against people's labels, per version and judge.
+
+    Agreement is kappa, sensitivity and specificity at 0.5, each with an interval in which the labels of a user's
+    answers are dependent.
     """
-    evaluator = str(params.get("evaluator") or "")
-    window = range_of(params, now=clock(), back="90d")
-    judged = _judged(store, evaluator, _reach(window), filter_of(params))
+    judged = judged_units(store, evaluator, _reach(query.window), query.filters)
     versions = dict.fromkeys(
         (answer.version, answer.judge) for answer in sorted(judged, key=lambda answer: answer.time, reverse=True)
     )
-    reports = (_report(judged, *version, since=window.first) for version in versions)
-    return {"evaluator": evaluator, "versions": [report for report in reports if report]}
+    reports = (_agreement(judged, *version, since=query.window.first) for version in versions)
+    return Calibration(evaluator, [report for report in reports if report])
 
 
-def _report(
-    judged: Sequence[_JudgedUnit], version: str | None, judge: str | None, *, since: datetime
-) -> dict[str, Any] | None:
+def _agreement(
+    judged: Sequence[JudgedUnit], version: str | None, judge: str | None, *, since: datetime
+) -> Agreement | None:
     own = [answer for answer in judged if (answer.version, answer.judge) == (version, judge)]
     labelled = [answer for answer in own if answer.human is not None]
     pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in labelled]
@@ -175,23 +201,29 @@ def _report(
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
     users = [answer.cluster for answer in labelled]
     lo, hi = _kappa_interval(pairs, users) if kappa is not None else (None, None)
-    return {
-        "version": version,
-        "judge": judge,
-        "n": len(labelled),
-        "kappa": kappa,
-        "lo": lo,
-        "hi": hi,
-        **_share("sensitivity", [(a, user) for (a, b), user in zip(pairs, users, strict=True) if b]),
-        **_share("specificity", [(1 - a, user) for (a, b), user in zip(pairs, users, strict=True) if not b]),
-        "drawn": sum(answer.label_pi is not None for answer in labelled),
-        "judged": None if estimate is None else estimate.estimate,
-        "corrected": correction(measured) if correction and measured else None,
-        "note": _note(labelled, corrected=correction is not None and measured is not None),
-    }
+    sensitivity = _share([(a, user) for (a, b), user in zip(pairs, users, strict=True) if b])
+    specificity = _share([(1 - a, user) for (a, b), user in zip(pairs, users, strict=True) if not b])
+    return Agreement(
+        version=version,
+        judge=judge,
+        n=len(labelled),
+        drawn=sum(answer.label_pi is not None for answer in labelled),
+        kappa=kappa,
+        lo=lo,
+        hi=hi,
+        sensitivity=sensitivity.value,
+        sensitivity_lo=sensitivity.lo,
+        sensitivity_hi=sensitivity.hi,
+        specificity=specificity.value,
+        specificity_lo=specificity.lo,
+        specificity_hi=specificity.hi,
+        judged=None if estimate is None else estimate.estimate,
+        corrected=correction(measured) if correction and measured else None,
+        note=_note(labelled, corrected=correction is not None and measured is not None),
+    )
 
 
-def _note(labelled: Sequence[_JudgedUnit], *, corrected: bool) -> str | None:
+def _note(labelled: Sequence[JudgedUnit], *, corrected: bool) -> str | None:
     """Return why nothing is corrected."""
     if corrected:
         return None
@@ -201,14 +233,13 @@ def _note(labelled: Sequence[_JudgedUnit], *, corrected: bool) -> str | None:
     return "not enough labels" + (f": {chosen} were chosen by people, and correct nothing" if chosen else "")
 
 
-def _share(name: str, hits: Sequence[tuple[int, Any]]) -> dict[str, float | None]:
-    """Return the share of hits among labels with its interval; the labels of a user's answers are dependent."""
+def _share(hits: Sequence[tuple[int, int]]) -> Uncertain:
+    """Return the share of hits, each with its user; the labels of a user's answers are dependent."""
     estimate = hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits])
-    value, lo, hi = (None, None, None) if estimate is None else (estimate.estimate, estimate.lo, estimate.hi)
-    return {name: value, f"{name}_lo": lo, f"{name}_hi": hi}
+    return Uncertain() if estimate is None else Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi)
 
 
-def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[Any]) -> tuple[float | None, float | None]:
+def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[int]) -> tuple[float | None, float | None]:
     """Return the bootstrap interval over users; None where a few users have nearly all labels."""
     agreement = hajek([float(a == b) for a, b in pairs], [1.0] * len(pairs), clusters=users)
     if len(pairs) < _ENOUGH or agreement is None or agreement.lo is None:
@@ -217,43 +248,9 @@ def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[Any]) -> t
     return (None, None) if interval is None else (interval.lo, interval.hi)
 
 
-def _kappa_of_rows(rows: Any) -> float:
-    kappa = cohen_kappa([int(row[0]) for row in rows], [int(row[1]) for row in rows])
+def _kappa_of_rows(rows: Sequence[tuple[int, int]]) -> float:
+    kappa = cohen_kappa([judge for judge, _ in rows], [person for _, person in rows])
     return 0.0 if kappa is None else kappa
-
-
-def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET labels/suggest`: judged traces to label, each with its sampling probability (`label_pi`).
-
-    `evaluator`, `limit` (default 20), `from` (7 days), filters. Less certain verdicts have a higher probability, never
-    below 0.05, so that the corrected estimate stays unbiased. Traces that were not drawn are drawn again in the next
-    round: suggestions continue until every trace is labelled.
-    """
-    evaluator = str(params.get("evaluator") or "")
-    limit = min(200, max(1, int(params.get("limit") or 20)))
-    window = range_of(params, now=clock(), back="7d")
-    judged = [answer for answer in _judged(store, evaluator, window, filter_of(params)) if answer.human is None]
-    draws = {answer.trace_id: _label_draw(evaluator, answer) for answer in judged}
-    first = dict(sorted(draws.items(), key=lambda entry: entry[1])[:limit])
-    return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
-
-
-def _label_draw(evaluator: str, answer: _JudgedUnit) -> tuple[int, float, float]:
-    """Return the round in which a trace is drawn, its position in the round (0..1), and the probability of that round.
-
-    Both depend on trace and verdict only: a part of a round is a random sample of it.
-    """
-    pi = _LEAST_LABEL_PI + 0.45 * 4.0 * answer.value * (1.0 - answer.value)
-    for draw_round in range(_ROUNDS):
-        u = _number(f"{evaluator}:{draw_round}" if draw_round else evaluator, answer)
-        if u < pi:
-            return draw_round, u / pi, pi * (1.0 - pi) ** draw_round
-    return _ROUNDS, 1.0, (1.0 - pi) ** _ROUNDS
-
-
-def _number(name: str, answer: _JudgedUnit) -> float:
-    """Return a number in [0, 1) for each trace and round, independent of the sampler's u."""
-    return int(hashlib.sha256(f"label:{name}:{answer.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
 
 
 _NO_GAIN = "too few judged (below 30, or 10 of the rarer kind), all judged, or the check does not foresee the verdict"

@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.attribution import (
     failure_attribution,
 )
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
+from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
@@ -23,6 +23,7 @@ from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
+from ragpulse_collector.analysis.suggestions import suggest
 from ragpulse_collector.analysis.traffic import Coverage, coverage
 from ragpulse_collector.api import models, reports
 from ragpulse_collector.api.operations import Operation
@@ -58,12 +59,16 @@ class Measures:
         """Answer `GET coverage`."""
         return coverage(*self._asked(params))
 
+    def exemplars(self, params: models.Exemplars) -> dict[str, Any]:
+        """Answer `GET exemplars`."""
+        return exemplars(*self._asked(params), params.one_metric)
+
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
         first, last = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to))
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
-        return explain(reader, query, next(iter(params.metrics()), "latency_p50"), box, bad=params.bad)
+        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad)
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""
@@ -86,17 +91,25 @@ class Measures:
         """Answer `GET blame`."""
         return failure_attribution(*self._asked(params))
 
+    def calibration(self, params: models.Calibration) -> Calibration:
+        """Answer `GET calibration`."""
+        return calibration(*self._asked(params), params.evaluator)
+
+    def suggest(self, params: models.Suggest) -> dict[str, Any]:
+        """Answer `GET labels/suggest`."""
+        return suggest(*self._asked(params), params.evaluator, params.limit)
+
 
 def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Operation, ...]:
     """Return the operations."""
-    of, over = Measures(store, clock), partial(_measure, store, clock=clock)
+    of = Measures(store, clock)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),
         Operation("GET overview", of.overview, "The headline of a range.", models.Overview, RangeSummary),
         Operation("GET coverage", of.coverage, "What was eligible, selected, scored and dropped.", models.Filters,
                   Coverage),
-        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
+        Operation("GET exemplars", of.exemplars, "The worst, median and best traces behind a point.",
                   models.Exemplars, reports.Exemplars, bound=True),
         Operation("GET explain", of.explain, "What differs in a selection.", models.Explain, Explanation),
         Operation("GET compare", of.compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
@@ -106,12 +119,7 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET documents", of.documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
-        Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-                  reports.Calibration),
-        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
+        Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
+                  Calibration),
+        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, reports.Suggestions),
     )  # fmt: skip
-
-
-def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Return the operation of a function of `analysis`."""
-    return lambda params: ask(params.limited(store), params.values(), **more)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from ragpulse_collector.api.answers import Answer, ScoredTrace
 
 
@@ -32,34 +30,6 @@ class Exemplars(Answer):
     best: list[ScoredTrace]
 
 
-class Agreement(Answer):
-    """The agreement of a version of an evaluator with people."""
-
-    version: str | None
-    judge: str | None
-    n: int
-    drawn: int
-    kappa: float | None
-    lo: float | None
-    hi: float | None
-    sensitivity: float | None
-    sensitivity_lo: float | None = None
-    sensitivity_hi: float | None = None
-    specificity: float | None
-    specificity_lo: float | None = None
-    specificity_hi: float | None = None
-    judged: float | None
-    corrected: Interval | None
-    note: str | None
-
-
-class Calibration(Answer):
-    """An evaluator against people's labels."""
-
-    evaluator: str
-    versions: list[Agreement]
-
-
 class Suggestion(ScoredTrace):
     """A trace worth a label, and its inclusion probability."""
 
@@ -70,22 +40,3 @@ class Suggestions(Answer):
     """Traces worth a label."""
 
     traces: list[Suggestion]
-
-
-class Target(Interval):
-    """A target and whether it is met."""
-
-    metric: str
-    min: float | None
-    max: float | None
-    unit: str | None
-    n: int | None
-    state: Literal["met", "missed", "undecided"]
-    refused: str | None
-    """Why a pass rate is no target here: too many answers are unclear."""
-
-
-class Targets(Answer):
-    """The targets of metrics."""
-
-    targets: list[Target]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.overview import RangeSummary
     from ragpulse_collector.analysis.quality.points import Point
     from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
 
@@ -82,7 +83,7 @@ class _Figures:
     view: View
     overview: RangeSummary
     efficiency: Sequence[Chart]
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
@@ -125,7 +126,7 @@ def _max_age(site: Site, request: Request) -> float:
     return min(MAX_AGE_S, time.monotonic() - site.posted_at)
 
 
-def _now(view: View, answer: RangeSummary, targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _now(view: View, answer: RangeSummary, targets: Sequence[TargetState]) -> dict[str, Any]:
     """Return what the top of the page shows."""
     return {"sentences": sentences(view, answer), "steady": steady_facts(view, answer, targets)}
 
@@ -174,7 +175,7 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         for points, some in by_width.items()
     )
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
-    targets = watched["targets"]
+    targets = watched.targets
     since = {shift.metric: shift.t for shift in answer.changes}
     lead = _lead(view, answer.changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
@@ -212,7 +213,7 @@ def _lead(
     view: View,
     changes: Sequence[Shift],
     metrics: Mapping[str, MetricSeries],
-    targets: Sequence[Mapping[str, Any]],
+    targets: Sequence[TargetState],
     *,
     corrected: bool,
 ) -> Chart | None:
@@ -246,7 +247,7 @@ async def steady(site: Site, request: Request) -> Response:
     answer, watched = await asyncio.gather(
         site.api("GET overview", view.params()), site.api("GET targets", view.params())
     )
-    return site.render(request, "steady.html", {"view": view, **_now(view, answer, watched["targets"])})
+    return site.render(request, "steady.html", {"view": view, **_now(view, answer, watched.targets)})
 
 
 async def waiting(site: Site, request: Request) -> Response:
@@ -275,7 +276,7 @@ def _origin(request: Request) -> str:
 
 
 def _chart(
-    key: str, metric: str, metrics: Mapping[str, MetricSeries], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+    key: str, metric: str, metrics: Mapping[str, MetricSeries], targets: Sequence[TargetState], *, corrected: bool
 ) -> Chart:
     """Return the chart of one metric."""
     return Chart(
@@ -313,7 +314,7 @@ def _traffic_names(view: View) -> list[str]:
     return [name for key, _, names, _ in EFFICIENCY for name in _metrics_of(view, key, names)]
 
 
-def _efficiency(view: View, metrics: Mapping[str, MetricSeries], targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _efficiency(view: View, metrics: Mapping[str, MetricSeries], targets: Sequence[TargetState]) -> list[Chart]:
     return [
         Chart(
             key=key,

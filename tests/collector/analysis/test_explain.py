@@ -11,7 +11,6 @@ from asking import ask
 from stored_units import T0, Units, trace_id
 
 from ragpulse_collector.analysis.attribution import verdict_on
-from ragpulse_collector.analysis.exemplars import exemplars
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -132,11 +131,13 @@ def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:
     for number in range(11):
         units.scored(number, "groundedness", number / 10, facts={"latency_ms": 100.0 * number})
     units.save()
-    slow = exemplars(store, {"name": "latency_p95", **DAY}, clock=now)
+    slow = ask(store, "exemplars", {"name": "latency_p95", **DAY}, clock=now)
     assert [trace["latency_ms"] for trace in slow["worst"]] == [1000, 900, 800, 700, 600]
     assert sorted(trace["latency_ms"] for trace in slow["median"]) == [300, 400, 500, 600, 700]
     assert [trace["latency_ms"] for trace in slow["best"]] == [0, 100, 200, 300, 400]
-    poor = exemplars(store, {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now)
+    poor = ask(
+        store, "exemplars", {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now
+    )
     assert [trace["scores"]["groundedness"]["normalized"] for trace in poor["worst"]] == [0.0, 0.1, 0.2, 0.3, 0.4]
 
 

@@ -12,16 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asking import ask
+from asking import ask, query_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
-from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.calibration import JudgedUnit
+from ragpulse_collector.analysis.suggestions import label_draw
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operations
-from ragpulse_collector.monitoring.measure import Condition, Targets, readings
+from ragpulse_collector.monitoring.measure import Condition, readings
+from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards import routes
@@ -56,8 +57,7 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
     services, and 9 were better or worse than the day before.
     """
     traffic(store, days=2)
-    day = Window(T0 - timedelta(hours=12), T0 + timedelta(hours=12), 0)
-    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)], clock=lambda: T0)
+    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)])
     covered = dict.fromkeys(("series", "headline", "gate"), 0)
     verdicts, states, moves, alarms = [], [], [], 0
     for service in range(SERVICES):
@@ -71,10 +71,10 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
         assert "100 answers · 20 users" in headline["words"]
         verdicts.append(gate["verdict"])
         moves.append(headline["verdict"])
-        (read,) = readings(store, "quality:judge", day, asked, Condition("<", 0.8)).values()
+        (read,) = readings(store, "quality:judge", query_of(asked, T0), Condition("<", 0.8)).values()
         watched = read(0.95)
         alarms += not (watched.lo or 0.0) <= 0.8 <= (watched.hi or 0.0)
-        states.append(targets(asked)["targets"][0]["state"])
+        states.append(targets(query_of(asked, T0)).targets[0].state)
     assert min(covered.values()) >= 0.9 * SERVICES
     assert max(verdicts.count("above"), verdicts.count("below")) <= 3
     assert max(states.count("met"), states.count("missed")) <= 3
@@ -175,8 +175,8 @@ def test_missing_answers_decide_in_every_bucket(
     assert note in headline["words"]
     assert "of 320 answers" in headline["words"]
     assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.9})["verdict"] == "undecided"
-    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(DAY)["targets"]
-    assert target["state"] == "undecided"
+    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(query_of(DAY, T0)).targets
+    assert target.state == "undecided"
     (line,) = ask(store, "metrics", {**DAY, "name": "quality:judge", "step": "1h"})["series"]
     afternoon = [one for one in line["points"] if one["missing"]]
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
@@ -268,7 +268,7 @@ def test_agreement_with_labels_counts_users(store: EmbeddedStore) -> None:
             units.add("labels", trace_id=trace_id(place), span_id=0xAA, request_time=T0, evaluator=evaluator,
                       score=human, passing=human > 0, annotator="a", label_pi=0.5, created_at=T0)  # fmt: skip
         units.save()
-        reports += calibration(store, {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
+        reports += ask(store, "calibration", {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
     users, alone = reports
     assert (users["kappa"], users["sensitivity"]) == (alone["kappa"], alone["sensitivity"])
     for low, high in (("lo", "hi"), ("sensitivity_lo", "sensitivity_hi")):
@@ -279,7 +279,7 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     """Twenty suggestions are labelled, then two hundred: the mean of all labels stays that of all answers."""
     truth = [float(number % 7 > 1) for number in range(600)]
     judged = [
-        _JudgedUnit(f"{number:032x}", T0, "v1", None,
+        JudgedUnit(f"{number:032x}", T0, "v1", None,
                     (0.3, 0.5, 0.9)[number % 3] if good else (0.1, 0.5)[number % 2], 1.0,
                 number, None, None)
         for number, good in enumerate(truth)
@@ -287,7 +287,7 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     for count in (60, 200, 500):
         means = []
         for draw in range(60):
-            order = sorted((*_label_draw(f"judge{draw}", one), place) for place, one in enumerate(judged))
+            order = sorted((*label_draw(f"judge{draw}", one), place) for place, one in enumerate(judged))
             values, chances = [truth[one[3]] for one in order[:count]], [one[2] for one in order[:count]]
             means.append(hajek(values, chances).estimate)
         error = statistics.stdev(means) / math.sqrt(len(means))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
@@ -113,8 +114,7 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
     if best is None:
         return None
     time, length = series.buckets[best.at].start, timedelta(seconds=snapshot.window.bucket_s * size)
-    near = [marker for marker in markers if abs(marker.t - time) <= 1.5 * length]
-    cause = min(near, key=lambda marker: abs(marker.t - time), default=None)
+    cause = nearest(markers, time, 1.5 * length)
     return Shift(
         metric=series.metric,
         unit=series.unit,
@@ -160,8 +160,8 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
     if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
-    error = (move.hi - move.lo) / 2 / 1.96
-    if abs(move.value) < _SURE * error or not move.value:
+    sureness = standard_errors(move)
+    if sureness < _SURE:
         return None
     was, is_now = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
     size = (is_now.value - was.value) * math.copysign(1.0, move.value)
@@ -171,7 +171,7 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
         at=parts[1].start,
         before=was,
         after=is_now,
-        sureness=abs(move.value) / max(error, abs(move.value) / _SUREST),
+        sureness=min(sureness, _SUREST),
         worse=(move.value < 0) == series.low_is_worse,
     )
 
