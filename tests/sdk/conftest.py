@@ -124,7 +124,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever an earlier test of this process warned of is told again."""
+    """Whatever an earlier test of this process warned of is logged again."""
     monkeypatch.setattr(GUARD, "limiter", Limiter())
 
 
