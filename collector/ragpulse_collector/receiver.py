@@ -33,6 +33,7 @@ from ragpulse_collector.otlp.intake import (
     success,
 )
 from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
@@ -42,10 +43,6 @@ PATHS: dict[str, Signal] = {
     "/api/public/otel/v1/traces": "traces",
 }
 """Langfuse's SDK sends to the last one if our address is its host."""
-
-
-BINDING = "ragpulse.binding"
-"""The key of the ASGI scope with what the sender's API key is bound to."""
 
 
 class Intake(NamedTuple):
@@ -92,7 +89,7 @@ class Endpoint:
             body = await self._read(request, ticket)
             if encoding is not None:
                 body = await inflate_aside(body, encoding, ticket, self._intake.workers)
-            binding = request.scope.get(BINDING)
+            binding = request.scope.get(Binding.KEY)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
             receipt = await hand_over(self._intake.store.submit, raw, ticket.limits, self._intake.workers)
         self._intake.counters.taken(self._signal, len(body), receipt)

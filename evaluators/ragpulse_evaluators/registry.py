@@ -23,7 +23,7 @@ from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.providers import as_judge
 
-FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
 _OTHER_NAMES = {

@@ -1,4 +1,4 @@
-"""A stand-in for the collector's JSON function: one made-up day of a help desk, the same on every run.
+"""A stand-in for the collector's operations: one made-up day of a help desk, the same on every run.
 
 Only page tests use it; the whole way through the real collector is tests/test_pipeline.py.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 from ragpulse_dashboards import ApiError
 
+from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
 from .fake_figures import FakeFigures
 
@@ -26,7 +27,7 @@ class FakeApi(FakeFigures):
         if answer is None:
             raise ApiError(404, f"No operation {operation}.")
         found = answer(params) if len(parts) == 1 else answer(parts[1], params, *parts[2:])
-        return poison(found) if self.hostile else found
+        return typed(operation, poison(found) if self.hostile else found)
 
     def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A registry of eight, four of them in use."""

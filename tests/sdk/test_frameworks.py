@@ -27,7 +27,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragpulse
-from ragpulse_collector.conventions import Node, token_spans
+from ragpulse_collector.conventions.dedupe import Node, token_spans
 
 from .conftest import Collector, Received
 

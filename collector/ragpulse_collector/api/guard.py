@@ -93,8 +93,6 @@ ACTOR = "ragpulse.actor"
 """Key in the ASGI scope: the name of the request's API key, for the audit."""
 GRANTED = "ragpulse.granted"
 """Key in the ASGI scope: the scopes of the request; all where no keys are needed."""
-BINDING = "ragpulse.binding"
-"""Key in the ASGI scope: the binding of the API key, None for an unbound one. The receiver reads it as well."""
 API = "/api/v1/"
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -186,7 +184,7 @@ class Guard:
             await _refuse(refusal, scope, headers, send)
             return
         binding = key.binding if key else None
-        facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
+        facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), Binding.KEY: binding}
         await self.app({**scope, **facts}, _with_deadline(receive), send)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:

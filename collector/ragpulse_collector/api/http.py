@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -15,7 +17,13 @@ from starlette.responses import Response
 
 from ragpulse_dashboards import ApiError
 
-_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_OPTIONS = (
+    orjson.OPT_UTC_Z
+    | orjson.OPT_NAIVE_UTC
+    | orjson.OPT_NON_STR_KEYS
+    | orjson.OPT_SERIALIZE_NUMPY
+    | orjson.OPT_PASSTHROUGH_DATACLASS  # for `from`, which no field of Python can be called
+)
 
 
 def dump(content: Any) -> bytes:
@@ -28,7 +36,15 @@ def plain(content: Any) -> Any:
     return orjson.loads(dump(content))
 
 
+@cache
+def _keys(kind: Any) -> Sequence[tuple[str, str]]:
+    """Return the fields of a dataclass with their keys in JSON: `from_` is `from`."""
+    return [(field.name, field.name.rstrip("_")) for field in fields(kind)]
+
+
 def _encode(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: getattr(value, name) for name, key in _keys(type(value))}
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, datetime.timedelta):

@@ -8,17 +8,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ragpulse_collector.analysis.attribution import documents, failure_attribution
-from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
-from ragpulse_collector.analysis.compare import compare
-from ragpulse_collector.analysis.exemplars import exemplars
-from ragpulse_collector.analysis.explain import explain
-from ragpulse_collector.analysis.overview import DEMO_SERVICE, overview
-from ragpulse_collector.analysis.plan import check, plan
+from ragpulse_collector.analysis.calibration import calibration
+from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.selection import iso
-from ragpulse_collector.analysis.series import series
-from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, coverage
+from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
@@ -26,11 +19,12 @@ from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
+from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
+from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
@@ -73,7 +67,7 @@ def operations(
         evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
-    reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
+    reads = (*_reads(store, settings, status), *measures(store), _evaluators(store, catalog, rules))
     table = (
         *reads,
         *_rules(rules),
@@ -129,11 +123,6 @@ def _name_check(
     return check
 
 
-def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Return the operation of a function of `analysis`."""
-    return lambda params: ask(params.limited(store), params.values(), **more)
-
-
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
@@ -152,32 +141,6 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
                   states.Status),
         Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
                   models.Sql, answers.Table, files=(data.ARROW,)),
-    )  # fmt: skip
-
-
-def _measures(store: Store) -> tuple[Operation, ...]:
-    over, snapshots = partial(_measure, store), Snapshots(store)
-    return (
-        Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.",
-                  models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
-        Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
-                  reports.Overview),
-        Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
-                  reports.Coverage),
-        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
-                  models.Exemplars, reports.Exemplars, bound=True),
-        Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
-        Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
-                  reports.Comparison),
-        Operation("GET check", over(check), "Is quality above a limit?", models.Check, reports.Check, bound=True),
-        Operation("GET plan", over(plan), "How many to score for a wanted precision.", models.Plan, reports.Plan),
-        Operation("GET documents", over(documents), "Quality by retrieved document.", models.Documents,
-                  reports.Documents, bound=True),
-        Operation("GET blame", over(failure_attribution), "Retrieval or generation?", models.Blame,
-                  reports.Attribution),
-        Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-                  reports.Calibration),
-        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
     )  # fmt: skip
 
 

@@ -209,11 +209,14 @@ def _offline(db: str) -> Ask:
 
 def asker_of(operations: Operations) -> Ask:
     """Return the function that answers operations in this process."""
+    from ragpulse_collector.api.copies import Download
+    from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         try:
-            return asyncio.run(operations.call(operation, params))
+            answer = asyncio.run(operations.call(operation, params))
+            return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
         except ApiError as error:
             raise Failure(error.message) from error
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.cases import ScoreKeys, Unit, cases_of
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
@@ -24,7 +25,7 @@ from ragpulse_evaluators.judges.protocol import close_judge
 from ragpulse_evaluators.judges.wrappers import Gate
 
 _log = logging.getLogger(__name__)
-LONG_AGO = datetime(1970, 1, 1)
+LONG_AGO = EPOCH
 _FIRST_STEP = timedelta(seconds=2)
 _TICK = timedelta(microseconds=1)
 Resolve = Callable[..., Evaluator]

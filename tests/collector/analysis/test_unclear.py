@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from asking import ask
 from stored_units import T0, Units
 
-from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.quality import wording_change
 from ragpulse_collector.monitoring.measure import Targets
 from ragpulse_collector.monitoring.monitors import Monitors
@@ -37,7 +37,7 @@ def test_rates_are_complete(store: EmbeddedStore) -> None:
     mixed(store, unclear=30)
     for measure, value in (("fail_rate", 0.1), ("unclear_rate", 0.3)):
         params = {"evaluator": "words", "measure": measure, "max": 0.5, "from": "-520w"}
-        answer = check(store, params, clock=lambda: datetime.now(UTC).replace(tzinfo=None))
+        answer = ask(store, "check", params, clock=lambda: datetime.now(UTC).replace(tzinfo=None))
         assert answer["value"] == pytest.approx(value)
         assert (answer["n"], answer["missing"], answer["verdict"]) == (100, 0, "below")
 

@@ -12,14 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from asking import ask
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
-from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api.http import plain
@@ -66,7 +65,7 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
         asked = {**DAY, "service": f"s{service}"}
         (line,) = series(store, {**asked, "name": "quality:judge", "step": "all"})["series"]
         (headline,) = overview(store, asked)["quality"]
-        gate = check(store, {**asked, "evaluator": "judge", "min": 0.8})
+        gate = ask(store, "check", {**asked, "evaluator": "judge", "min": 0.8})
         for name, found in zip(covered, (line["points"][0], headline, gate), strict=True):
             covered[name] += found["lo"] <= 0.8 <= found["hi"]
             assert (found["n"], found["users"]) == (100, 20)
@@ -92,7 +91,7 @@ def test_without_ids_the_words_say_that_answers_are_taken_as_independent(store: 
     (headline,) = overview(store, DAY)["quality"]
     assert headline["users"] is None
     assert "taken as independent" in headline["words"]
-    told = compare(store, {**DAY, "a": "service:s0", "b": "service:s1"})
+    told = ask(store, "compare", {**DAY, "a": "service:s0", "b": "service:s1"})
     assert "taken as independent" in told["a"]["words"]
 
 
@@ -106,7 +105,7 @@ def test_a_user_who_asks_in_many_buckets_is_one(store: EmbeddedStore) -> None:
     (headline,) = overview(store, DAY)["quality"]
     assert (headline["n"], headline["users"], headline["lo"], headline["reason"]) == (400, 4, None, "not enough users")
     assert "not enough users" in headline["words"]
-    assert check(store, {**DAY, "evaluator": "judge", "min": 0.5})["verdict"] == "undecided"
+    assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.5})["verdict"] == "undecided"
 
 
 def test_failed_requests_of_a_user_count_as_dependent(store: EmbeddedStore) -> None:
@@ -176,7 +175,7 @@ def test_missing_answers_decide_in_every_bucket(
     assert headline["most"] > high > low > headline["least"]
     assert note in headline["words"]
     assert "of 320 answers" in headline["words"]
-    assert check(store, {**DAY, "evaluator": "judge", "min": 0.9})["verdict"] == "undecided"
+    assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.9})["verdict"] == "undecided"
     (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(DAY)["targets"]
     assert target["state"] == "undecided"
     (line,) = series(store, {**DAY, "name": "quality:judge", "step": "1h"})["series"]

@@ -12,6 +12,8 @@ from ragpulse_collector.analysis.quality.buckets import (
     FAILURES,
     NO_POINT,
     Bucket,
+    Figures,
+    Measured,
     Missing,
     current,
     in_words,
@@ -30,6 +32,8 @@ from ragpulse_evaluators.statistics import Moments
 __all__ = [
     "NO_POINT",
     "Bucket",
+    "Figures",
+    "Measured",
     "Missing",
     "current",
     "estimates",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
@@ -17,6 +18,8 @@ __all__ = [
     "FAILURES",
     "NO_POINT",
     "Bucket",
+    "Figures",
+    "Measured",
     "Missing",
     "current",
     "in_words",
@@ -27,6 +30,85 @@ __all__ = [
 ]
 
 FAILURES = ("skipped", "invalid", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """An estimate with its 95 % interval; all null where nothing was measured."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    n: int = 0
+    n_eff: float = 0.0
+    users: int | None = None
+    """Null where no answer names a user or session: all answers are taken as independent."""
+    thin: bool = False
+    reason: str | None = None
+    """Why there is no interval."""
+
+    @classmethod
+    def of(cls, estimate: Estimate | None, *, identified: bool = False) -> Figures:
+        """Return the figures of an estimate; `identified`: some answer names its user or session."""
+        if estimate is None:
+            return cls()
+        return cls(
+            value=estimate.estimate,
+            lo=estimate.lo,
+            hi=estimate.hi,
+            n=estimate.n,
+            n_eff=round(estimate.n_eff, 9),
+            users=estimate.clusters if identified else None,
+            thin=estimate.thin,
+            reason=estimate.reason,
+        )
+
+    def in_words(self, *, asked: float = 0.0, note: str | None = None) -> str:
+        """Return `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
+        if self.value is None:
+            return note or "nothing scored"
+        of_selected = f" of {round(asked):,}" if round(asked) > self.n else ""
+        users = "taken as independent" if self.users is None else f"{self.users:,} users"
+        return " · ".join(part for part in (self._level(), f"{self.n:,}{of_selected} answers", users, note) if part)
+
+    def _level(self) -> str:
+        value, lo, hi = self.value or 0.0, self.lo, self.hi
+        if lo is None or hi is None:
+            return f"{value:.2f}, {self.reason or 'too few answers'} for an interval"
+        if abs((hi - value) - (value - lo)) < 0.005:
+            return f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
+        return f"{value:.2f} ({lo:.2f} to {hi:.2f})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Figures):
+    """An estimate of quality with its missing part: selected answers without a result."""
+
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    """Verdicts without a score: skipped, invalid, error."""
+    dropped: int = 0
+    pending: int = 0
+    missing: int = 0
+    asked: float = 0.0
+    """The answers that it represents: scored ones by their weights, and missing ones."""
+    missing_share: float = 0.0
+    replayed: int = 0
+    """Scores of replays, among `n`."""
+    bounds: tuple[float, float] | None = None
+    """The value if all missing answers failed, and if all passed."""
+    least: float | None = None
+    """The interval that decides: `lo` and `hi` with all missing answers failed, and passed."""
+    most: float | None = None
+    words: str = "nothing scored"
+
+    def moved(self, value: float | None, lo: float | None, hi: float | None) -> Self:
+        """Return the point with another value and interval, also in its words and its deciding interval."""
+        point = replace(self, value=value, lo=lo, hi=hi)
+        if lo is not None and hi is not None:
+            share = self.missing_share
+            point = replace(point, least=lo * (1.0 - share), most=hi * (1.0 - share) + share)
+        note = f"{self.missing:,} missing" if self.missing else None
+        return replace(point, words=point.in_words(asked=self.asked, note=note))
 
 
 def point(estimate: Estimate | None, *, identified: bool = False) -> dict[str, Any]:
@@ -194,6 +276,26 @@ class Bucket:
         share = self.missing_share
         return lo + (least - lo) * share, hi + (most - hi) * share
 
+    @property
+    def measured(self) -> Measured:
+        """The figures with the missing part."""
+        least, most = self.limits(self.estimate)
+        return extended(
+            Measured,
+            Figures.of(self.estimate, identified=self.identified),
+            counts=self.counts,
+            dropped=self.missing.dropped,
+            pending=self.missing.pending,
+            missing=self.missing.n,
+            asked=self.selected_weight,
+            missing_share=self.missing_share,
+            replayed=max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
+            bounds=self.bounds,
+            least=least,
+            most=most,
+            words=self.words,
+        )
+
     def point(self) -> dict[str, Any]:
         """Return the point as in the API, without its time."""
         answer = point(self.estimate, identified=self.identified)
@@ -214,9 +316,8 @@ class Bucket:
     @property
     def words(self) -> str:
         """The figures as one line: value, answers, users, missing verdicts."""
-        return in_words(
-            point(self.estimate, identified=self.identified) | {"asked": self.selected_weight}, note=self.missing.note
-        )
+        figures = Figures.of(self.estimate, identified=self.identified)
+        return figures.in_words(asked=self.selected_weight, note=self.missing.note)
 
 
 _SURE = 3.3
