@@ -20,20 +20,18 @@ from ragpulse_collector.otlp.intake import (
     ENCODINGS,
     JSON,
     PROTOBUF,
-    ContentType,
     Counters,
     Flight,
     Limits,
     Refusal,
-    Signal,
     Ticket,
     failure,
     hand_over,
     inflate_aside,
     success,
 )
-from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.settings import Binding
+from ragpulse_collector.records import ContentType, RawBody, Receipt, Signal
+from ragpulse_collector.settings import BINDING
 from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
@@ -89,7 +87,7 @@ class Endpoint:
             body = await self._read(request, ticket)
             if encoding is not None:
                 body = await inflate_aside(body, encoding, ticket, self._intake.workers)
-            binding = request.scope.get(Binding.KEY)
+            binding = request.scope.get(BINDING)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
             receipt = await hand_over(self._intake.store.submit, raw, ticket.limits, self._intake.workers)
         self._intake.counters.taken(self._signal, len(body), receipt)
