@@ -154,7 +154,9 @@ def test_rules_are_chosen_by_name_pattern_or_function() -> None:
 )
 def test_no_text_makes_redaction_slow(part: str) -> None:
     """256 KiB that almost match, over and over; patterns that retry at each place would take minutes."""
-    redaction("all")(part * (262_144 // len(part)) + " api a@ eyJ", [])
+    text = part * (262_144 // len(part)) + " api a@ eyJ"
+    clean = redaction("all")(text, [])
+    assert clean == text or "[redacted:key]" in clean
 
 
 def test_a_failing_redaction_function_withholds_the_text() -> None:
