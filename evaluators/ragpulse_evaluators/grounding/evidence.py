@@ -10,33 +10,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from functools import cached_property, lru_cache
+from heapq import nsmallest
 from itertools import pairwise
 
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import SYNONYMS
-from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, stem, words
+from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, words
 
-__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of", "same_root"]
+__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of"]
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
-_SHORTLIST = 12
-_STEP_GAIN = 0.12
 _MAX_POSTINGS = 500
-_MAX_ROOTS = 64
-
-
-def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    meant: dict[str, tuple[str, ...]] = {}
-    for keys in ([stem(word) for word in row] for row in rows):
-        for key in keys:
-            meant[key] = (*meant.get(key, ()), *(other for other in keys if other != key))
-    return meant
-
-
-_SYNONYMS = _by_key(SYNONYMS)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +50,6 @@ class EvidenceIndex:
         self.by_value = False
         """Whether a context is JSON."""
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
-        self._nearest: dict[str, str | None] = {}
         self._quantities: dict[int, list[Quantity]] = {}
         self._denied: dict[int, list[str]] = {}
         left = MAX_CONTEXT_CHARS
@@ -123,29 +107,6 @@ class EvidenceIndex:
             self._quantities[sentence.number] = quantities(sentence.tokens)
         return self._quantities[sentence.number]
 
-    @cached_property
-    def _roots(self) -> dict[str, list[str]]:
-        roots: dict[str, list[str]] = {}
-        for key in self._postings:
-            if len(key) >= 4 and len(same := roots.setdefault(key[:4], [])) < _MAX_ROOTS:
-                same.append(key)
-        return roots
-
-    def near(self, key: str) -> str | None:
-        """Return a key of the contexts with the same root ("motivat", "motivation") or meaning ("lawyer"), if any."""
-        if key not in self._nearest:
-            self._nearest[key] = self._find_near(key)
-        return self._nearest[key]
-
-    def _find_near(self, key: str) -> str | None:
-        same = self._roots.get(key[:4], ()) if len(key) >= 4 else ()
-        related = next((other for other in same if same_root(key, other)), None)
-        return related or next((other for other in _SYNONYMS.get(key, ()) if other in self._postings), None)
-
-    def spelled(self, key: str) -> str:
-        """Return a key as the contexts spell it, or as it is where they have none like it."""
-        return key if key in self._postings else self.near(key) or key
-
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
         shares = self._overlap(self._weights(tokens))
@@ -154,10 +115,8 @@ class EvidenceIndex:
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
-        content = [t for t in tokens if not t.function and t.kind != "sign"]
-        weights = self._weights(content)
-        absent = sum([t.key not in self._postings and not self.near(t.key) for t in content])
-        total = sum(weights.values()) + absent * math.log(1 + len(self.sentences))
+        weights = self._weights([t for t in tokens if not t.function and t.kind != "sign"])
+        total = sum(weights.values())
         best: dict[int, float] = {}
         for number, weight in self._overlap(weights).items():
             context = self.sentences[number].context
@@ -167,23 +126,17 @@ class EvidenceIndex:
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
         overlap: defaultdict[int, float] = defaultdict(float)
         for key, weight in weights.items():
-            for number in self._postings[key][:_MAX_POSTINGS]:
+            for number in self._postings.get(key, ())[:_MAX_POSTINGS]:
                 overlap[number] += weight
         return overlap
 
     def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
-        """The contexts' keys in the order of the tokens; the last token of a key says what it weighs."""
-        keys = {key: key if key in self._postings else self.near(key) for key in {t.key for t in tokens}}
-        last = {keys[token.key]: token for token in tokens}
-        rarities = self._rarities
-        return {k: rarities[k] * (0.2 if token.function else 1.0) for k, token in last.items() if k is not None}
-
-    @cached_property
-    def _rarities(self) -> dict[str, float]:
-        """What a key weighs: the rarer, the more."""
+        """Return what each key weighs: the rarer, the more; one that no context holds as much as the rarest."""
         count = len(self.sentences)
-        by_postings = {n: math.log(1 + count / n) for n in {len(numbers) for numbers in self._postings.values()}}
-        return {key: by_postings[len(numbers)] for key, numbers in self._postings.items()}
+        return {
+            t.key: math.log(1 + count / len(self._postings.get(t.key, "1"))) * (0.2 if t.function else 1.0)
+            for t in tokens
+        }
 
 
 @lru_cache(maxsize=2)
@@ -241,12 +194,3 @@ def _is_json(text: str) -> bool:
         return text.lstrip()[:1] in ("{", "[") and isinstance(json.loads(text), dict | list)
     except ValueError:
         return False
-
-
-def same_root(one: str, other: str) -> bool:
-    """Tell whether two words share their beginning for most of their length (inflections in most languages)."""
-    longest = max(len(one), len(other))
-    if longest < 5 or min(len(one), len(other)) < 4:
-        return False
-    needed = max(4, math.ceil(0.7 * longest))
-    return one[:needed] == other[:needed]

@@ -10,7 +10,6 @@ from itertools import combinations, product
 
 __all__ = [
     "ABBREVIATIONS",
-    "ALIASES",
     "APPROXIMATIONS",
     "FUNCTION_WORDS",
     "LEXICON_ID",
@@ -21,7 +20,6 @@ __all__ = [
     "OPERATIONS",
     "OPPOSITES",
     "SELF_WORDS",
-    "SYNONYMS",
     "UNITS",
     "UNIT_SCALES",
     "UNSPACED_WORDS",
@@ -108,37 +106,42 @@ UNSPACED_WORDS = _words(
 )
 """Words of scripts without spaces that must not be read by their characters: 非常 negates nothing, 十分 is not ten."""
 
-_NUMBER_ROWS = {
-    0: "zero cero null nul 零 〇 ноль",
-    1: "one uno eins 一 один once",
-    2: "two twice dos dois duas zwei deux 二 两 兩 два",
-    3: "three thrice tres três drei trois 三 три",
-    4: "four cuatro quatro vier quatre 四 четыре",
-    5: "five cinco fünf cinq 五 пять",
-    6: "six seis sechs 六 шесть",
-    7: "seven siete sete sieben sept 七 семь",
-    8: "eight ocho oito acht huit 八 восемь",
-    9: "nine nueve nove neun neuf 九 девять",
-    10: "ten diez dez zehn dix 十 десять",
-    11: "eleven onze elf",
-    12: "twelve doce doze zwölf douze",
-    13: "thirteen",
-    14: "fourteen",
-    15: "fifteen quince quinze",
-    16: "sixteen",
-    17: "seventeen",
-    18: "eighteen",
-    19: "nineteen",
-    20: "twenty veinte vinte zwanzig vingt",
-    30: "thirty treinta trinta dreißig trente",
-    40: "forty",
-    50: "fifty cincuenta cinquenta fünfzig cinquante",
-    60: "sixty",
-    70: "seventy",
-    80: "eighty",
-    90: "ninety",
+_NUMBER_ROWS = (
+    "zero cero null nul 零 〇 ноль",
+    "one uno eins 一 один once",
+    "two twice dos dois duas zwei deux 二 两 兩 два",
+    "three thrice tres três drei trois 三 три",
+    "four cuatro quatro vier quatre 四 четыре",
+    "five cinco fünf cinq 五 пять",
+    "six seis sechs 六 шесть",
+    "seven siete sete sieben sept 七 семь",
+    "eight ocho oito acht huit 八 восемь",
+    "nine nueve nove neun neuf 九 девять",
+    "ten diez dez zehn dix 十 десять",
+    "eleven onze elf",
+    "twelve doce doze zwölf douze",
+    "thirteen",
+    "fourteen",
+    "fifteen quince quinze",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty veinte vinte zwanzig vingt",
+    "thirty treinta trinta dreißig trente",
+    "forty",
+    "fifty cincuenta cinquenta fünfzig cinquante",
+    "sixty",
+    "seventy",
+    "eighty",
+    "ninety",
+)
+NUMBER_WORDS = {
+    word: value
+    for value, row in zip((*range(21), *range(30, 100, 10)), _NUMBER_ROWS, strict=True)
+    for word in row.split()
 }
-NUMBER_WORDS = {word: value for value, row in _NUMBER_ROWS.items() for word in row.split() if word != "once"}
+NUMBER_WORDS.pop("once")  # Spanish for eleven, and English
 
 
 MAGNITUDES = {
@@ -258,22 +261,6 @@ OPERATIONS = {
 }
 """Words that name how a number follows from two others."""
 
-ALIASES = {
-    "us": ("unit", "stat"),
-    "usa": ("unit", "stat"),
-    "uk": ("unit", "kingdom"),
-    "eu": ("european", "union"),
-    "un": ("unit", "nation"),
-    "tv": ("television",),
-    "ceo": ("chief", "executiv"),
-    "cfo": ("financ", "chief"),
-    "nyc": ("new", "york"),
-    "id": ("identity",),
-    **dict.fromkeys(("monday", "friday"), ("weekday",)),
-    **dict.fromkeys(("saturday", "sunday"), ("weekend",)),
-}
-"""Short forms and the stems of what they stand for."""
-
 
 _OPPOSITE_PAIRS = (
     "before:after prior:after first:last previous:next increase:decrease|reduce|lower|fall|decline|drop|shrink "
@@ -354,42 +341,6 @@ for _ones, _others in (
     for _one, _other in product(_ones.split(), _others.split()):
         OPPOSITES[_one] = OPPOSITES.get(_one, frozenset()) | {_other}
         OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
-
-_SYNONYM_ROWS = (
-    "big large huge|biggest largest|small little tiny|begin began begun start commence originate|end finish conclude|"
-    "make made create produce build built develop|buy bought purchase|use utilize|call name term|know knew known|"
-    "kid child children|movie film|show series program programme|job occupation|lawyer attorney|doctor physician|"
-    "move relocate|increase rise rose risen grow grew grown growth|enhance improve|decrease decline fall fell reduce|"
-    "vary range|release publish issue|goal target aim|sort kind type form|amount quantity|help assist aid|"
-    "get got obtain receive acquire|earn gain|give gave given provide offer supply|demonstrate display show|"
-    "say said state claim|tell told|though although|roughly approximately about around|often frequently|"
-    "usually commonly typically|mostly mainly primarily chiefly predominantly largely|fast quick rapid|"
-    "well-known famous renowned|city town|country nation|globe world|area region zone|car automobile|"
-    "place location site|company firm business corporation|people person human individual|"
-    "important significant essential|various different diverse|ancient old|launch start|"
-    "contain include comprise consist|allow permit let enable|need require|hard difficult|easy simple|happen occur|"
-    "additionally also|author writer|photo picture image|photos pictures images|shop store|meal dish|"
-    "teach taught instruct|speak spoke spoken talk|live reside|die died dead death|choose chose chosen select pick|"
-    "change alter modify|complete finish|many several numerous|extreme intense|sport game|match game|major main|"
-    "see saw seen|write wrote written|sell sold|win won|go went gone|come came|take took taken|become became|"
-    "find found|think thought|hold held|lead led|keep kept|leave left|lose lost|pay paid|meet met|run ran|"
-    "bring brought|break broke broken|drive drove driven|eat ate eaten|draw drew drawn|sing sang sung|swim swam|"
-    "throw threw thrown|wear wore worn|spend spent|send sent|stand stood|feel felt|hear heard|man men|woman women|"
-    "foot feet|wolf wolves|"
-    "close closed shut|stop stopped cease|delete erase remove wipe clear|fail crash|split divide distribute|"
-    "cost charge price fee toll|hire rent|ship deliver|parcel package order|ill sick|return back|dead deceased|"
-    "freeze frozen froze|bike bicycle|lorry truck|plane aircraft airplane|firm solid|photo photography|"
-    "quick quickly fast rapidly|forbid forbidden ban banned prohibit prohibited|permit permitted allow allowed|"
-    "limit maximum|worker employee staff|client customer user consumer|money cash refund|insure insured cover covered|"
-    "medicine drug medication|severe serious|rare rarely hardly seldom|usual usually normal normally|twice two|"
-    "near close|construct construction built building|finance financed money fund|compensation refund|last lasted|"
-    "disable disabled off|exist available|holiday leave vacation|certificate document paper|internet online|boat ship|"
-    "portion part share|bulk most majority|inhabitant resident people|complain complaint|arrive arrival|"
-    "depart departure leave|prefer like liked|purchase buy bought|require required must necessary mandatory|able can"
-)
-SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYNONYM_ROWS.split("|"))
-"""Words that may stand for one another, irregular forms among them."""
-
 
 LEXICON_ID = hashlib.sha256(
     json.dumps([globals()[name] for name in __all__ if name != "LEXICON_ID"], sort_keys=True, default=sorted).encode()

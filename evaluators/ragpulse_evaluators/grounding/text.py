@@ -50,6 +50,8 @@ _MAX_SENTENCE = 2_000
 _SUFFIXES = ("ations", "ation", "ments", "ingly", "ment", "ings", "edly", "ing", "ies", "ied", "ers", "est", "ed", "es")
 
 
+_ROOT = 7
+"""Longer words meet by their first letters, which joins most inflections of most languages."""
 _LONGEST_KEPT = 40
 _MOST_KEPT = 16_384
 
@@ -222,7 +224,7 @@ _WORDS, _PIECES = _Kept(_word), _Kept(_words_of)
 def _key(norm: str, kind: str) -> str:
     if norm in NUMBER_WORDS:
         return str(NUMBER_WORDS[norm])
-    return stem(norm) if kind == "word" else norm.replace(",", "")
+    return stem(norm)[:_ROOT] if kind == "word" else norm.replace(",", "")
 
 
 def _norm(surface: str) -> str:
@@ -234,7 +236,7 @@ def stem(word: str) -> str:
     """Return a light stem: the endings that carry number and tense in English are cut, short words are kept.
 
     Korean loses its particles, Arabic its article and the letters written in two ways. It is only a key under which
-    forms meet; other languages meet by shared beginnings (`evidence.same_root`).
+    forms meet; the forms of other languages meet by their first letters.
     """
     if not word.isascii():
         return _stem_other(word)
