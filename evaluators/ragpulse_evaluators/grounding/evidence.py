@@ -24,22 +24,30 @@ _MAX_SUPPORT = 3
 _MAX_POSTINGS = 500
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ContextSentence:
     """One sentence of one context; `context` counts from 0, offsets are in that context's text."""
 
-    number: int
-    """Its place among the sentences of all contexts."""
     context: int
     sentence: Sentence
     tokens: Sequence[Word]
-    keys: frozenset[str]
-    """Keys of all tokens."""
+    denied: frozenset[str]
+    """Keys of the name of a JSON value that is false or "no"."""
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of all tokens."""
+        return frozenset(t.key for t in self.tokens)
+
+    @cached_property
+    def quantities(self) -> list[Quantity]:
+        """Its quantities in order."""
+        return quantities(self.tokens)
 
 
-def bigrams(tokens: Sequence[Word], keys: Sequence[str]) -> set[tuple[str, str]]:
+def bigrams(tokens: Sequence[Word]) -> set[tuple[str, str]]:
     """Return the pairs of content words that follow one another, whatever light words stand between."""
-    return set(pairwise([key for token, key in zip(tokens, keys, strict=True) if token.content]))
+    return set(pairwise([token.key for token in tokens if token.content]))
 
 
 class EvidenceIndex:
@@ -50,8 +58,6 @@ class EvidenceIndex:
         self.by_value = False
         """Whether a context is JSON."""
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
-        self._quantities: dict[int, list[Quantity]] = {}
-        self._denied: dict[int, list[str]] = {}
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self._add(number, text[: max(0, left)])
@@ -60,14 +66,10 @@ class EvidenceIndex:
 
     def _add(self, number: int, text: str) -> None:
         for sentence, read, denied in _sentences(text):
-            tokens = words(read)
-            keys = dict.fromkeys(word.key for word in tokens)
-            here = len(self.sentences)
-            for key in keys:
-                self._postings[key].append(here)
-            self.sentences.append(ContextSentence(here, number, sentence, tokens, frozenset(keys)))
-            if denied:
-                self._denied[here] = [word.key for word in words(denied) if word.content]
+            found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
+            for key in found.keys:
+                self._postings[key].append(len(self.sentences))
+            self.sentences.append(found)
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -77,12 +79,8 @@ class EvidenceIndex:
     @cached_property
     def denied(self) -> dict[str, ContextSentence]:
         """Words that stand only in names of JSON values that are false or "no", each with that value."""
-        return {
-            key: self.sentences[n]
-            for n, keys in self._denied.items()
-            for key in keys
-            if self._denied.keys() >= set(self._postings[key])
-        }
+        found = [(key, sentence) for sentence in self.sentences for key in sentence.denied]
+        return {key: s for key, s in found if all(self.sentences[n].denied for n in self._postings[key])}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -99,13 +97,7 @@ class EvidenceIndex:
     @cached_property
     def bigrams(self) -> frozenset[tuple[str, str]]:
         """Pairs of content words that follow one another in a context sentence."""
-        return frozenset().union(*(bigrams(s.tokens, [t.key for t in s.tokens]) for s in self.sentences))
-
-    def quantities(self, sentence: ContextSentence) -> list[Quantity]:
-        """Return the quantities of a context sentence."""
-        if sentence.number not in self._quantities:
-            self._quantities[sentence.number] = quantities(sentence.tokens)
-        return self._quantities[sentence.number]
+        return frozenset().union(*(bigrams(s.tokens) for s in self.sentences))
 
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""

@@ -72,8 +72,7 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
     """Measure one claim, cut into its words, against its supporting context sentences (best first)."""
     claim = _Claim(tokens, support, index)
     objections = tuple(_objections(claim))
-    content = [tokens[i] for i in claim.content]
-    pairs = bigrams(content, [claim.keys[i] for i in claim.content])
+    pairs = bigrams([tokens[i] for i in claim.content])
     denies = any([t.negation for s in support for t in s.tokens])
     features = {
         "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
@@ -104,18 +103,16 @@ class _Claim:
         counted = {i for q in self.quantities for i in range(q.start, q.end)}
         self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
         self.new = [i for i in self.content if self._is_new(i)]
-        self.known = [q for s in support for q in index.quantities(s)] if self.quantities else []
-        self.missing = [q for q in self.quantities if not _agrees(q, self.known)]
-        self.lost = [q for q in self.missing if not self._somewhere(q)]
+        self.known = [q for s in support for q in s.quantities] if self.quantities else []
+        self.lost = [q for q in self.quantities if not _agrees(q, self.known) and not self._somewhere(q)]
 
     def _is_new(self, i: int) -> bool:
         return self.keys[i] not in self.index.keys or self.keys[i] in self.denied
 
     def _somewhere(self, quantity: Quantity) -> bool:
         """Tell whether any context holds a quantity, or one sentence gives what it follows from."""
-        if any(_agrees(quantity, self.index.quantities(s)) for s in self.index.sentences):
-            return True
-        return any(is_derived(self.tokens, quantity, self.index.quantities(s)) for s in self.support)
+        held = any(_agrees(quantity, s.quantities) for s in self.index.sentences)
+        return held or any(is_derived(self.tokens, quantity, s.quantities) for s in self.support)
 
 
 def _agrees(quantity: Quantity, others: Sequence[Quantity]) -> bool:
@@ -159,7 +156,7 @@ def _edits(claim: _Claim) -> Iterator[str]:
 
 def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
     """Yield what is said in one place of a copy in place of what the evidence says there."""
-    known = claim.index.quantities(claim.support[0])
+    known = claim.support[0].quantities
     numbers = [q for q in claim.quantities if q.start in place and q not in claim.lost and not _agrees(q, known)]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
