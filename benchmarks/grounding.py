@@ -257,7 +257,8 @@ def former(cases: Sequence[Case]) -> tuple[Floats, float] | None:
         return None
     given = json.dumps([[case.response or "", case.texts] for case in cases])
     with tempfile.TemporaryDirectory() as folder:
-        tarfile.open(fileobj=io.BytesIO(archive.stdout)).extractall(folder, filter="data")
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as code:
+            code.extractall(folder, filter="data")
         environment = os.environ | {"PYTHONPATH": f"{folder}/evaluators"}
         command = [sys.executable, "-c", _FORMER_SCRIPT]
         done = subprocess.run(command, input=given, text=True, capture_output=True, check=True, env=environment)

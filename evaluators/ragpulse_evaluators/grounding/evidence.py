@@ -61,11 +61,12 @@ class EvidenceIndex:
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self._add(number, text[: max(0, left)])
-            self.by_value |= _is_json(text[: max(0, left)])
             left -= len(text)
 
     def _add(self, number: int, text: str) -> None:
-        for sentence, read, denied in _sentences(text):
+        by_value = _is_json(text)
+        self.by_value |= by_value
+        for sentence, read, denied in _values(text) if by_value else _sentences(text):
             found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
             for key in found.keys:
                 self._postings[key].append(len(self.sentences))
@@ -84,15 +85,8 @@ class EvidenceIndex:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Keys of words that the contexts write with a capital inside sentences, and never without one."""
-        sure, lower = set[str](), set[str]()
-        for sentence in self.sentences:
-            for i, token in enumerate(sentence.tokens):
-                if token.capital and (i > 0 or not token.text[1:].islower()):
-                    sure.add(token.key)
-                elif token.text.islower():
-                    lower.add(token.key)
-        return frozenset(sure - lower)
+        """Keys of words that the contexts write with a capital inside sentences."""
+        return frozenset(t.key for s in self.sentences for t in s.tokens[1:] if t.capital)
 
     @cached_property
     def bigrams(self) -> frozenset[tuple[str, str]]:
@@ -148,29 +142,26 @@ _QUOTES = "u'\" "
 
 
 def _sentences(text: str) -> Iterator[tuple[Sentence, str, str]]:
-    """Yield each sentence of a context, its text to read, and the name of a JSON value that says no."""
-    if not _is_json(text):
-        yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
-        return
-    path: list[str] = []
-    key = ""
+    yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
+
+
+def _values(text: str) -> Iterator[tuple[Sentence, str, str]]:
+    """Yield each value of a JSON text, its key and value to read, and its name where it says no."""
+    path, key = [""], ""
     for match in _JSON.finditer(text):
         if match["key"]:
-            key = _CAMEL.sub(" ", match["text"][1:-1])
-        elif match["open"]:
-            path.append(key)
-            key = ""
-        elif match["close"]:
-            path[-1:] = []
-            key = ""
+            name = match["text"][1:-1]
+            key = " ".join(dict.fromkeys((name, _CAMEL.sub(" ", name))))  # "WiFi", "OutdoorSeating"
+        elif match["value"] or match["text"]:
+            quoted = match["text"] is not None
+            yield from _value(text, match.start() + quoted, match.end() - quoted, path[-1], key)
         else:
-            yield from _values(text, match, " ".join(path[-1:]), key)
+            path = [*path, key] if match["open"] else path[:-1] or [""]
+            key = ""
 
 
-def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[tuple[Sentence, str, str]]:
+def _value(text: str, start: int, end: int, parent: str, key: str) -> Iterator[tuple[Sentence, str, str]]:
     """Yield a value as one sentence with its key, a long text as its own sentences."""
-    quoted = match["text"] is not None
-    start, end = match.start() + quoted, match.end() - quoted
     said = _ESCAPE.sub(lambda found: " " * len(found.group()), text[start:end])
     if len(said) > _LONG_VALUE:
         for part in split_sentences(said):
@@ -184,5 +175,5 @@ def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[
 def _is_json(text: str) -> bool:
     try:
         return text.lstrip()[:1] in ("{", "[") and isinstance(json.loads(text), dict | list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -153,8 +153,9 @@ async def test_equal_contexts_are_all_used() -> None:
         "你好。" * 40_000,
         "\n-\n" * 60_000,
         "1,2.3:" * 30_000,
+        "[" * 100_000,
     ],
-    ids=["one word", "negations", "sentences", "marks", "chinese", "bullets", "numbers"],
+    ids=["one word", "negations", "sentences", "marks", "chinese", "bullets", "numbers", "nested"],
 )
 async def test_hostile_size_is_bounded(name: str, text: str) -> None:
     """Huge texts end with a valid result: work is bounded whatever the text is made of."""
