@@ -305,6 +305,7 @@ class FakeFigures(FakeTraces):
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
+            "wording": None if small else "wording changed: it decides 30 % instead of 90 %",
             "paired": not small,
             "test": {"name": "sequential, by user", "p": 0.31 if small else 2e-9},
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
