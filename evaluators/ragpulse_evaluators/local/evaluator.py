@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, excerpt
+from ragpulse_evaluators.errors import MissingField, excerpt
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.grounding.groundedness import (
     NOTHING_CLAIMED,
@@ -34,6 +36,7 @@ class GroundednessModel(Evaluator):
     classifier of pairs (NLI, FactCG, cross-encoders with one logit), as ONNX. Sentences, evidence and `parts` are
     those of `groundedness`; the model gives the probability of each sentence, and `parts["spans"]` is what it marks.
     `score` is the mean over the claims, `parts["weakest"]` the lowest. It passes where that reaches `threshold`.
+    In the collector it uses `max_cpu_share` CPU seconds a second; `threads` make one answer faster.
     """
 
     name = "groundedness_model"
@@ -41,11 +44,15 @@ class GroundednessModel(Evaluator):
     scale = Scale()
     cost_class: CostClass = "embedding"
 
-    def __init__(self, *, model: str, threshold: float = 0.5, threads: int = 1) -> None:
-        self.folder = open_model(model)
-        if threads < 1:
-            raise ConfigurationError(f"{self.name}: threads is at least 1")
-        folder = self.folder
+    def __init__(
+        self,
+        *,
+        model: str,
+        threshold: float = 0.5,
+        threads: Annotated[int, Field(ge=1)] = 1,
+        max_cpu_share: Annotated[float, Field(gt=0)] = 0.5,
+    ) -> None:
+        self.folder = folder = open_model(model)
         super().__init__(
             threshold=threshold,
             model=folder.digest,
@@ -54,6 +61,7 @@ class GroundednessModel(Evaluator):
             limit=folder.limit,
             windows=WINDOW_RULE,
         )
+        self.max_cpu_share, self.own_memory_mb = max_cpu_share, 1024 + 4 * (sum(folder.files.values()) >> 20)
         self._threads, self._lock, self._reader = threads, Lock(), list[Reader]()
 
     async def run(self, case: Case) -> Outcome:
@@ -139,5 +147,6 @@ ENTRIES: tuple[Entry, ...] = (
         options='model="KRLabsOrg/tinylettuce-ettin-17m-en"',
         packages=("onnxruntime", "tokenizers"),
         install="ragpulse[local]",
+        own_process=True,
     ),
 )
