@@ -91,6 +91,9 @@ class Catalog:
         """Make every configured judge and every configured or loaded evaluator; raises SettingsError for a mistake."""
         with self._named_line("judge", "model"):
             _ = self.judge
+        if self._settings.lead:
+            with self._named_line("lead"):
+                self.resolve(self._settings.lead)
         evaluators = self._settings.evaluators
         if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
             _ = self.registry
