@@ -107,6 +107,8 @@ class CpuPace:
 
     def __init__(self, share: float | None, *, now: Callable[[], float] = time.monotonic) -> None:
         self._share, self._now, self._next = share, now, now()
+        self.last_s = 0.0
+        """CPU seconds of the last case."""
         self.mean_s: float | None = None
         """CPU seconds of a case, the last ones above all; None before the first."""
 
@@ -117,6 +119,7 @@ class CpuPace:
 
     def used(self, began: float, cpu_s: float) -> None:
         """Note what a case used that began then."""
+        self.last_s = cpu_s
         self.mean_s = cpu_s if self.mean_s is None else self.mean_s + (cpu_s - self.mean_s) / _REMEMBERED
         if self._share:
             self._next = began + cpu_s / self._share
