@@ -44,8 +44,8 @@ _CHILD = (
 _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
 _COPIED = (
-    *("__doc__", "name", "label", "language", "params", "needs", "scale", "cost_class"),
-    *("judge", "wants_judge", "takes_all", "version", "source_digest", "max_cpu_share"),
+    *("__doc__", "name", "language", "params", "needs", "scale", "cost_class"),
+    *("judge", "wants_judge", "takes_all", "version", "max_cpu_share"),
 )
 """Attributes that are those of the user's evaluator."""
 Message = dict[str, Any]
@@ -54,7 +54,7 @@ Relay = Callable[[Message], Awaitable[Message]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """The resources that one evaluator may use."""
 
     time_s: float = 30.0
@@ -65,7 +65,7 @@ class Limits:
     """The number of cases of one evaluator that may be scored at once."""
 
 
-def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluator | Entry:
+def isolated(item: Evaluator | Entry, source: Source, limits: ProcessLimits) -> Evaluator | Entry:
     """Return the evaluator, or the entry whose factory makes it, so that it runs in processes of its own.
 
     A YAML file holds no code: its evaluator stays in this process.
@@ -84,7 +84,9 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
     return replace(item, factory=factory)
 
 
-def _isolated(evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Isolated:
+def _isolated(
+    evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: ProcessLimits
+) -> Isolated:
     limits = replace(limits, memory_mb=limits.memory_mb + evaluator.own_memory_mb)
     if evaluator.max_cpu_share is not None:
         limits = replace(limits, processes=1)
@@ -128,7 +130,7 @@ class CpuPace:
 class Isolated(Evaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
-    def __init__(self, evaluator: Evaluator, setup: bytes, limits: Limits) -> None:
+    def __init__(self, evaluator: Evaluator, setup: bytes, limits: ProcessLimits) -> None:
         super().__init__(threshold=evaluator.threshold)
         for name in _COPIED:
             setattr(self, name, getattr(evaluator, name))
@@ -139,10 +141,6 @@ class Isolated(Evaluator):
     def judge_id(self) -> str | None:
         """That of the judge it is given, or of the model that a metric of another package asks."""
         return self._evaluator.judge_id if self.judge is None else self.judge.id
-
-    def fingerprint(self) -> dict[str, Any]:
-        """That of the user's evaluator."""
-        return self._evaluator.fingerprint()
 
     def estimate(self, case: Case) -> Estimate:
         """That of the user's evaluator."""
@@ -192,7 +190,7 @@ def _as_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
 class _Children:
     """The processes of one evaluator, each with one case at a time; they belong to one event loop."""
 
-    def __init__(self, setup: bytes, limits: Limits, pace: CpuPace) -> None:
+    def __init__(self, setup: bytes, limits: ProcessLimits, pace: CpuPace) -> None:
         self._setup, self._limits, self._pace = setup, limits, pace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = asyncio.Semaphore(limits.processes)
@@ -278,7 +276,7 @@ class _Child:
                 self._requests.write(framed(request))
                 while "question" in (reply := await self._receive()):
                     limit.reschedule(None)  # the judge has limits of its own
-                    questions.add(task := asyncio.create_task(self._answer(reply, relay)))
+                    questions.add(task := asyncio.create_task(self._relay(reply, relay)))
                     task.add_done_callback(finish)
             return reply
         except TimeoutError:
@@ -310,7 +308,7 @@ class _Child:
         reply: Message = json.loads(await self._replies.readexactly(size))
         return reply
 
-    async def _answer(self, message: Message, relay: Relay) -> None:
+    async def _relay(self, message: Message, relay: Relay) -> None:
         reply = await relay(message["question"])
         self._requests.write(framed(pickle.dumps(reply | {"number": message["number"]})))
 
