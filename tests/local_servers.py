@@ -20,6 +20,8 @@ class LocalServer:
     def __init__(self, kind: Kind, answer: Callable[[str], str], *, model: str = "judge:8b") -> None:
         self.kind, self.answer, self.model = kind, answer, model
         self.requests: list[Body] = []
+        self.busy = 0
+        """So many requests are answered with 429 and `Retry-After` first."""
         self.keys: list[str | None] = []
         """The `Authorization` of each request."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -98,12 +100,20 @@ class _Handler(BaseHTTPRequestHandler):
         local: LocalServer = self.server.local  # type: ignore[attr-defined]
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         local.keys.append(self.headers.get("authorization"))
+        if local.busy > 0:
+            local.busy -= 1
+            self._send(429, {"error": {"message": "slow down"}}, {"retry-after": "0.01"})
+            return
         status, reply = (
             local.reply(request) if self.path == "/v1/chat/completions" else (404, {"error": "404 page not found"})
         )
+        self._send(status, reply, {})
+
+    def _send(self, status: int, reply: Body, headers: dict[str, str]) -> None:
         body = json.dumps(reply).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        for name, value in {"content-type": "application/json", **headers}.items():
+            self.send_header(name, value)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_servers import LocalServer
 from loopback import LoopbackModel
+from served import Served
+from traffic import rag_trace, send
+from waiting import eventually
 
 from ragpulse_collector.cli import run
+from ragpulse_collector.client import connect
 from ragpulse_collector.evaluation.judge_checks import stored_checks
 from ragpulse_evaluators.meta import builtin_tests
 from ragpulse_evaluators.meta.pairs import builtin_pairs, detection
@@ -212,3 +217,21 @@ def test_answers_without_a_verdict_are_counted_apart() -> None:
     assert found.specificity is not None
     assert found.specificity.estimate == pytest.approx(2 / 3)
     assert detection([EvaluationResult(passing=None)], [True]).verdict == "not tested: no verdict could be read"
+
+
+def test_serve_asks_ollama_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ragpulse serve --judge ollama/NAME`: the first score of a judge needs nothing else."""
+    server = LocalServer("ollama", lambda prompt: '{"reason": "stated", "verdict": "YES"}')
+    monkeypatch.setenv("OLLAMA_API_BASE", server.url.removesuffix("/v1"))
+    config = tmp_path / "ragpulse.toml"
+    config.write_text('[collector]\nsettle_s = 0\n[[rule]]\nname = "j"\nevaluators = ["faithfulness"]\nrate = 1.0\n')
+    arguments = ("--judge", f"ollama/{server.model}", "--config", str(config), "--no-grpc")
+    with Served(tmp_path / "served.duckdb", *arguments) as served:
+        assert f"the judge ollama/{server.model} is on this computer" in served.output
+        send(served.url, rag_trace(1))
+        asked = connect(served.url)
+        (row,) = eventually(lambda: asked.sql("SELECT status, judge FROM scores").rows(), within_s=60)
+    server.close()
+    assert row["status"] == "ok"
+    assert str(row["judge"]).startswith("judge:8b")
+    assert server.keys == [None] * len(server.keys)

@@ -22,7 +22,7 @@ from ragpulse_evaluators.grounding.groundedness import (
 )
 from ragpulse_evaluators.grounding.refusal import find_refusal
 from ragpulse_evaluators.local.folder import open_model
-from ragpulse_evaluators.local.reading import WINDOW_RULE, Mark, Reader
+from ragpulse_evaluators.local.reading import WINDOW_RULE, Reader, ReadMark
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -89,19 +89,19 @@ class GroundednessModel(Evaluator):
                 self._reader.append(Reader(self.folder, threads=self._threads))
             return self._reader[0]
 
-    def _unsupported(self, marks: Sequence[Mark], response: str) -> list[Mark]:
+    def _unsupported(self, marks: Sequence[ReadMark], response: str) -> list[ReadMark]:
         """Return the marks below the threshold; those between which only blanks stand are one."""
-        spans: list[Mark] = []
+        spans: list[ReadMark] = []
         for mark in marks:
             if mark.supported >= (self.threshold or 0.0):
                 continue
             if spans and not response[spans[-1].end : mark.start].strip():
                 first = spans.pop()
-                mark = Mark(first.start, mark.end, min(first.supported, mark.supported))
+                mark = ReadMark(first.start, mark.end, min(first.supported, mark.supported))
             spans.append(mark)
         return spans
 
-    def _judged(self, sentence: SentenceEvidence, marks: Sequence[Mark], response: str) -> SentenceEvidence:
+    def _judged(self, sentence: SentenceEvidence, marks: Sequence[ReadMark], response: str) -> SentenceEvidence:
         """Put the model's verdict in place of that of the words; what it reads nothing of claims nothing."""
         if not marks:
             return replace(sentence, claim=False, score=1.0, supported=True, reasons=(NOTHING_CLAIMED,))
@@ -110,7 +110,7 @@ class GroundednessModel(Evaluator):
         score = round(min(mark.supported for mark in marks), 4)
         return replace(sentence, score=score, supported=not spans, reasons=reasons)
 
-    def _outcome(self, sentences: Sequence[SentenceEvidence], spans: Sequence[Mark]) -> Outcome:
+    def _outcome(self, sentences: Sequence[SentenceEvidence], spans: Sequence[ReadMark]) -> Outcome:
         claims = sorted((s for s in sentences if s.claim), key=lambda s: s.score)
         supported = sum(s.supported is True for s in claims)
         reasons = [reason for s in claims for reason in s.reasons][:_SHOWN]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -200,15 +200,11 @@ def _means_support(label: str) -> bool | None:
 
 
 def _limit(config: Mapping[str, Any], folder: Path) -> int:
-    """Return how many tokens the model reads, by its tokenizer's or its own configuration."""
-    return min(LONGEST, *_limits(config, folder), key=int)
-
-
-def _limits(config: Mapping[str, Any], folder: Path) -> Iterator[int]:
+    """Return how many tokens the model reads, by its tokenizer's and its own configuration."""
     settings = folder / "tokenizer_config.json"
     stated = read_json(settings).get("model_max_length") if settings.is_file() else None
-    yield int(stated or LONGEST) if isinstance(stated, int | float) else LONGEST
-    positions = config.get("max_position_embeddings")
     # RoBERTa counts positions from the padding on.
     beside = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
-    yield int(positions) - beside if isinstance(positions, int) and positions > 0 else LONGEST
+    positions = config.get("max_position_embeddings")
+    found = (stated, positions - beside if isinstance(positions, int) else None)
+    return int(min(LONGEST, *(value for value in (*found, LONGEST) if isinstance(value, int | float) and value > 0)))

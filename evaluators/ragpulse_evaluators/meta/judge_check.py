@@ -14,7 +14,7 @@ from typing import Any
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError
 from ragpulse_evaluators.judged.session import Verdict as Reply
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question
+from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapper
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
 from ragpulse_evaluators.meta.evaluation import builtin_tests
@@ -57,7 +57,7 @@ class _Watched(JudgeWrapper):
     waits = 0
     failure: JudgeError | None = None
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask; note a failure."""
         try:
             return await question.put_to(self._inner)

@@ -136,3 +136,24 @@ def test_a_name_that_is_no_preset_is_a_file() -> None:
     """Which is not there."""
     with pytest.raises(ConfigurationError, match="granite_gardian"):
         get_evaluator("custom_yaml", spec="granite_gardian")
+
+
+async def test_the_rate_limit_is_counted(serve: Callable[..., LocalServer], tmp_path: Any) -> None:
+    """Each request that the server puts off is asked again, and none is lost."""
+    server = serve("vllm", lambda prompt: '{"reason": "", "winner": "TIE"}' if '"winner"' in prompt else YES)
+    judge = as_judge(f"{server.url}#{server.model}")
+    assert judge is not None
+    cache = FileCache(tmp_path / "calls")
+    await check_judge(judge, cache)
+    lines = (tmp_path / "calls").read_text().splitlines(keepends=True)
+    (tmp_path / "calls").write_text("".join(lines[:-20]))  # twenty questions are left
+    answer = server.answer
+
+    def later(prompt: str) -> str:
+        server.busy, server.answer = 3, answer
+        return answer(prompt)
+
+    server.answer = later
+    found = await check_judge(judge, FileCache(tmp_path / "calls"))
+    assert found.waits == 3
+    assert found.detection.unread == 0
