@@ -19,6 +19,8 @@ from ragpulse_evaluators.local.graph import Graph
 WINDOW_RULE = "even runs of whole sentences, best of the 8 with most words in common"
 """Part of the version."""
 _MOST_WINDOWS = 8
+_MARGIN = 4
+"""Tokens that a shorter part of the response may take more within a template than counted alone."""
 _SLOT = re.compile(r"\{(context|question|claim|count)\}")
 
 
@@ -84,17 +86,18 @@ class Reader:
         texts = sorted(text for text in contexts if text.strip())
         question = self._shortened(question)
         pieces = self._pieces(response, claims)
+        parts = [response[start:end] for start, end in pieces]
+        found = self._windows(question, texts, max(parts, key=lambda said: len(self._graph.encode(said)), default=""))
         asked = [
-            (number, self._encode(question, texts, window, response[start:end]))
-            for number, (start, end) in enumerate(pieces)
-            for window in self._windows(question, texts, response[start:end])
+            (number, self._encode(question, texts, window, said))
+            for number, said in enumerate(parts)
+            for window in _nearest(found, texts, said)
         ]
         rows = self._graph.probabilities([encoding for _, encoding in asked])
-        found: list[list[list[ReadMark]]] = [[] for _ in pieces]
+        marks: list[list[list[ReadMark]]] = [[] for _ in pieces]
         for (number, encoding), row in zip(asked, rows, strict=True):
-            start, end = pieces[number]
-            found[number].append(self._marks(encoding, row, response[start:end], start))
-        return [_best(claim, found) for claim in claims]
+            marks[number].append(self._marks(encoding, row, parts[number], pieces[number][0]))
+        return [_best(claim, marks) for claim in claims]
 
     def _shortened(self, question: str) -> str:
         """Return the beginning of a question that takes at most a quarter of the window."""
@@ -116,19 +119,11 @@ class Reader:
         parts = [part for group in groups if group for part in windows(group, [response], size, most)]
         return [(part[0].start, part[-1].end) for part in parts]
 
-    def _windows(self, question: str, texts: Sequence[str], said: str) -> list[Sequence[TextPiece]]:
-        """Return the windows over the contexts; of many, those that share the most words with what is said."""
+    def _windows(self, question: str, texts: Sequence[str], longest: str) -> list[Sequence[TextPiece]]:
+        """Return the windows over the contexts that leave room for the longest part of the response."""
         spans = [TextPiece(n, s.start, s.end) for n, text in enumerate(texts) for s in split_sentences(text)]
-
-        found = windows(spans, texts, lambda part: len(self._encode(question, texts, part, said)), self._folder.limit)
-        if len(found) <= _MOST_WINDOWS:
-            return found
-        wanted = {word.key for word in words(said) if word.content}
-
-        def shared(part: Sequence[TextPiece]) -> int:
-            return len(wanted.intersection(word.key for word in words(_passages(texts, part, "\n", ""))))
-
-        return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
+        most = self._folder.limit - _MARGIN
+        return windows(spans, texts, lambda part: len(self._encode(question, texts, part, longest)), most)
 
     def _encode(self, question: str, texts: Sequence[str], window: Sequence[TextPiece], said: str) -> Any:
         if self._folder.kind == "tokens":
@@ -151,6 +146,18 @@ class Reader:
                 lo = said.index(token, lo)
                 marks.append(ReadMark(start + lo, start + lo + len(token), float(p)))
         return marks
+
+
+def _nearest(found: Sequence[Sequence[TextPiece]], texts: Sequence[str], said: str) -> Sequence[Sequence[TextPiece]]:
+    """Return the windows to read: of many, those that share the most words with what is said."""
+    if len(found) <= _MOST_WINDOWS:
+        return found
+    wanted = {word.key for word in words(said) if word.content}
+
+    def shared(part: Sequence[TextPiece]) -> int:
+        return len(wanted.intersection(word.key for word in words(_passages(texts, part, "\n", ""))))
+
+    return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
 
 
 def _passages(texts: Sequence[str], window: Sequence[TextPiece], between: str, head: str) -> str:
