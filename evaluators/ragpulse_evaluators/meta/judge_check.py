@@ -52,18 +52,25 @@ class JudgeCheck:
 
 
 class _Watched(JudgeWrapper):
-    """Counts what the server says beside its answers."""
+    """Keeps what the server refuses; copies of the judge share it."""
 
-    waits = 0
-    failure: JudgeError | None = None
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(judge)
+        self.failures: list[JudgeError] = []
 
     async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask; note a failure."""
         try:
             return await question.put_to(self._inner)
         except JudgeError as error:
-            self.waits, self.failure = self.waits + (error.retry_after_s is not None), error
+            self.failures.append(error)
             raise
+
+    def raise_failure(self, results: Sequence[EvaluationResult]) -> None:
+        """Raise what makes the check worthless: the cap, or a judge that never answered."""
+        for error in self.failures:
+            if isinstance(error, BudgetExceeded) or not any(result.status == "ok" for result in results):
+                raise error
 
 
 async def check_judge(
@@ -75,37 +82,44 @@ async def check_judge(
     first, second = CachedJudge(gated, cache), CachedJudge(gated, cache, id=f"{judge.id} (second run)")
     server = await _server(watched, judge)
     pairs = builtin_pairs()
-    right = [truth for _ in pairs for truth in (True, False)]
-    cases = [case for pair in pairs for case in pair.cases]
-    tests = [
-        (test.case, _MODES[test.mode]) for test in builtin_tests() if test.mode in _MODES and test.language == "en"
-    ]
+    cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
     options: dict[str, Any] = {"concurrency": concurrency, "progress": progress}
-    results = await _ask("faithfulness", [*cases, *(case for case, _ in tests)], first, options)
-    again = await _ask("faithfulness", cases, second, options)
+    labelled = [*cases, *_unit_tests()]
+    once = await _ask("faithfulness", [case for case, _ in labelled], first, options)
+    again = await _ask("faithfulness", [case for case, _ in cases], second, options)
     chosen = await _ask("pairwise", [pair.choice for pair in pairs], first, options)
-    everything = [*results, *again, *chosen]
-    asked = any(result.status == "ok" for result in everything)
-    if watched.failure and (isinstance(watched.failure, BudgetExceeded) or not asked):
-        raise watched.failure
-    found = detection(results, [*right, *(truth for _, truth in tests)])
-    twice = self_consistency([[_vote(r) for r in run] for run in (results[: len(cases)], again)], threshold=0.5)
+    watched.raise_failure([*once, *again, *chosen])
+    found = detection(once, [right for _, right in labelled])
+    twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
     position = position_bias([result for result in chosen if result.status == "ok"])
-    costs = [call.cost_usd for result in everything for call in result.calls if not call.cached]
-    times = [call.elapsed_s for result in everything for call in result.calls]
     return JudgeCheck(
         judge=judge.id,
         server=server,
-        questions=sum(len(result.calls) for result in everything),
         detection=found,
         consistency=twice,
         position=position,
-        usd_per_1000_answers=_per_thousand(costs),
-        latency_s=fmean(times) if times else None,
-        latency_p95_s=quantiles(times, n=20)[-1] if len(times) > 1 else None,
-        waits=watched.waits,
+        waits=sum(error.retry_after_s is not None for error in watched.failures),
         verdicts=_verdicts(found, twice, position),
+        questions=sum(len(result.calls) for result in (*once, *again, *chosen)),
+        **_costs([call for result in (*once, *again) for call in result.calls]),
     )
+
+
+def _unit_tests() -> list[tuple[Case, bool]]:
+    tests = (test for test in builtin_tests() if test.language == "en" and test.mode in _MODES)
+    return [(test.case, _MODES[test.mode]) for test in tests]
+
+
+def _costs(calls: Sequence[JudgeCall]) -> dict[str, float | None]:
+    """Return the cost of 1,000 answers, at one question each, and the latency; recorded calls cost nothing."""
+    costs = [call.cost_usd for call in calls if not call.cached]
+    known = [cost for cost in costs if cost is not None]
+    times = [call.elapsed_s for call in calls]
+    return {
+        "usd_per_1000_answers": 1000 * fmean(known) if known and len(known) == len(costs) else None,
+        "latency_s": fmean(times) if times else None,
+        "latency_p95_s": quantiles(times, n=20)[-1] if len(times) > 1 else None,
+    }
 
 
 async def _ask(name: str, cases: Sequence[Case], judge: Judge, options: Mapping[str, Any]) -> list[EvaluationResult]:
@@ -124,12 +138,6 @@ async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:
 
 def _vote(result: EvaluationResult) -> float | None:
     return None if result.passing is None else float(result.passing)
-
-
-def _per_thousand(costs: Sequence[float | None]) -> float | None:
-    """Return USD for 1,000 answers at one question each."""
-    known = [cost for cost in costs if cost is not None]
-    return 1000 * fmean(known) if costs and len(known) == len(costs) else None
 
 
 def _verdicts(found: Detection, twice: Consistency, position: PositionBias | None) -> tuple[str, ...]:
