@@ -396,10 +396,10 @@ def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_planted_document_comes_first_among_rare_ones(store: EmbeddedStore, seed: int) -> None:
-    """Forty documents have two to five answers each, of which nine in ten pass; the bad one has 30, and 12 pass."""
+    """Five documents have 60 answers, 55 have two, nine of ten pass; the bad one has 30, of which two in five pass."""
     units, number = Units(store), 0
-    for doc in range(41):
-        count, rate = (30, 0.4) if doc == 40 else (2 + doc % 4, 0.9)
+    for doc in range(61):
+        count, rate = (30, 0.4) if doc == 60 else (60 if doc < 5 else 2, 0.9)
         for _ in range(count):
             value = float(uniform(number, f"answer {seed}") < rate)
             units.scored(number, "groundedness", value, facts={"query": f"q{number}"})
@@ -407,4 +407,4 @@ def test_the_planted_document_comes_first_among_rare_ones(store: EmbeddedStore, 
             number += 1
     units.save()
     told = ask(store, "documents", {**DAY, "sort": "worst", "limit": 1}, clock=now)["documents"]
-    assert [one["id"] for one in told] == ["d40"]
+    assert [one["id"] for one in told] == ["d60"]
