@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -179,9 +179,10 @@ def by_user(
     store: Store, source: str, keys: Sequence[str], parameters: Parameters, *, cluster: str = CLUSTER
 ) -> dict[tuple[GroupValue, ...], ClusteredMean]:
     """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
-    key_columns = "".join(f", {key}" for key in keys)
-    users = f"SELECT {_user(cluster)}, {CLUSTER_SUMS.format(y='y')}{key_columns} FROM ({source}) GROUP BY ALL"
-    return dict(_clustered(store, f"SELECT {_MOMENTS}{key_columns} FROM ({users}) GROUP BY ALL", parameters))
+    columns = ", ".join((*keys, _user(cluster), CLUSTER_SUMS.format(y="y")))
+    users = f"SELECT {columns} FROM ({source}) GROUP BY ALL"
+    sql = f"SELECT {', '.join((*keys, _MOMENTS))} FROM ({users}) GROUP BY ALL"
+    return dict(_clustered(store, sql, parameters, keys=len(keys)))
 
 
 def _user(cluster: str) -> str:
@@ -191,14 +192,16 @@ def _user(cluster: str) -> str:
     )
 
 
-_MOMENTS = f"{MOMENTS}, bool_or(identified), bool_or(estimated)"
+_MOMENTS = f"bool_or(identified), bool_or(estimated), {MOMENTS}"
 
 
-def _clustered(store: Store, sql: str, parameters: Parameters) -> Iterator[tuple[tuple[Any, ...], ClusteredMean]]:
-    size = len(fields(Moments))
+def _clustered(
+    store: Store, sql: str, parameters: Parameters, *, keys: int
+) -> Iterator[tuple[tuple[Any, ...], ClusteredMean]]:
+    """Yield the first columns, the keys, with the mean of the others."""
     for row in store.read(sql, parameters).rows:
-        moments = Moments.of(row[:size])
-        yield tuple(row[size + 2 :]), ClusteredMean(moments, bool(row[size]), bool(row[size + 1]))
+        identified, estimated, *sums = row[keys:]
+        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), bool(identified), bool(estimated))
 
 
 def means(
@@ -230,17 +233,18 @@ def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     """
     group_sql = "".join(f", {group}" for group in groups)
     users = (
-        f"SELECT {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k, {window.bucket('start_time')} AS t{group_sql}"
+        f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k"
         f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
         " GROUP BY ALL"
     )
     whole_users = (
-        "SELECT bool_or(identified) AS identified, bool_or(estimated) AS estimated, sum(n) AS n, sum(k) AS k,"
-        f" NULL AS t{group_sql} FROM users GROUP BY cluster{group_sql}"
+        f"SELECT NULL AS t{group_sql}, bool_or(identified) AS identified, bool_or(estimated) AS estimated,"
+        f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
-    sums = f"SELECT {_MOMENTS}, t{group_sql} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
+    sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
     sql = f"WITH users AS MATERIALIZED ({users}) {sums.format('FROM users')} UNION ALL {sums.format(whole_users)}"
-    return _by_place(_clustered(store, sql, {**window.parameters, **filters.parameters}))
+    parameters = {**window.parameters, **filters.parameters}
+    return _by_place(_clustered(store, sql, parameters, keys=1 + len(groups)))
 
 
 @dataclass(frozen=True, slots=True)
