@@ -7,6 +7,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
 from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_dashboards.charts import Chart
 
 START = datetime(2026, 1, 1)
@@ -111,7 +112,11 @@ def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
 
 def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     """Buckets wholly beyond the bound are met or missed, those whose interval holds it undecided."""
-    targets = [{"metric": "quality:g", "min": 0.4, "max": None, "where": None}, {"metric": "latency_p95", "max": 9.0}]
+    nothing = dict.fromkeys(("min", "max", "where", "unit", "value", "lo", "hi", "n", "refused"))
+    targets = [
+        TargetState(**{**nothing, "metric": metric, "state": "undecided", side: limit})
+        for metric, side, limit in (("quality:g", "min", 0.4), ("latency_p95", "max", 9.0))
+    ]
     points = (point(n, value, lo=value - 0.1, hi=value + 0.1) for n, value in enumerate((0.2, 0.45, 0.6)))
     answers = [("", answer(line(*points)))]
     chart = Chart(key="k", name="t", metric="quality:g", answers=answers, targets=targets)

@@ -5,8 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
 from ragpulse_collector.analysis.calibration import Agreement
-from ragpulse_collector.api.answers import Answer, Judged
+
+
+class Answer(BaseModel):
+    """A JSON object; its schema is built with the first document."""
+
+    model_config = ConfigDict(defer_build=True, extra="allow")
+
+
+class Judged(Answer):
+    """The key of an evaluator: name, version and judge."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
 
 
 class Received(Answer):
