@@ -15,6 +15,7 @@ from ragpulse_dashboards.formats import iso, metric_name, parse_time
 from ragpulse_dashboards.site import Site, View, read_view, segment
 
 if TYPE_CHECKING:
+    from ragpulse_collector.analysis.exemplars import Exemplars
     from ragpulse_collector.api.handlers.trace import TraceParts
     from ragpulse_collector.store.queries.traces import ScoredTrace
 
@@ -54,7 +55,7 @@ async def _chart(site: Site, request: Request) -> dict[str, Any]:
     )
     answers = [(LABELS.get(name, metric_name(name)) if len(names) > 1 else "", metrics[name]) for name in metrics]
     title = query.get("title") or ", ".join(metric_name(name) for name in names)
-    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched["targets"])
+    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched.targets)
     extra = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
     return {"view": view, "chart": chart, "extra": extra}
 
@@ -65,8 +66,8 @@ async def exemplars(site: Site, request: Request) -> Response:
     name = query.get("metric", "requests").replace("coverage:", "quality:")  # an unscored answer has no rank
     point = {"name": name, "t": query.get("t", ""), "step": query.get("step", "")}
     params = {**view.params(), **{name: value for name, value in point.items() if value}}
-    answer = await site.api("GET exemplars", params)
-    groups = [(name, answer[name]) for name in ("worst", "median", "best")]
+    answer: Exemplars = await site.api("GET exemplars", params)
+    groups = [("worst", answer.worst), ("median", answer.median), ("best", answer.best)]
     context = {"view": view, "point": point, "groups": groups, "all_url": _all_url(view, point)}
     return site.render(request, "exemplars.html", context)
 

@@ -18,6 +18,7 @@ from ragpulse_dashboards.site import Site, link, read_form, see_other
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
     from ragpulse_collector.api.handlers.data import Queued
     from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
     from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
@@ -258,18 +259,17 @@ async def queue(site: Site, request: Request) -> Response:
     return site.render(request, "label.html", context)
 
 
-async def _suggestions(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
+async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":
     """Return the suggestions; when the default number all have a label, up to the API's limit."""
     for limit in ({}, {"limit": MAX_SUGGESTIONS}):
-        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
-        if answer["traces"]:
+        answer: Suggestions = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
+        if answer.traces:
             break
-    traces: list[Mapping[str, Any]] = answer["traces"]
-    return traces
+    return answer.traces
 
 
-async def _suggestion(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
-    parts: TraceParts = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]})
+async def _suggestion(site: Site, row: "Suggestion") -> dict[str, Any]:
+    parts: TraceParts = await site.api(f"GET traces/{row.trace_id}", {"at": row.start_time})
     assert parts.trace is not None
     contexts = context_views(parts.contexts, find_sentences(reversed(parts.scores)))
     return {
