@@ -215,7 +215,10 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
-    return [_Pattern(tuple(row[7:]), *row[:7]) for row in rows]
+    return [
+        _Pattern(start, n, weight, faithful, sufficient, used, answered, tuple(group))
+        for start, n, weight, faithful, sufficient, used, answered, *group in rows
+    ]
 
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20
