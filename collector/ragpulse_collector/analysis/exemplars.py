@@ -39,7 +39,7 @@ class ExemplarIds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExemplarTraces:
-    """The traces behind a point."""
+    """The worst, median and best traces behind a point."""
 
     worst: Sequence[ScoredTrace]
     median: Sequence[ScoredTrace]

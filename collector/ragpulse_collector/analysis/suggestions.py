@@ -28,13 +28,13 @@ class Suggestion(ScoredTrace):
 
 
 @dataclass(frozen=True, slots=True)
-class SuggestedTraces:
+class Suggestions:
     """Traces worth a label."""
 
     traces: Sequence[Suggestion]
 
 
-def suggest(store: Store, query: Query, evaluator: str, limit: int) -> SuggestedTraces:
+def suggest(store: Store, query: Query, evaluator: str, limit: int) -> Suggestions:
     """Answer `GET labels/suggest`: judged traces to label, each with its sampling probability (`label_pi`).
 
     Less certain verdicts have a higher probability, never below 0.05, so that the corrected estimate stays unbiased.
@@ -44,7 +44,7 @@ def suggest(store: Store, query: Query, evaluator: str, limit: int) -> Suggested
     draws = {answer.trace_id: label_draw(evaluator, answer) for answer in judged}
     first = dict(sorted(draws.items(), key=lambda entry: entry[1])[: min(MAX_SUGGESTIONS, limit)])
     rows = trace_rows(store, list(first))
-    return SuggestedTraces([extended(Suggestion, row, label_pi=first[row.trace_id][2]) for row in rows])
+    return Suggestions([extended(Suggestion, row, label_pi=first[row.trace_id][2]) for row in rows])
 
 
 def label_draw(evaluator: str, answer: JudgedUnit) -> tuple[int, float, float]:

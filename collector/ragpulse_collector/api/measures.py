@@ -22,7 +22,7 @@ from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
-from ragpulse_collector.analysis.suggestions import SuggestedTraces, suggest
+from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.traffic import Coverage, coverage
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
@@ -94,7 +94,7 @@ class Measures:
         """Answer `GET calibration`."""
         return calibration(*self._asked(params), params.evaluator)
 
-    def suggest(self, params: models.Suggest) -> SuggestedTraces:
+    def suggest(self, params: models.Suggest) -> Suggestions:
         """Answer `GET labels/suggest`."""
         return suggest(*self._asked(params), params.evaluator, params.limit)
 
@@ -120,5 +120,5 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
         Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
                   Calibration),
-        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, SuggestedTraces),
+        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, Suggestions),
     )  # fmt: skip

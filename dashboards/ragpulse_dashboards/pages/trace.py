@@ -18,7 +18,7 @@ from ragpulse_dashboards.site import Site, link, read_form, see_other
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ragpulse_collector.analysis.suggestions import SuggestedTraces, Suggestion
+    from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
     from ragpulse_collector.api.handlers.data import Queued
     from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
     from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
@@ -259,10 +259,10 @@ async def queue(site: Site, request: Request) -> Response:
     return site.render(request, "label.html", context)
 
 
-async def _suggestions(site: Site, evaluator: str) -> Sequence["Suggestion"]:
+async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":
     """Return the suggestions; when the default number all have a label, up to the API's limit."""
     for limit in ({}, {"limit": MAX_SUGGESTIONS}):
-        answer: SuggestedTraces = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
+        answer: Suggestions = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
         if answer.traces:
             break
     return answer.traces
