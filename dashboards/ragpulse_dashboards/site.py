@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -19,6 +19,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.rules import EvaluatorList
 
 __all__ = [
     "FILTERS",
@@ -207,8 +210,8 @@ class Site:
 
     async def evaluators_in_use(self) -> list[str]:
         """Return the evaluators that rules run, the preferred ones first."""
-        answer = await self.api("GET evaluators", {})
-        names = [evaluator["name"] for evaluator in answer["evaluators"] if evaluator["online"]]
+        answer: EvaluatorList = await self.api("GET evaluators", {})
+        names = [evaluator.name for evaluator in answer.evaluators if evaluator.online]
         return sorted(names, key=lambda name: (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED), name))
 
     def linked(self, page: str) -> str:

@@ -19,7 +19,7 @@ from waiting import eventually, until
 from ragpulse_collector.analysis.selection import Window, filter_of
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.monitoring.measure import parse, readings
-from ragpulse_collector.sampling.rule import Rule
+from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.sql.where import condition
 

@@ -32,6 +32,10 @@ class FakeApi(FakeFigures):
     def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A registry of eight, four of them in use."""
         names = (*EVALUATORS, "faithfulness", "relevancy", "correctness", "exact_match")
+        agreement = {
+            **dict.fromkeys(("version", "judge", "sensitivity", "specificity", "judged", "corrected", "note")),
+            "kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104, "drawn": 104,
+        }  # fmt: skip
         stats = {"ok": 1204, "skipped": 80, "invalid": 2, "error": 1, "cost_usd": 0.31, "mean_latency_ms": 4.2}
         return {
             "evaluators": [
@@ -39,13 +43,14 @@ class FakeApi(FakeFigures):
                     "name": name,
                     "version": hexid(name, 12),
                     "needs": ["response", "contexts"],
-                    "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False},
+                    "source_digest": None,
+                    "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False, "kind": "minmax"},
                     "cost_class": "1 call" if number > 3 else "free",
                     "source": "built-in",
                     "description": "Is every statement of the answer covered by what was retrieved?",
                     "online": [{"rule": "offline", "rate": 1.0}] if number < 4 else [],
                     "stats_24h": stats if number < 4 else None,
-                    "calibration": {"kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104} if number == 0 else None,
+                    "calibration": agreement if number == 0 else None,
                 }
                 for number, name in enumerate(names)
             ]
@@ -53,7 +58,7 @@ class FakeApi(FakeFigures):
 
     def get_rules(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One rule of each source."""
-        base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True, "created_at": iso(NOW)}
+        base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True}
         return {
             "rules": [
                 {**base, "name": "offline", "evaluators": list(EVALUATORS), "rate": 1.0, "source": "built-in"},
@@ -85,6 +90,7 @@ class FakeApi(FakeFigures):
             "traces_per_day": 1290,
             "selected_per_day": 1290 * params["rate"],
             "cost_usd_per_day": 0.27 * params["rate"],
+            "budget_usd_per_day": None,
             "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
             "uncovered_share": 0.0 if params["rate"] else 1.0,
         }
@@ -253,7 +259,8 @@ class FakeApi(FakeFigures):
 
     def post_drift_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Frozen, or judged again."""
-        return {"ok": True}
+        report: dict[str, Any] = self.get_drift({})["watched"][0]
+        return report
 
     def post_labels(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted; `calls` shows what was asked."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
-from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
+from ragpulse_collector.api.params import (
+    AS_NAMES,
+    Duration,
+    JsonList,
+    Names,
+    Params,
+    Since,
+    SpanId,
+    TraceId,
+    TraceIds,
+    Unit,
+)
 from ragpulse_collector.refusals import Invalid
-from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.settings import MonitorSettings, RuleSettings, Stratum
 from ragpulse_collector.store.queries.scores import FEEDBACK
 
 MAX_TEXT = 10_000
@@ -18,26 +29,11 @@ Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
 """A text that a person typed, cut at its limit."""
 
 
-class StratumDraft(BaseModel):
-    """A condition with its own rate."""
+class RuleDraft(Params, RuleSettings):
+    """A rule to store or to preview: the keys of `[[rule]]`, lists also as texts."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
-    where: str
-    rate: Unit
-
-
-class RuleDraft(Params):
-    """A rule to store or to preview."""
-
-    name: str
-    evaluators: Names
-    rate: Unit
-    where: str | None = None
-    strata: Annotated[list[StratumDraft], JsonList] = []
-    unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
-    budget_usd_per_day: float | None = Field(
-        None, ge=0, description="The most that this rule may spend on judges in a day."
-    )
+    evaluators: Annotated[tuple[str, ...], AS_NAMES] = Field(min_length=1)
+    strata: Annotated[tuple[Stratum, ...], JsonList] = ()
 
 
 class MonitorDraft(Params):
@@ -143,13 +139,14 @@ class Results(ById):
     capped: str | None = Field(None, description="The reason why the caller stops before the end.")
 
 
-class Anchors(OfEvaluator):
+class AnchorDraft(OfEvaluator):
     """`POST drift/anchors`."""
 
+    BACK = "7d"
     n: int | None = Field(None, ge=1)
 
 
-class Evaluator(Params):
+class NamedEvaluator(Params):
     """`POST drift/run`."""
 
     evaluator: str

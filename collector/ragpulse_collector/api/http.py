@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,6 +46,8 @@ def _keys(kind: Any) -> Sequence[tuple[str, str]]:
 def _encode(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {key: getattr(value, name) for name, key in _keys(type(value))}
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, datetime.timedelta):

@@ -222,7 +222,9 @@ Step = Annotated[
 ]
 Many = Annotated[list[str], BeforeValidator(_many)]
 """One text or several."""
-Names = Annotated[list[str], BeforeValidator(_names)]
+AS_NAMES = BeforeValidator(_names)
+"""Also accepts a list as one text with commas, or as JSON text."""
+Names = Annotated[list[str], AS_NAMES]
 """A list of names, also as one text with commas."""
 TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
 TraceIds = Annotated[list[TraceId], BeforeValidator(_names)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from ragpulse_collector.api.answers import Answer, Done, Judged
-from ragpulse_collector.api.reports import Agreement
 
 
 class Received(Answer):
@@ -97,68 +96,6 @@ class Status(Answer):
     roles: list[str]
 
 
-class Evaluator(Answer):
-    """An evaluator of this installation."""
-
-    name: str
-    version: str | None
-    source_digest: str | None
-    needs: list[str]
-    scale: dict[str, Any] | None
-    cost_class: str | None
-    source: str
-    description: str
-    online: list[dict[str, Any]]
-    stats_24h: dict[str, Any] | None
-    calibration: Agreement | None
-
-
-class Evaluators(Answer):
-    """All evaluators."""
-
-    evaluators: list[Evaluator]
-
-
-class Stratum(Answer):
-    """A condition with its own rate."""
-
-    where: str
-    rate: float
-
-
-class Rule(Answer):
-    """A rule in force."""
-
-    name: str
-    evaluators: list[str]
-    rate: float
-    where: str | None = None
-    strata: list[Stratum] = []
-    unit: Literal["trace", "session"] = "trace"
-    budget_usd_per_day: float | None = None
-    spent_today_usd: float | None = None
-    policy: str
-    source: str
-    enabled: bool
-
-
-class Rules(Answer):
-    """The rules in force."""
-
-    rules: list[Rule]
-
-
-class RulePreview(Answer):
-    """The selection and the cost of a rule."""
-
-    traces_per_day: float
-    selected_per_day: float
-    cost_usd_per_day: float | None
-    budget_usd_per_day: float | None
-    half_width_per_day: dict[str, float | None]
-    uncovered_share: float | None
-
-
 class Replay(Judged):
     """A replay with its progress."""
 
@@ -209,24 +146,6 @@ class Accepted(Replay):
     """The number of new results."""
 
     accepted: int
-
-
-class Drift(Answer):
-    """Whether a judge moved on its stored answers, and whether the application did."""
-
-    evaluator: str
-    frozen_at: datetime
-    checks: list[dict[str, Any]]
-    verdict: str | None
-    state: str
-    next_check: datetime | None
-
-
-class Watched(Answer):
-    """The reports of all evaluators with stored answers."""
-
-    watched: list[Drift]
-    every: str | None
 
 
 class Monitors(Answer):

@@ -15,7 +15,18 @@ from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
-from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
+from ragpulse_collector.api.handlers.rules import (
+    EvaluatorList,
+    RuleInForce,
+    RuleList,
+    RulePreview,
+    delete_rule,
+    evaluators,
+    names_only,
+    preview,
+    rule_list,
+    save_rule,
+)
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
@@ -26,10 +37,11 @@ from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
-from ragpulse_collector.evaluation.drift import forget_anchors
+from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.refusals import Conflict
+from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
@@ -70,7 +82,7 @@ def operations(
     reads = (*_reads(store, settings, status), *measures(store), _evaluators(store, catalog, rules))
     table = (
         *reads,
-        *_rules(rules),
+        *_rules(store, rules),
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
         *_replays(replays, ClientReplays(store)),
         *_drift(drift),
@@ -145,23 +157,23 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
 
 
 def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
-    def agreement(name: str) -> dict[str, Any] | None:
+    def agreement(name: str) -> reports.Agreement | None:
         versions = calibration(store, {"evaluator": name})["versions"]
-        return versions[0] if versions else None
+        return reports.Agreement.model_validate(versions[0]) if versions else None
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
-    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)
+    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, EvaluatorList)
 
 
-def _rules(rules: Rules) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": states.Rule}
+def _rules(store: Store, rules: Rules) -> tuple[Operation, ...]:
+    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": RuleInForce}
     return (
-        Operation("GET rules", rules.list, "The rules in force.", Params, states.Rules),
-        Operation("GET rules/preview", rules.preview, "The selection and the cost of a rule.", drafts.RuleDraft,
-                  states.RulePreview),
-        _admin("POST rules", rules.create, "Add a rule.", **draft),
-        _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
-        _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, answers.Done),
+        Operation("GET rules", partial(rule_list, store, rules), "The rules in force.", Params, RuleList),
+        Operation("GET rules/preview", partial(preview, store, rules), "The selection and the cost of a rule.",
+                  drafts.RuleDraft, RulePreview),
+        _admin("POST rules", partial(save_rule, rules, replace=False), "Add a rule.", **draft),
+        _admin("PUT rules/{name}", partial(save_rule, rules, replace=True), "Change a rule.", **draft),
+        _admin("DELETE rules/{name}", partial(delete_rule, rules), "Remove a rule.", models.Named, answers.Done),
     )  # fmt: skip
 
 
@@ -192,14 +204,19 @@ def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]
 
 
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
+    def report(params: models.Drift) -> DriftReport | Watched:
+        query, back = params.query(drift.clock()), BACK if params.back is None else timedelta(seconds=params.back)
+        return drift.report(params.evaluator, query, back=back) if params.evaluator else drift.watched(query, back=back)
+
+    def freeze(params: drafts.AnchorDraft) -> DriftReport:
+        return drift.freeze(params.evaluator, params.query(drift.clock()), n=params.n)
+
     return (
-        Operation("GET drift", _from_values(drift.report),
-                  "Did the judge move, or the application?", models.Drift,
-                  states.Drift | states.Watched),
-        _admin("POST drift/anchors", _from_values(drift.freeze), "Store judged answers to watch a judge by.",
-               drafts.Anchors, states.Drift),
-        _admin("POST drift/run", _from_values(drift.run), "Judge the stored answers again, without the recorded calls.",
-               drafts.Evaluator, states.Drift),
+        Operation("GET drift", report, "Did the judge move, or the application?", models.Drift, DriftReport | Watched),
+        _admin("POST drift/anchors", freeze, "Store judged answers to watch a judge by.", drafts.AnchorDraft,
+               DriftReport),
+        _admin("POST drift/run", lambda params: drift.run(params.evaluator),
+               "Judge the stored answers again, without the recorded calls.", drafts.NamedEvaluator, DriftReport),
     )  # fmt: skip
 
 

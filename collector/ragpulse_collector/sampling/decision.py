@@ -5,7 +5,6 @@ writer: find settled traces ─▶ this thread: find repeated usage ─▶ write
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,7 +12,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
+from ragpulse_collector.sampling.rules import OFFLINE, Rule, RuleSet, draw_sql, of_unit, scored_evaluators
 from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
@@ -138,7 +137,7 @@ class Sampler:
         return raised
 
     def _rules_of(self, unit: str) -> Sequence[Rule]:
-        return _of_unit(unit, self._rules())
+        return of_unit(unit, self._rules())
 
     def _decide_sessions(self, now: datetime) -> int:
         """Decide the quiet sessions, if any rule is for sessions."""
@@ -225,22 +224,22 @@ class Sampler:
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
         lo, now = {"lo": due.lo}, {"at": transaction.at}
-        sets = [(since, _of_unit("trace", rules)) for since, rules in self._rule_sets(transaction, due.until)]
+        sets = [each.of_unit("trace") for each in self._rule_sets(transaction, due.until)]
         # Earlier decisions keep the rules of their time: a changed rule must not change the pi of a decision.
         history = sets if due.late else sets[-1:]
-        names = scored_evaluators([rule for _, rules in history for rule in rules])
+        names = scored_evaluators([rule for each in history for rule in each.rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
         if len(history) > 1:
-            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in history]})
+            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [each.since for each in history]})
             transaction.execute(sql.NOTHING_DRAWN)
             for (index,) in transaction.execute(sql.RULE_SETS).rows:
-                rules = history[max(0, index)][1]
+                rules = history[max(0, index)].rules
                 if rules:
                     where = sql.decided_under(max(0, index))
                     transaction.execute(draw_sql(rules, self._scales(rules), where=where, append=True))
         else:
-            rules = history[-1][1]
+            rules = history[-1].rules
             transaction.execute(draw_sql(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if due.late:
             transaction.execute(sql.ORPHANED, lo)
@@ -251,19 +250,14 @@ class Sampler:
         else:
             transaction.execute(sql.ADD_JOBS, now)
 
-    def _rule_sets(self, transaction: Transaction, time: datetime) -> list[tuple[datetime, Sequence[Rule]]]:
+    def _rule_sets(self, transaction: Transaction, time: datetime) -> list[RuleSet]:
         """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
         now = tuple(self._rules())
-        stored = [json.loads(value) for (value,) in transaction.execute(sql.KNOWN_RULES).rows]
-        sets: list[tuple[datetime, Sequence[Rule]]] = [
-            (datetime.fromisoformat(entry["at"]), [Rule.from_json(rule) for rule in entry["rules"]]) for entry in stored
-        ]
-        current = [rule.as_json() for rule in now]
-        if not stored or stored[-1]["rules"] != json.loads(json.dumps(current)):
-            sets.append((time, now))
-            value = {"at": time.isoformat(timespec="microseconds"), "rules": current}
-            transaction.execute(sql.ADD_RULES, {"value": json.dumps(value)})
-        return [*sets[:-1], (sets[-1][0], now)]
+        sets = [RuleSet.stored(text) for (text,) in transaction.execute(sql.KNOWN_RULES).rows]
+        if not sets or not sets[-1].decides_like(now):
+            sets.append(RuleSet(time, now))
+            transaction.execute(sql.ADD_RULES, {"value": sets[-1].text})
+        return [*sets[:-1], sets[-1]._replace(rules=now)]
 
     def _add_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
         """Give units without query or response the texts of the spans below."""
@@ -284,10 +278,6 @@ def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool
         yield from ((trace_id, node.span_id, False) for node in nodes if node.has_usage and node.span_id not in counted)
         calls = {span[1] for span in spans if span[7]}
         yield from ((trace_id, span_id, True) for span_id in silent_spans(nodes, calls))
-
-
-def _of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
-    return [rule for rule in rules if rule.unit == unit]
 
 
 class NewScores(NamedTuple):

@@ -37,7 +37,7 @@ async def replays(site: Site, request: Request) -> Response:
     query = request.query_params
     context = {
         "runs": answer["replays"],
-        "evaluators": sorted(registry["evaluators"], key=lambda item: (not item["online"], item["name"])),
+        "evaluators": sorted(registry.evaluators, key=lambda item: (not item.online, item.name)),
         "form": {name: query.get(name, "") for name in FIELDS},
         "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }

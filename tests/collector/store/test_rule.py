@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from ragpulse_collector.refusals import NotFound
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
-from ragpulse_collector.settings import RuleSettings
-from ragpulse_collector.settings import Stratum as StratumSettings
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
+from ragpulse_collector.settings import RuleSettings, Stratum
 from ragpulse_collector.store.queries.decisions import sampling_number
 
 GOOD = (
@@ -55,7 +55,7 @@ def test_rates_and_names_are_checked(fields: dict[str, Any]) -> None:
 def test_any_change_is_a_new_policy() -> None:
     """The policy is a hash of what the rule does; where it was written does not matter."""
     rule = Rule(name="r", evaluators=("e",), rate=0.5, strata=(Stratum(where="error", rate=1.0),))
-    again = Rule.from_json(rule.as_json(), source="file")
+    again = Rule.of(Rule.stored(rule.text), source="file")
     assert again.policy == rule.policy
     assert len({rule.policy, Rule(name="r", evaluators=("e",), rate=0.5).policy, OFFLINE.policy}) == 3
 
@@ -64,7 +64,7 @@ def test_any_change_is_a_new_policy() -> None:
 def test_a_written_rule_must_be_whole(data: dict[str, Any]) -> None:
     """Missing and unknown keys are refused."""
     with pytest.raises(ValueError, match=r"rule: \w+"):
-        Rule.from_json(data)
+        Rule.stored(json.dumps(data))
 
 
 def test_a_forced_evaluation_keeps_the_designed_chance(kit: Any, rows: Any) -> None:
@@ -96,10 +96,11 @@ def test_forcing_what_no_rule_covers_enters_no_estimate(kit: Any, rows: Any) -> 
 def test_the_rule_of_the_settings_is_the_rule_of_the_sampler() -> None:
     """One declaration: a field of `[[rule]]` is a field of the sampler's rule, with the same limits."""
     written = RuleSettings(
-        name="r", evaluators=("e", "e"), rate=1, where="error", strata=(StratumSettings(where="true", rate=0.5),)
+        name="r", evaluators=("e", "e"), rate=1, where="error", strata=(Stratum(where="true", rate=0.5),)
     )
-    rule = Rule.from_json(written.model_dump(), source="file")
-    assert rule.as_json() | {"unit": "trace", "budget_usd_per_day": None} == written.model_dump(mode="json")
+    rule = Rule.of(written, source="file")
+    as_json = json.loads(rule.text)
+    assert as_json | {"unit": "trace", "budget_usd_per_day": None} == written.model_dump(mode="json")
     assert rule.evaluators == ("e",)
     assert set(Rule.model_fields) - set(RuleSettings.model_fields) == {"source"}
     assert len({rule, rule.changed(source="api"), rule.changed(rate=0.5)}) == 3

@@ -17,7 +17,7 @@ from functools import reduce
 from importlib.metadata import version
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
@@ -28,6 +28,9 @@ from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.jobs import spent_usd
+
+if TYPE_CHECKING:
+    from ragpulse_collector.evaluation.drift import DriftReport
 
 VERSION = version("ragpulse")
 
@@ -284,7 +287,7 @@ _QUALITY = {
 def render(
     status: Mapping[str, Any],
     quality: list[Mapping[str, Any]],
-    watched: Iterable[Mapping[str, Any]] = (),
+    watched: Iterable[DriftReport] = (),
     *,
     other_services: int = 0,
 ) -> str:
@@ -324,17 +327,20 @@ def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
         yield from _family(f"quality{suffix}", description, samples)
 
 
-def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield how far each watched judge has moved on its stored answers (reports of `GET drift`)."""
-    moves, significant = [], []
-    for report in watched:
-        move = next((check["judge_move"] for check in report["checks"]), None)
-        if move is not None:
-            labels = {"evaluator": report["evaluator"]}
-            moves.append((labels, move["value"]))
-            significant.append((labels, int(report["state"] == "firing")))
-    yield from _family("judge_drift", "The judge's move on the stored answers.", moves)
-    yield from _family("judge_drift_sure", "1: the move is significant.", significant)
+def drift(watched: Iterable[DriftReport]) -> Iterator[str]:
+    """Yield how far each watched judge has moved on its stored answers."""
+    moved = [(report, report.checks[0].judge_move) for report in watched if report.checks]
+    moves = [(report, move) for report, move in moved if move is not None]
+    yield from _family(
+        "judge_drift",
+        "The judge's move on the stored answers.",
+        [({"evaluator": report.evaluator}, move.value) for report, move in moves],
+    )
+    yield from _family(
+        "judge_drift_sure",
+        "1: the move is significant.",
+        [({"evaluator": report.evaluator}, int(report.state == "firing")) for report, _ in moves],
+    )
 
 
 def _family(name: str, description: str, samples: Iterable[Sample]) -> Iterator[str]:

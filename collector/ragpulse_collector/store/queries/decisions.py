@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.connection import literal
@@ -148,10 +148,19 @@ def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, 
     return int(transaction.execute(_JOB, parameters).rows[0][0])
 
 
-def stored_rules(read: Read) -> list[tuple[str, str, bool]]:
-    """Return name, latest form as JSON and whether it is deleted, of each rule that was made over the API."""
+class StoredRule(NamedTuple):
+    """A rule that was made over the API."""
+
+    name: str
+    text: str
+    """Its latest form as JSON."""
+    deleted: bool
+
+
+def stored_rules(read: Read) -> list[StoredRule]:
+    """Return each rule that was made over the API, by name."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
-    return [(name, text, deleted) for name, text, deleted in read(sql).rows]
+    return [StoredRule(*row) for row in read(sql).rows]
 
 
 def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:
