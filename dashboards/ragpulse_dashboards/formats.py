@@ -155,9 +155,13 @@ def interval(low: Any, high: Any, unit: str = "ratio") -> str:
     return above if above.startswith("<") else f"{below}–{above}"
 
 
+def _field(answer: Any, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
+
+
 def estimate(measured: Any, unit: str = "ratio") -> str:
     """An estimate with half its 95 % interval: `0.87 ± 0.03`, `91 % ± 2 %`; the value alone where none is known."""
-    value, low, high = (_number(measured.get(name)) for name in ("value", "lo", "hi"))
+    value, low, high = (_number(_field(measured, name)) for name in ("value", "lo", "hi"))
     if value is None:
         return DASH
     half = None if low is None or high is None else (high - low) / 2
@@ -168,10 +172,10 @@ def estimate(measured: Any, unit: str = "ratio") -> str:
 
 def rests_on(measured: Any, eligible: Any = None) -> str:
     """The sample of an estimate, as far as it is known: `412 of 9,800 answers · 58 users · 169 missing`."""
-    n, total = _number(measured.get("n")) or 0, round(_number(eligible) or 0)
+    n, total = _number(_field(measured, "n")) or 0, round(_number(eligible) or 0)
     answers = f"{count(n)} of {counted(total, 'answer')}" if total and total != n else counted(n, "answer")
-    users, missing = _number(measured.get("users")), _number(measured.get("missing"))
-    independent = "taken as independent" if _number(measured.get("lo")) is not None else ""
+    users, missing = _number(_field(measured, "users")), _number(_field(measured, "missing"))
+    independent = "taken as independent" if _number(_field(measured, "lo")) is not None else ""
     parts = (answers, counted(users, "user") if users else independent, f"{count(missing)} missing" if missing else "")
     return " · ".join(filter(None, parts))
 
@@ -191,7 +195,9 @@ def spaced(value: Any) -> str:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An ISO-8601 time as an aware datetime in UTC, or None."""
+    """A time, or its ISO-8601 text, as an aware datetime in UTC, or None."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
     if not isinstance(value, str):
         return None
     try:
@@ -203,7 +209,7 @@ def parse_time(value: Any) -> datetime | None:
 
 def iso(moment: datetime) -> str:
     """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
-    return moment.isoformat().replace("+00:00", "Z")
+    return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
 def when(value: Any) -> str:
@@ -310,7 +316,9 @@ def counted(number: Any, thing: str) -> str:
 
 def urlencode(value: Any) -> str:
     """A value as one part of a URL, slashes included; a lone surrogate becomes a question mark."""
-    return "" if value is None or isinstance(value, Undefined) else quote(str(value), safe="", errors="replace")
+    if value is None or isinstance(value, Undefined):
+        return ""
+    return quote(iso(value) if isinstance(value, datetime) else str(value), safe="", errors="replace")
 
 
 def readable(value: Any) -> str:

@@ -11,6 +11,9 @@ from ragpulse_dashboards import ApiError
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
 
+RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None}
+"""What a side of a comparison has beside its estimate."""
+
 
 class FakeFigures(FakeTraces):
     """Quality falls after the prompt change; a gap at night; thin buckets."""
@@ -228,11 +231,13 @@ class FakeFigures(FakeTraces):
             "thin": False,
             "reason": None,
         }
-        check = {"at": iso(NOW), "version": hexid("faith", 12), "judge": "openai/gpt-5-mini",
-                 "same_version_and_judge": True, "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01}  # fmt: skip
+        check = {
+            "at": iso(NOW), "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "same_version_and_judge": True,
+            "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01,
+        }  # fmt: skip
         watched = {
             "evaluator": "faithfulness", "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "n": 50,
-            "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check], 
+            "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check],
             "live": {"before": level, "after": level, "move": move(-0.12)},
             "application": move(-0.01), "judge_share": 0.92, "verdict": "judge moved", "state": "firing",
             "next_check": iso(NOW + timedelta(days=6)),
@@ -281,6 +286,7 @@ class FakeFigures(FakeTraces):
         ]
         selected = not self.empty and bool(params.get("sel_from") or "sel_lo" in params or params.get("bad"))
         return {
+            "metric": params["metric"],
             "n_selected": 83 if selected else 0,
             "n_baseline": 1207,
             "sampled": False,
@@ -314,8 +320,8 @@ class FakeFigures(FakeTraces):
         return {
             "evaluator": "groundedness",
             "effect_size": -0.1 if small else -0.56,
-            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612},
-            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598},
+            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612, **RATES},
+            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598, **RATES},
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
@@ -324,21 +330,27 @@ class FakeFigures(FakeTraces):
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
+            "wording": None,
             "shared": 32,
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]
             if params.get("by")
             else [],
+            "by": params.get("by"),
             "also": [
                 {
-                    "metric": "latency_p50",
+                    "metric": "latency",
+                    "unit": "ms",
+                    "p": 0.002,
                     "a": 612.0,
                     "b": 655.0,
                     "difference": {"value": 43.0, "lo": 12.0, "hi": 74.0},
                     "verdict": "worse",
                 },
                 {
-                    "metric": "cost_usd",
+                    "metric": "cost",
+                    "unit": "USD",
+                    "p": 0.001,
                     "a": 0.00061,
                     "b": 0.00048,
                     "difference": {"value": -0.00013, "lo": -0.0002, "hi": -0.00006},
@@ -349,7 +361,7 @@ class FakeFigures(FakeTraces):
 
     def _stratum(self, value: str | None, verdict: str) -> dict[str, Any]:
         decided = verdict == "worse"
-        side = {"value": 0.88, "lo": 0.86, "hi": 0.9, "n": 301}
+        side = {"value": 0.88, "lo": 0.86, "hi": 0.9, "n": 301, **RATES}
         return {
             "value": value, "a": side, "b": {**side, "value": 0.71 if decided else None}, "paired": True,
             "difference": {"value": -0.17, "lo": -0.21, "hi": -0.13} if decided else None,
@@ -364,6 +376,7 @@ class FakeFigures(FakeTraces):
                 "id": path,
                 "hash": hexid(path, 64),
                 "text": text,
+                "source": None,
                 "retrieved": 410 - 70 * number,
                 "queries": 88 - 9 * number,
                 "used_share": 0.71 - 0.15 * number,
@@ -380,7 +393,10 @@ class FakeFigures(FakeTraces):
             }
             for number, (_, text, path) in enumerate(TOPICS)
         ]
-        return {"documents": [] if self.empty else documents, "never_used": 0 if self.empty else 12}
+        listed = [] if self.empty else documents
+        return {
+            "evaluator": "groundedness", "documents": listed, "never_used": 12 if listed else 0, "total": len(listed)
+        }  # fmt: skip
 
     def get_blame(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Retrieval fails more after the change."""
@@ -388,6 +404,7 @@ class FakeFigures(FakeTraces):
             {
                 "t": iso(NOW - timedelta(hours=24 - number)),
                 "group": {},
+                "n": 50,
                 "good": 40 - (number > 15) * 9,
                 "retrieval": 3 + (number > 15) * 8,
                 "generation": 4,
@@ -397,7 +414,8 @@ class FakeFigures(FakeTraces):
             }
             for number in range(24)
         ]
-        return {"cells": [] if self.empty else cells}
+        roles = {"faithful": "groundedness", "sufficient": None, "used": None, "answered": "refusal"}
+        return {"evaluators": roles, "cells": [] if self.empty else cells, "other_groups": 0}
 
     def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Suggestions with their probability."""

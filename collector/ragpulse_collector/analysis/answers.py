@@ -5,13 +5,24 @@ A field `from_` is `from` in the JSON; times are UTC without a zone.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Answer = TypeVar("Answer")
+GroupValue = str | bool | int | float | None
+"""The value of a dimension that an answer is grouped by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertain:
+    """A value with its 95 % interval; null where it is not known."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
 
 
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:

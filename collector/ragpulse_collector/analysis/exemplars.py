@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
 from ragpulse_collector.analysis.traffic import NAMES
 from ragpulse_collector.refusals import Invalid
@@ -15,7 +16,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
-from ragpulse_collector.store.queries.traces import Filter, trace_rows
+from ragpulse_collector.store.queries.traces import trace_rows
 
 _COUNT = 5
 
@@ -112,7 +113,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartedRequest:
     """One request: time, value, weight, attributes, and whether it is bad."""
 
     trace_id: str
@@ -125,7 +126,7 @@ class Row:
     """A hash of user, session or trace."""
 
 
-def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row]:
+def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]:
     """Return the requests of a range, at most a random sample of 20,000."""
     family, _, evaluator = metric.partition(":")
     scored = bool(evaluator) and family in MEASURES
@@ -133,8 +134,8 @@ def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row
         sample = sample_of(
             store,
             measured(family, evaluator),
-            window.parameters,
-            filters,
+            query.window.parameters,
+            query.filters,
             columns=(*_ATTRIBUTES, "tags", "metadata", "query"),
         )
         source, parameters = (
@@ -148,8 +149,8 @@ def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
             f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query"
             " FROM traces"
-            f" WHERE start_time >= $first AND start_time < $last AND {filters.sql}",
-            {**window.parameters, **filters.parameters},
+            f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
+            query.parameters,
         )
     rows = store.read(
         f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
@@ -159,7 +160,7 @@ def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row
     ).rows
     bad = _bad([(float(row[2]), row[4]) for row in rows], scored=scored)
     return [
-        Row(
+        ChartedRequest(
             row[0].hex,
             row[1],
             float(row[2]),

@@ -209,7 +209,7 @@ class Span(Answer):
     status_message: str | None
 
 
-class Context(Answer):
+class TraceContext(Answer):
     """A row of the view `contexts`."""
 
     span_id: str
@@ -267,7 +267,7 @@ class Trace(Answer):
     previous: Neighbour | None = None
     next: Neighbour | None = None
     spans: list[Span] = []
-    contexts: list[Context] = []
+    contexts: list[TraceContext] = []
     scores: list[SpanScore] = []
     decisions: list[Decision] = []
     labels: list[StoredLabel] = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from ragpulse_collector.analysis.query import window_between
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
 from ragpulse_collector.api.params import (
     AS_NAMES,
@@ -22,7 +25,9 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings, RuleSettings, Stratum
+from ragpulse_collector.store.queries.runs import Declaration
 from ragpulse_collector.store.queries.scores import FEEDBACK
+from ragpulse_evaluators import EvaluationResult
 
 MAX_TEXT = 10_000
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
@@ -111,19 +116,24 @@ class Evaluate(Params):
     evaluators: Names = Field(min_length=1)
 
 
-class Replay(Filters):
+class ReplayDraft(Filters):
     """`POST replays`."""
 
+    BACK = "7d"
     evaluators: Names = []
-    external: list[dict[str, Any]] = Field([], description="Evaluators of the caller's process.")
+    external: list[Declaration] = Field([], description="Evaluators of the caller's process.")
     since: Since | None = None
     limit: int | None = Field(None, ge=1)
     max_usd: float | None = Field(None, ge=0)
     judge: str | None = None
     dry_run: bool = Field(False, description="Only report count, tokens and cost.")
-    loads: SkipJsonSchema[Any] = None
+    loads: SkipJsonSchema[list[str]] = []
     """Only in the same process, like `prompts`."""
-    prompts: SkipJsonSchema[Any] = None
+    prompts: SkipJsonSchema[str | None] = None
+
+    def window(self, now: datetime) -> Window:
+        """Return the range; raises Invalid."""
+        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK)
 
 
 class Resume(ById):
@@ -132,10 +142,20 @@ class Resume(ById):
     max_usd: float | None = Field(None, ge=0)
 
 
+class SentResult(BaseModel):
+    """A result of the caller for one of its cases."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    job_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    result: EvaluationResult
+    elapsed_ms: float | None = None
+
+
 class Results(ById):
     """`POST replays/{id}/results`."""
 
-    results: list[Any] = []
+    results: list[SentResult] = []
     capped: str | None = Field(None, description="The reason why the caller stops before the end.")
 
 

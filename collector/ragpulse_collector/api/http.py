@@ -47,7 +47,7 @@ def _encode(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {key: getattr(value, name) for name, key in _keys(type(value))}
     if isinstance(value, BaseModel):
-        return {name: getattr(value, name) for name in type(value).model_fields}
+        return orjson.Fragment(value.model_dump_json())
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, datetime.timedelta):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ragpulse_collector.analysis.attribution import DocumentSort
 from ragpulse_collector.analysis.query import (
     Query,
     columns_of,
@@ -261,6 +262,7 @@ class Exemplars(OfMetric):
 class Explain(OfMetric, Buckets):
     """`GET explain`."""
 
+    WIDTH = 60
     sel_from: Time | None = None
     sel_to: Time | None = None
     sel_lo: float | None = None
@@ -271,6 +273,7 @@ class Explain(OfMetric, Buckets):
 class Compare(Filters):
     """`GET compare`."""
 
+    BACK = "7d"
     a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
     b: str
     evaluator: str | None = None
@@ -297,14 +300,16 @@ class Plan(Filters):
 class Documents(Filters):
     """`GET documents`."""
 
+    BACK = "7d"
     evaluator: str | None = None
-    sort: Literal["worst", "best", "retrieved", "unused"] = "retrieved"
-    limit: int | None = Field(None, ge=1)
+    sort: DocumentSort = "retrieved"
+    limit: int = Field(100, ge=1)
 
 
 class Blame(Buckets):
     """`GET blame`."""
 
+    WIDTH = 30
     group_by: Names = []
 
 

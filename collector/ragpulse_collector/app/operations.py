@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.calibration import calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.selection import iso
@@ -15,6 +16,7 @@ from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
+from ragpulse_collector.api.handlers.health import CollectorStatus
 from ragpulse_collector.api.handlers.rules import (
     EvaluatorList,
     RuleInForce,
@@ -37,8 +39,10 @@ from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
+from ragpulse_collector.evaluation.budget import Bill
+from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase
 from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
-from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
@@ -150,7 +154,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.ById, answers.SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
-                  states.Status),
+                  CollectorStatus),
         Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
                   models.Sql, answers.Table, files=(data.ARROW,)),
     )  # fmt: skip
@@ -177,29 +181,62 @@ def _rules(store: Store, rules: Rules) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
-    def cases(params: models.Cases) -> dict[str, Any]:
-        pending = external.cases(params.values())
-        return {**replays.get(params.id), "cases": pending}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayCases(ReplayProgress):
+    """Cases for the caller to evaluate."""
 
-    def results(params: drafts.Results) -> dict[str, Any]:
-        accepted = external.results(params.values())
-        return {**replays.get(params.id), "accepted": accepted}
+    cases: Sequence[PendingCase]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayAccepted(ReplayProgress):
+    """The number of new results."""
+
+    accepted: int
+
+
+def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
+    """Return what a caller asked to replay."""
+    return ReplayRequest(
+        query=params.query(now),
+        evaluators=tuple(dict.fromkeys(params.evaluators)),
+        external=params.external,
+        judge=params.judge,
+        prompts=params.prompts,
+        loads=params.loads,
+        where=params.where,
+        limit=params.limit,
+        max_usd=params.max_usd,
+    )
+
+
+def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
+    def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
+        request = replay_request(params, replays.clock())
+        return replays.bill(request) if params.dry_run else replays.start(request)
+
+    def cases(params: models.Cases) -> ReplayCases:
+        pending = external.cases(params.id, limit=params.limit)
+        return extended(ReplayCases, replays.get(params.id), cases=pending)
+
+    def results(params: drafts.Results) -> ReplayAccepted:
+        sent = [CallerResult(one.job_id, one.result, one.elapsed_ms) for one in params.results]
+        accepted = external.store_results(params.id, sent, capped=params.capped or "")
+        return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
 
     return (
-        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, states.Replays),
+        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
-                  models.ById, states.Replay),
-        _admin("POST replays", _from_values(replays.create),
-               "Run stored traces through evaluators, or only report tokens and cost.", drafts.Replay,
-               states.Replays | states.Bill, outside=names_only),
+                  models.ById, ReplayProgress),
+        _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
+               drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
-               states.Replay),
+               ReplayProgress),
         _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
-               "Continue a stopped replay.", drafts.Resume, states.Replay),
+               "Continue a stopped replay.", drafts.Resume, ReplayProgress),
         _admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
-               states.Cases),
-        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, states.Accepted),
+               ReplayCases),
+        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, ReplayAccepted),
     )  # fmt: skip
 
 

@@ -93,17 +93,17 @@ async def worst(site: Site, request: Request) -> Response:
     )
     lifted = [
         row
-        for row in explained["attributes"]
-        if row["attribute"] == "document" and row["selected"]["share"] >= 2 * row["baseline"]["share"]
+        for row in explained.attributes
+        if row.attribute == "document" and row.selected.share >= 2 * row.baseline.share
     ]
-    cause = max(lifted, key=lambda row: row["selected"]["share"] - row["baseline"]["share"], default=None)
-    common = cause["value"] if cause else None
+    cause = max(lifted, key=lambda row: row.selected.share - row.baseline.share, default=None)
+    common = cause.value if cause else None
     context = {
         "view": view,
         "evaluator": evaluator,
         "answers": [_worst_sentence(row, detail, common) for row, detail in zip(traces, details, strict=True)],
         "cause": cause,
-        "n_bad": explained["n_selected"],
+        "n_bad": explained.n_selected,
         "since": since["from"],
     }
     return site.render(request, "worst.html", context)

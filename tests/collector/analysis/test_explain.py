@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, trace_id
 
-from ragpulse_collector.analysis.attribution import documents, failure_attribution, verdict_on
+from ragpulse_collector.analysis.attribution import verdict_on
 from ragpulse_collector.analysis.exemplars import exemplars
-from ragpulse_collector.analysis.explain import explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import coverage
@@ -151,7 +151,7 @@ def test_explain_finds_the_planted_cause(store: EmbeddedStore) -> None:
         }
         units.unit(number, at=T0 - timedelta(minutes=number % 40), **facts)
     units.save()
-    told = explain(store, {"metric": "latency_p95", "sel_lo": 1000, **DAY}, clock=now)
+    told = ask(store, "explain", {"metric": "latency_p95", "sel_lo": 1000, **DAY}, clock=now)
     assert (told["n_selected"], told["n_baseline"]) == (30, 270)
     first = told["attributes"][0]
     assert (first["attribute"], first["value"], first["selected"]["share"]) == ("model", "b", 1.0)
@@ -167,7 +167,7 @@ def test_explain_names_the_document(store: EmbeddedStore) -> None:
         units.scored(number, "groundedness", float(not bad))
         units.contexts(number, ["text"], ids=["stale" if bad else f"doc{number}"])
     units.save()
-    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
+    told = ask(store, "explain", {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
     assert (told["attributes"][0]["attribute"], told["attributes"][0]["value"]) == ("document", "stale")
 
 
@@ -178,7 +178,7 @@ def test_explain_names_nothing_where_only_chance_differs(store: EmbeddedStore) -
         units.scored(number, "groundedness", 0.1 if draw.random() < 0.1 else 0.9, at=T0)
         units.contexts(number, ["text", "more"], ids=[f"doc-{draw.randrange(300)}" for _ in range(2)])
     units.save()
-    told = explain(store, DAY | {"metric": "quality:groundedness", "bad": True}, clock=now)
+    told = ask(store, "explain", DAY | {"metric": "quality:groundedness", "bad": True}, clock=now)
     assert [row for row in told["attributes"] if row["p_adjusted"] <= 0.05] == []
 
 
@@ -190,7 +190,7 @@ def test_explain_names_the_retriever_and_how_much_it_found(store: EmbeddedStore)
         units.scored(number, "groundedness", float(not bad), facts={"query": "Почему?" if bad else "Why?"})
         units.contexts(number, ["text"] if bad else ["text", "more"])
     units.save()
-    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)["attributes"]
+    told = ask(store, "explain", {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)["attributes"]
     found = {(one["attribute"], one["value"]): one["p_adjusted"] for one in told}
     assert found["contexts retrieved", "1"] < 1e-6
     assert found["query script", "Cyrillic"] < 1e-6
@@ -225,7 +225,7 @@ def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
         units.decision(number, "context_utilization", pi=1.0)
         units.score(number, "context_utilization", 0.5)
     units.save()
-    (cell,) = failure_attribution(store, {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
     assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
 
 
@@ -239,7 +239,7 @@ def test_documents_show_who_hurts(store: EmbeddedStore) -> None:
         units.score(number, "context_utilization", 0.5, parts='{"used": [1]}')
         units.contexts(number, ["one", "two"], ids=["stale" if bad else f"good{number % 8}", f"never{number % 3}"])
     units.save()
-    told = documents(store, {**DAY, "sort": "worst"}, clock=now)
+    told = ask(store, "documents", {**DAY, "sort": "worst"}, clock=now)
     first = told["documents"][0]
     assert (first["id"], first["retrieved"], first["quality"]["value"]) == ("stale", 50, 0.0)
     assert 0.0 < first["shrunk"] < 0.3
@@ -256,7 +256,7 @@ def test_a_document_of_many_questions_but_few_requests_is_no_hub(store: Embedded
         units.scored(number, "groundedness", 1.0, facts={"query": f"q{number}" if rare else f"often{number % 31}"})
         units.contexts(number, ["one"], ids=["rare" if rare else "common"])
     units.save()
-    hubs = {one["id"]: one["hub"] for one in documents(store, DAY, clock=now)["documents"]}
+    hubs = {one["id"]: one["hub"] for one in ask(store, "documents", DAY, clock=now)["documents"]}
     assert hubs == {"common": True, "rare": False}
 
 
@@ -266,7 +266,7 @@ def test_a_document_without_scores_is_listed_without_numbers(store: EmbeddedStor
     units.unit(1)
     units.contexts(1, ["text"])
     units.save()
-    (row,) = documents(store, DAY, clock=now)["documents"]
+    (row,) = ask(store, "documents", DAY, clock=now)["documents"]
     assert (row["retrieved"], row["quality"]["value"], row["shrunk"], row["used_share"]) == (1, None, None, None)
 
 
@@ -280,12 +280,12 @@ def test_estimates_and_order_of_documents_are_those_of_the_moments(store: Embedd
         units.contexts(number, sorted(found), ids=sorted(found))
         answers[number] = (score, 1 / pi, user, found)
     units.save()
-    told = documents(store, {**DAY, "sort": "worst"}, clock=now)["documents"]
+    told = ask(store, "documents", {**DAY, "sort": "worst"}, clock=now)["documents"]
     expected = _shrunk(list(answers.values()))
     assert {one["id"]: one["shrunk"] for one in told} == pytest.approx(expected)
     assert len(set(expected.values())) > 20  # documents differ, so that not all are drawn to the mean
     assert [one["shrunk"] for one in told] == sorted(one["shrunk"] for one in told)
-    short = documents(store, {**DAY, "sort": "worst", "limit": 5}, clock=now)
+    short = ask(store, "documents", {**DAY, "sort": "worst", "limit": 5}, clock=now)
     assert ([one["id"] for one in short["documents"]], short["total"]) == ([one["id"] for one in told[:5]], 31)
 
 
@@ -314,7 +314,7 @@ def test_a_trace_with_two_scored_units_retrieved_its_document_once(store: Embedd
         units.score(number, "groundedness", 0.5, version="2")
         units.contexts(number, ["text"], ids=["doc"])
     units.save()
-    (row,) = documents(store, DAY, clock=now)["documents"]
+    (row,) = ask(store, "documents", DAY, clock=now)["documents"]
     assert (row["retrieved"], row["queries"], row["quality"]["n"]) == (3, 3, 6)
 
 
@@ -344,7 +344,7 @@ def test_explain_finds_the_stretch_of_bad_answers_and_folds_what_follows_from_it
         units.scored(number, "judge", float(not bad), at=T0 - timedelta(hours=6 - hours, minutes=-5), facts=facts)
         units.contexts(number, ["text"], ids=["stale" if bad or number == 5 else f"doc{number}"])
     units.save()
-    found = explain(store, {"metric": "quality:judge", "bad": True, "step": "1h", "from": "-7h"}, clock=now)
+    found = ask(store, "explain", {"metric": "quality:judge", "bad": True, "step": "1h", "from": "-7h"}, clock=now)
     assert (found["n_selected"], found["n_baseline"]) == (67, 533)
     assert found["dip"] == {"from": "2026-11-20T08:00:00Z", "to": "2026-11-20T10:00:00Z"}
     rows = [(one["attribute"], one["value"], one["explained_by"]) for one in found["attributes"][:3]]
@@ -362,7 +362,7 @@ def test_explain_takes_errors_as_what_failed(store: EmbeddedStore) -> None:
     for number in range(100):
         units.unit(number, error=number < 20, model="b" if number < 20 else "a")
     units.save()
-    found = explain(store, {"metric": "error_rate", "bad": True, **DAY}, clock=now)
+    found = ask(store, "explain", {"metric": "error_rate", "bad": True, **DAY}, clock=now)
     assert found["n_selected"] == 20
     assert (found["attributes"][0]["attribute"], found["attributes"][0]["value"]) == ("model", "b")
 
@@ -374,7 +374,7 @@ def test_explain_of_requests_that_are_all_alike_names_nothing(store: EmbeddedSto
     for number in range(100):
         units.unit(number, error=number < failed, model="b" if number < 20 else "a")
     units.save()
-    found = explain(store, {"metric": "errors", "bad": True, **DAY}, clock=now)
+    found = ask(store, "explain", {"metric": "errors", "bad": True, **DAY}, clock=now)
     assert (found["n_selected"], found["n_baseline"], found["attributes"]) == (failed, 100 - failed, [])
 
 
@@ -385,7 +385,7 @@ def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -
         user, model = number % 20, "a" if number % 20 in (0, 1, 5, 6, 7, 8, 9) else "b"
         units.scored(number, "judge", float(user > 2), facts={"user_id": f"u{user}", "model": model})
     units.save()
-    told = explain(store, {"metric": "quality:judge", "bad": True, **DAY}, clock=now)["attributes"]
+    told = ask(store, "explain", {"metric": "quality:judge", "bad": True, **DAY}, clock=now)["attributes"]
     (found,) = (one for one in told if (one["attribute"], one["value"]) == ("model", "a"))
     assert found["lift"] == pytest.approx(2 / 3 / (5 / 17))
     assert found["p_adjusted"] > 0.05

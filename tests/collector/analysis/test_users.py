@@ -18,7 +18,6 @@ from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
-from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
@@ -92,7 +91,7 @@ def test_without_ids_the_words_say_that_answers_are_taken_as_independent(store: 
     (headline,) = overview(store, DAY)["quality"]
     assert headline["users"] is None
     assert "taken as independent" in headline["words"]
-    told = compare(store, {**DAY, "a": "service:s0", "b": "service:s1"})
+    told = ask(store, "compare", {**DAY, "a": "service:s0", "b": "service:s1"})
     assert "taken as independent" in told["a"]["words"]
 
 

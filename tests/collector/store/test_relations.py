@@ -172,7 +172,7 @@ def test_a_rerankers_documents_replace_what_it_was_given(store: EmbeddedStore, u
     found = store.read(documents.documents_of(Filter()), DAY).dicts()
     names = documents.named_documents(store, [one["doc"] for one in found], DAY)
     second = store.read("SELECT hash($id::UUID)", {"id": trace_id(2)}).rows[0][0]
-    shown = sorted((one["trace"] == second, names[one["doc"]]["id"], one["has_text"]) for one in found)
+    shown = sorted((one["trace"] == second, names[one["doc"]].id, one["has_text"]) for one in found)
     assert shown == [
         (False, "doc1", True),
         (False, "doc2", False),

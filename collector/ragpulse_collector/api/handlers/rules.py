@@ -10,7 +10,7 @@ from functools import partial
 
 from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.api.answers import Done
-from ragpulse_collector.api.drafts import Replay, RuleDraft
+from ragpulse_collector.api.drafts import ReplayDraft, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.reports import Agreement
@@ -192,7 +192,7 @@ FILES = ("loads", "prompts")
 _ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
 
 
-def names_only(params: Replay) -> None:
+def names_only(params: ReplayDraft) -> None:
     """Refuse a replay with files or the address of a judge; raises Invalid with the fix.
 
     A caller with the right to start a replay must not make the collector read a file, run code or call a host of their

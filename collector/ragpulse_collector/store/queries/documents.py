@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
@@ -123,15 +123,24 @@ def documents_of(filter: Filter) -> str:
                OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {_NAME} IS NOT NULL"""
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The id, the text's hash, the start of the text and the source of documents, by their hash."""
+class NamedDocument(NamedTuple):
+    """What a document is called: its id, the text's hash, the start of the text, and what it was cut from."""
+
+    id: str
+    hash: str | None
+    text: str | None
+    source: str | None
+
+
+def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, NamedDocument]:
+    """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
         f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source"
         f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
         {**within, "docs": list(docs)},
-    ).dicts()
-    return {row.pop("doc"): row for row in rows}
+    ).rows
+    return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any]) -> Rows:
