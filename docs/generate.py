@@ -27,6 +27,7 @@ from ragpulse_evaluators import Entry, Scale, default_registry
 DOCS = Path(__file__).parent
 FAMILIES = {
     "judged": "Asking a judge",
+    "local": "Local models",
     "grounding": "Without judge or reference",
     "text": "Against a reference text",
     "structure": "Form of the response",

@@ -178,10 +178,10 @@ class Catalog:
     def _guarded(self, items: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
         if not self._isolate:
             return items
-        from ragpulse_evaluators.isolated import Limits, isolated
+        from ragpulse_evaluators.isolated import ProcessLimits, isolated
 
         configured = self._settings.evaluators
-        limits = Limits(
+        limits = ProcessLimits(
             time_s=configured.time_limit_s, memory_mb=configured.memory_limit_mb, processes=configured.processes
         )
         return [isolated(item, source, limits) for item in items]
@@ -230,7 +230,7 @@ class Catalog:
         return Description(
             name=name,
             version=evaluator.version if evaluator else None,
-            source_digest=evaluator.source_digest if evaluator else None,
+            source_digest=evaluator.version.source if evaluator else None,
             needs=tuple(entry.needs) if entry else tuple(sorted(evaluator.needs)) if evaluator else (),
             scale=_scale(facts.scale, getattr(evaluator, "threshold", None)) if facts and facts.scale else None,
             cost_class=facts.cost_class if facts else None,

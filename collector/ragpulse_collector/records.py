@@ -17,14 +17,16 @@ Kind = Literal[
 ]
 Status = Literal["ok", "error", "unset"]
 ScoreSource = Literal["online", "replay", "human", "code"]
+Signal = Literal["traces", "logs", "metrics"]
+ContentType = Literal["application/x-protobuf", "application/json"]
 
 
 @dataclass(slots=True, kw_only=True)
 class RawBody:
     """An accepted request body, inflated and not yet decoded."""
 
-    signal: Literal["traces", "logs", "metrics"]
-    content_type: Literal["application/x-protobuf", "application/json"]
+    signal: Signal
+    content_type: ContentType
     body: bytes
     binding: Binding | None = None
     """What the sender's key is bound to."""

@@ -41,8 +41,8 @@ _CHILD = (
 _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
 _COPIED = (
-    *("__doc__", "name", "label", "language", "params", "needs", "scale", "cost_class"),
-    *("judge", "wants_judge", "takes_all", "version", "source_digest"),
+    *("__doc__", "name", "language", "params", "needs", "scale", "cost_class"),
+    *("judge", "wants_judge", "takes_all", "version"),
 )
 """Attributes that are those of the user's evaluator."""
 Message = dict[str, Any]
@@ -51,7 +51,7 @@ Relay = Callable[[Message], Awaitable[Message]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """The resources that one evaluator may use."""
 
     time_s: float = 30.0
@@ -62,7 +62,7 @@ class Limits:
     """The number of cases of one evaluator that may be scored at once."""
 
 
-def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluator | Entry:
+def isolated(item: Evaluator | Entry, source: Source, limits: ProcessLimits) -> Evaluator | Entry:
     """Return the evaluator, or the entry whose factory makes it, so that it runs in processes of its own.
 
     A YAML file holds no code: its evaluator stays in this process.
@@ -81,7 +81,9 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
     return replace(item, factory=factory)
 
 
-def _isolated(evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Isolated:
+def _isolated(
+    evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: ProcessLimits
+) -> Isolated:
     setup = {
         "source": source,
         "name": name,
@@ -99,7 +101,7 @@ def _isolated(evaluator: Evaluator, source: Source, name: str, params: Mapping[s
 class Isolated(Evaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
-    def __init__(self, evaluator: Evaluator, setup: bytes, limits: Limits) -> None:
+    def __init__(self, evaluator: Evaluator, setup: bytes, limits: ProcessLimits) -> None:
         super().__init__(threshold=evaluator.threshold)
         for name in _COPIED:
             setattr(self, name, getattr(evaluator, name))
@@ -109,10 +111,6 @@ class Isolated(Evaluator):
     def judge_id(self) -> str | None:
         """That of the judge it is given, or of the model that a metric of another package asks."""
         return self._evaluator.judge_id if self.judge is None else self.judge.id
-
-    def fingerprint(self) -> dict[str, Any]:
-        """That of the user's evaluator."""
-        return self._evaluator.fingerprint()
 
     def estimate(self, case: Case) -> Estimate:
         """That of the user's evaluator."""
@@ -162,7 +160,7 @@ def _as_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
 class _Children:
     """The processes of one evaluator, each with one case at a time; they belong to one event loop."""
 
-    def __init__(self, setup: bytes, limits: Limits) -> None:
+    def __init__(self, setup: bytes, limits: ProcessLimits) -> None:
         self._setup, self._limits = setup, limits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = asyncio.Semaphore(limits.processes)
@@ -246,7 +244,7 @@ class _Child:
                 self._requests.write(framed(request))
                 while "question" in (reply := await self._receive()):
                     limit.reschedule(None)  # the judge has limits of its own
-                    questions.add(task := asyncio.create_task(self._answer(reply, relay)))
+                    questions.add(task := asyncio.create_task(self._relay(reply, relay)))
                     task.add_done_callback(finish)
             return reply
         except TimeoutError:
@@ -278,7 +276,7 @@ class _Child:
         reply: Message = json.loads(await self._replies.readexactly(size))
         return reply
 
-    async def _answer(self, message: Message, relay: Relay) -> None:
+    async def _relay(self, message: Message, relay: Relay) -> None:
         reply = await relay(message["question"])
         self._requests.write(framed(pickle.dumps(reply | {"number": message["number"]})))
 

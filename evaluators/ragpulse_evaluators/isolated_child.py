@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Self
 from ragpulse_evaluators import errors
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judges.protocol import BaseJudge, Question
+from ragpulse_evaluators.judges.protocol import BaseJudge, JudgeQuestion
 from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
@@ -118,7 +118,7 @@ class RelayedJudge(BaseJudge):
         changed._sampling = {**self._sampling, **changes}
         return changed
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask the parent; raises what its judge raised, as an error of this package."""
         schema = question.schema
         reply = await self._link.ask(

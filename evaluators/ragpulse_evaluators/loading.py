@@ -20,8 +20,6 @@ from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.registry import Entry, Registry, default_registry, set_keywords
 
-__all__ = ("configure_evaluators", "load", "load_module")
-
 _SUFFIXES = (".py", ".yaml", ".yml")
 
 

@@ -23,9 +23,7 @@ from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.providers import as_judge
 
-__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
-
-FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
 _OTHER_NAMES = {
@@ -171,9 +169,9 @@ class Registry:
         plain_name, _, version = name.partition("@")
         instance = self._instances.get(plain_name)
         evaluator = self._make(plain_name, params) if instance is None else _with_judge(instance, params)
-        if version and evaluator.label != version and not evaluator.version.startswith(version):
+        if version and evaluator.version.label != version and not evaluator.version.startswith(version):
             raise UnknownEvaluator(
-                f"{plain_name} has version {evaluator.version} (label {evaluator.label}), not {version!r}"
+                f"{plain_name} has version {evaluator.version} (label {evaluator.version.label}), not {version!r}"
             )
         return evaluator
 

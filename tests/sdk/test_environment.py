@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import ragpulse
 from ragpulse._instrument import LIBRARIES, run
-from ragpulse._settings import Settings
+from ragpulse._settings import SdkSettings
 
 from .conftest import Collector
 from .test_settings import _settings
@@ -29,7 +29,7 @@ ROWS = re.findall(r"^\| (`OTEL_.+?) \| (yes|no) \|", TABLE, re.M)
 STATED = {name: answer == "yes" for names, answer in ROWS for name in re.findall(r"`(OTEL_[A-Z_]+\*?)`", names)}
 OTLP, TRACES, LOGS = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_LOGS_"
 APM = {f"{OTLP}ENDPOINT": "http://apm:4318"}
-Read = Callable[[Settings], Any]
+Read = Callable[[SdkSettings], Any]
 HONOURED: list[tuple[dict[str, str], Read, Any]] = [
     ({"OTEL_SDK_DISABLED": "true"}, lambda read: read.enabled, False),
     ({"OTEL_TRACES_EXPORTER": "none"}, lambda read: read.enabled, False),

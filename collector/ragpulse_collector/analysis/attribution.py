@@ -174,6 +174,7 @@ def verdict_on(
 class _Pattern:
     """The units of a bucket and group with the same verdicts, and their weight (by the smallest pi)."""
 
+    group: tuple[GroupValue, ...]
     start: datetime
     n: int
     weight: float
@@ -181,7 +182,6 @@ class _Pattern:
     sufficient: bool | None
     used: bool | None
     answered: bool | None
-    group: tuple[GroupValue, ...]
 
     @property
     def kind(self) -> FailureKind:
@@ -215,7 +215,7 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
-    return [_Pattern(*row[:7], tuple(row[7:])) for row in rows]
+    return [_Pattern(tuple(row[7:]), *row[:7]) for row in rows]
 
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20

@@ -22,11 +22,11 @@ from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.answers import Problem
 from ragpulse_collector.api.copies import Download
-from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
+from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused
-from ragpulse_collector.settings import Scope
+from ragpulse_collector.settings import BINDING, Scope
 from ragpulse_dashboards import ApiError
 
 Run = Callable[[Any], Any]
@@ -102,7 +102,7 @@ class Operations:
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
                 answer = await perform(candidate, {**params, **match.groupdict()}, caller)
-                return answer if is_dataclass(answer) else plain(answer)
+                return answer if is_dataclass(answer) or isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
 
 

@@ -35,9 +35,9 @@ from ragpulse_collector.api.handlers.traces import session_detail, session_list,
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
+from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase

@@ -161,13 +161,13 @@ def _capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
 @contextmanager
 def _watching(judge: Judge, count: int) -> Iterator[Any]:
     """Provide the judge with a bar of finished contexts and their cost; it holds the cost and the last failure."""
-    from ragpulse_evaluators.judges.protocol import JudgeWrapper, Question
+    from ragpulse_evaluators.judges.protocol import JudgeQuestion, JudgeWrapper
 
     class Watched(JudgeWrapper):
         spent_usd: float | None = 0.0
         failure: Exception | None = None
 
-        async def answer(self, question: Question) -> Any:
+        async def replies_to(self, question: JudgeQuestion) -> Any:
             calls: Sequence[Any] = ()
             try:
                 calls = await question.put_to(self._inner)

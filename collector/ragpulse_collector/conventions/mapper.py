@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from operator import lt
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from ragpulse_collector.conventions.dialects import DIALECTS, openinference
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
@@ -36,7 +37,6 @@ _SCORE_NAME = re.compile(
 )
 _CARRIERS = ("evaluator", "other")
 """Kinds of spans that may only bring a score; others state their own work, and their links another thing."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_ERROR = (None, None)
 _MISSING = "response_missing_reason"
 _SEARCHES = ("retriever", "reranker")
@@ -355,5 +355,5 @@ def _links(links: list[WireLink]) -> str:
 
 def _instant(time_ns: int) -> str:
     """Return ISO 8601 in UTC with nanoseconds, which datetime does not keep."""
-    moment = _EPOCH + timedelta(seconds=time_ns // 10**9)
+    moment = EPOCH + timedelta(seconds=time_ns // 10**9)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % 10**9:09d}Z"

@@ -11,7 +11,7 @@ import math
 import re
 from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ import orjson
 
 from ragpulse.shapes import OBJECT_REPR
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
+from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import Kind
 
 MAX_COUNT, MAX_AMOUNT = 10**12, 1e12
@@ -150,12 +151,9 @@ def first_event(events: Any, span: Span) -> float | None:
 def instant_ns(value: Any) -> int | None:
     """Return an ISO 8601 instant (UTC where it says nothing) in Unix nanoseconds."""
     try:
-        moment = datetime.fromisoformat(value)
+        return unix_ns(datetime.fromisoformat(value))
     except (TypeError, ValueError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000_000) * 1000
 
 
 def strings(value: Any, _: Span) -> list[str] | None:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -147,15 +148,9 @@ class EvidenceIndex:
 
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
-        if len(self.sentences) <= 1:
-            return list(self.sentences)
-        weights = self._weights(tokens)
-        shares = self._overlap(weights)
-        # A sentence with less than this share is never chosen beside another.
-        least = min(_STEP_GAIN * sum(weights.values()), max(shares.values(), default=0.0))
-        able = [n for n, share in shares.items() if share >= least]
-        shortlist = sorted(able, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
-        return self._cover(shortlist, weights)
+        shares = self._overlap(self._weights(tokens))
+        order = {n: (-share + 1e-4 * len(self.sentences[n].keys), n) for n, share in shares.items()}
+        return [self.sentences[n] for n in nsmallest(_MAX_SUPPORT, order, key=order.__getitem__)]
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
@@ -189,20 +184,6 @@ class EvidenceIndex:
         count = len(self.sentences)
         by_postings = {n: math.log(1 + count / n) for n in {len(numbers) for numbers in self._postings.values()}}
         return {key: by_postings[len(numbers)] for key, numbers in self._postings.items()}
-
-    def _cover(self, shortlist: list[int], weights: dict[str, float]) -> list[ContextSentence]:
-        chosen: list[ContextSentence] = []
-        open_keys, total = set(weights), sum(weights.values()) or 1.0
-        while shortlist and (open_keys or not chosen) and len(chosen) < _MAX_SUPPORT:
-            # An exact sum: that of a set is its own, in whatever order the set gives its members.
-            gains = [math.fsum([weights[k] for k in open_keys & self.sentences[n].keys]) for n in shortlist]
-            best = max(range(len(gains)), key=gains.__getitem__)
-            if chosen and gains[best] < _STEP_GAIN * total:
-                break
-            entry = self.sentences[shortlist.pop(best)]
-            chosen.append(entry)
-            open_keys -= entry.keys
-        return chosen
 
 
 @lru_cache(maxsize=2)

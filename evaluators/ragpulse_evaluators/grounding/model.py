@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex, bigrams
 from ragpulse_evaluators.grounding.facts import Quantity, is_derived, quantities
-from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES
 from ragpulse_evaluators.grounding.text import Word
 
 __all__ = (
@@ -96,7 +96,8 @@ class _Claim:
         self.keys = [index.spelled(t.key) for t in tokens]
         self.best = support[0].tokens if support else ()
         self.theirs = [t.key for t in self.best]
-        self.order = LCSseq.similarity(self.keys, self.theirs) / max(1, len(tokens))
+        self.same = LCSseq.similarity(self.keys, self.theirs)
+        self.order = self.same / max(1, len(tokens))
         self.negated = any([t.negation for t in tokens])
         self.denied = {} if self.negated else index.denied
         self.quantities = quantities(tokens)
@@ -145,19 +146,19 @@ def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quant
 
 
 def _edits(claim: _Claim) -> Iterator[str]:
-    """Yield what differs in a claim that copies its best context sentence but for one place."""
-    part = _copied_part(claim)
-    theirs = [t.key for t in part]
-    same = LCSseq.similarity(claim.keys, theirs)
-    gaps = list(_gaps(claim.keys, theirs)) if same >= max(_LEAST, _COPIED * len(part)) else []
-    if len(gaps) == 1:
-        mine, other = ([side[i] for i in gap] for side, gap in zip((claim.tokens, part), gaps[0], strict=True))
-        added = [t.text for i, t in zip(gaps[0][0], mine, strict=True) if i in claim.new]
-        whole = same >= max(_COPIED * len(claim.theirs), len(claim.keys) / 2)
-        if len(added) >= _CLAUSE and whole and gaps[0][0].start:
-            yield f"“{' '.join(t.text for t in mine)}” added to a copied sentence"
-        elif same >= _COPIED * len(claim.tokens):
-            yield from _exchanged(claim, gaps[0][0], mine, other)
+    """Yield what differs in a claim that copies a part of its best context sentence but for one place."""
+    places = _gaps(claim.keys, claim.theirs)
+    if len(places) != 1:
+        return
+    ((mine, theirs),) = places
+    if claim.same < max(_LEAST, _COPIED * (claim.same + len(theirs))):
+        return
+    said = claim.tokens[mine.start : mine.stop]
+    whole = claim.same >= max(_COPIED * len(claim.theirs), len(claim.keys) / 2)
+    if whole and mine.start and sum(i in claim.new for i in mine) >= _CLAUSE:
+        yield f"“{' '.join(t.text for t in said)}” added to a copied sentence"
+    elif claim.same >= _COPIED * len(claim.tokens):
+        yield from _exchanged(claim, mine, said, claim.best[theirs.start : theirs.stop])
 
 
 def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
@@ -172,33 +173,23 @@ def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequen
     for one, other in product(mine, theirs):
         spelled = one.capital or not any(t.capital for t in claim.tokens)
         named = spelled and one.content and other.key in claim.index.names and one.key not in claim.theirs
-        if _excludes(one, other) or named:
+        if named or other.norm in OPPOSITES.get(one.norm, ()):
             yield f"'{one.text}' here, '{other.text}' in the evidence"
             return
 
 
-def _copied_part(claim: _Claim) -> Sequence[Word]:
-    """Return the part of the best context sentence that the claim may copy: a claim often leaves out its end."""
-    blocks = [b for b in LCSseq.opcodes(claim.keys, claim.theirs).as_matching_blocks() if b.size]
+def _gaps(mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[range, range]]:
+    """Return what stands between the words that both have in one order; a claim may leave out both ends of the other."""
+    blocks = [b for b in LCSseq.opcodes(mine, theirs).as_matching_blocks() if b.size]
     if not blocks:
-        return ()
+        return []
     first, last = blocks[0], blocks[-1]
-    return claim.best[max(0, first.b - first.a) : last.b + len(claim.keys) - last.a]
-
-
-def _excludes(one: Word, other: Word) -> bool:
-    """Tell whether two words are opposites, or say how many in two ways."""
-    groups = {QUANTIFIERS.get(one.norm), QUANTIFIERS.get(other.norm)}
-    return other.norm in OPPOSITES.get(one.norm, ()) or (None not in groups and len(groups) == 2)
-
-
-def _gaps(mine: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[range, range]]:
-    """Yield what stands between the words that both have in one order."""
-    blocks = [(b.a, b.b, b.size) for b in LCSseq.opcodes(mine, theirs).as_matching_blocks()]
-    ends = [(0, 0, 0), *blocks]
-    for (a, b, size), (c, d, _) in pairwise(ends):
-        if c > a + size or d > b + size:
-            yield range(a + size, c), range(b + size, d)
+    after = last.b + last.size
+    end = (len(mine), min(len(theirs), after + len(mine) - last.a - last.size))
+    starts = [(0, max(0, first.b - first.a)), *((b.a + b.size, b.b + b.size) for b in blocks)]
+    ends = [*((b.a, b.b) for b in blocks), end]
+    places = [(range(a, c), range(b, d)) for (a, b), (c, d) in zip(starts, ends, strict=True)]
+    return [place for place in places if any(map(len, place))]
 
 
 def claim_score(claim: Findings) -> float:

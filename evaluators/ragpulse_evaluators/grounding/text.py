@@ -17,7 +17,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     NEGATIONS,
     NUMBER_WORDS,
     OPPOSITES,
-    QUANTIFIERS,
     UNITS,
     UNSPACED_WORDS,
 )
@@ -30,11 +29,7 @@ _UNSPACED = (
 )
 _WHOLE = "|".join(
     sorted(
-        {
-            w
-            for w in chain(UNSPACED_WORDS, OPPOSITES, QUANTIFIERS, UNITS, NEGATIONS)
-            if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"
-        },
+        {w for w in chain(UNSPACED_WORDS, OPPOSITES, UNITS, NEGATIONS) if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"},
         key=lambda word: (-len(word), word),
     )
 )
@@ -42,7 +37,7 @@ _TOKEN = re.compile(
     rf"(?P<number>(?:(?<![^\s(\[=:])[-−])?\d+(?:/\d{{1,2}}/\d{{4}}|[.,:]\d+)*)"
     rf"|(?=[{_UNSPACED}])(?P<char>{_WHOLE}|[\u30a1-\u30fa\u30fc]+|.)"
     rf"|(?P<word>(?:(?![{_UNSPACED}])[^\W\d_])(?:[\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0900-\u0d7f]"
-    rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%‰°$€£¥₹])"
+    rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%％‰°$€£¥₹])"
 )
 _END = re.compile(
     r"[.!?\n。！？…؟۔।॥](?:(?:(?<=[.!?])[.!?]*|(?<=[。！？…؟۔।॥])[。！？…؟۔।॥]*)"

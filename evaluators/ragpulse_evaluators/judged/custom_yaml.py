@@ -15,7 +15,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, nearest, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, fields_of, judged_entry
-from ragpulse_evaluators.judged.session import Session, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -155,17 +155,17 @@ class CustomYaml(JudgedEvaluator):
             return Scale(lo=self.spec.scale[0], hi=self.spec.scale[1], reverse=self.spec.reverse_score)
         return Scale(kind="open", reverse=self.spec.reverse_score)
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call; the label is the choice, the score what the file gives it."""
         prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
         if not self.spec.choices:
             score, reasoning = await session.parse(prompt, self._last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
-        choice, reasoning = await session.parse(prompt, self._read, form=self._closing())
+        choice, reasoning = await session.parse(prompt, self._choice_and_reasoning, form=self._closing())
         score_of_choice = self.spec.score_of(choice)
         return Outcome(score=score_of_choice, label=choice, explanation=reasoning)
 
-    def _read(self, text: str) -> tuple[str, str]:
+    def _choice_and_reasoning(self, text: str) -> tuple[str, str]:
         from_last = self.spec.eval_type == "cot_classify"
         return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
 

@@ -15,8 +15,6 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ragpulse_evaluators.errors import ConfigurationError
 
-__all__ = ("Address", "environment_address", "hidden", "split_judge")
-
 _ENDPOINT = re.compile(r"/(?:chat/)?(?:completions|responses|embeddings|messages|models)/*$")
 _OTHER_PROTOCOL = re.compile(r"/api/(?:chat|generate|embed|tags)/*$|:generateContent")
 _LOOKS_LIKE_ADDRESS = re.compile(r"#|:/|^[^/]+:\d+/|^(?:localhost|[\d.]+|\[[\da-f:]+\])(?::\d+)?$", re.IGNORECASE)
@@ -58,7 +56,7 @@ class Address(NamedTuple):
     """Without the endpoint's path."""
 
     @classmethod
-    def read(cls, text: str) -> Address:
+    def parsed(cls, text: str) -> Address:
         """Read an address as people paste it; raises `ConfigurationError` that shows no key.
 
         An address without a path means `/v1`. The full URL of an endpoint is used as it is.
@@ -114,7 +112,7 @@ def _prefixes_at(where: str) -> Iterator[str]:
     for name, value in os.environ.items():
         prefix = re.sub(r"_(?:BASE_URL|API_BASE)$", "", name)
         with suppress(ConfigurationError):
-            if prefix != name and Address.read(value).where == where:
+            if prefix != name and Address.parsed(value).where == where:
                 yield prefix
 
 

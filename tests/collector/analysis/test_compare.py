@@ -11,6 +11,7 @@ from stored_units import T0, Units, uniform
 
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.statistics import needed_n
 
 
 def now() -> datetime:
@@ -248,6 +249,29 @@ def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
     assert told["traces_per_day"] == pytest.approx(2400)
     assert told["rate_for_daily"] == pytest.approx(told["n"] / 2400)
     assert told["cost_usd"] == pytest.approx(told["n"] * 0.001)
+
+
+def test_a_plan_counts_users(store: EmbeddedStore) -> None:
+    """Sixty users ask ten times, each always well or always badly served: the plan is about users, not answers."""
+    units = Units(store)
+    for number in range(600):
+        user = number // 10
+        units.scored(number, "judge", float(user % 10 > 0), facts={"user_id": f"u{user}"})
+    units.save()
+    told = ask(store, "plan", {"evaluator": "judge", "half_width": 0.05, "from": "-1h"}, clock=now_plus_minute)
+    alone = needed_n(0.9, 0.05)
+    assert told["users"] > alone
+    assert told["n"] == pytest.approx(10 * told["users"], rel=0.01)
+    assert told["users_per_day"] == pytest.approx(60 * 24)
+    assert told["assumed_from"] == "measured: a user asks 10.0 times, answers alike by 1.00"
+    narrow = ask(store, "plan", {"evaluator": "judge", "half_width": 0.005, "from": "-1h"}, clock=now_plus_minute)
+    assert narrow["rate_for_daily"] is None
+    assert narrow["days_at_full_rate"] == pytest.approx(narrow["users"] / narrow["users_per_day"])
+
+
+def now_plus_minute() -> datetime:
+    """A minute after the units, so that a range of an hour holds them."""
+    return T0 + timedelta(minutes=1)
 
 
 def test_a_plan_without_history_says_what_it_assumes(store: EmbeddedStore) -> None:

@@ -26,6 +26,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, evaluator
+from ragpulse_evaluators.runner import Retry
 
 USERS = '''
 import asyncio, ctypes, os, signal, sys, time
@@ -125,7 +126,7 @@ def work_off(
     units.save()
     settings = Settings.model_validate({"evaluators": LIMITS | {"time_limit_s": time_s}} | specs)
     catalog = Catalog(settings, loads=[str(loaded)], isolate=True)
-    options = AttemptOptions(retry_first_s=0.001)
+    options = AttemptOptions(retry=Retry(first_s=0.001))
     worker = Worker(store, catalog.resolve, Ledger(store, Caps()), options=options, clock=lambda: T0)
     worker.start()
     try:

@@ -32,6 +32,7 @@ from ragpulse_collector.store import Prices
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.judges.protocol import ScriptedJudge
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
+from ragpulse_evaluators.runner import Retry
 
 PRICE = Price(input=0.25, output=2.0)
 VERDICT = '{"reason": "fine", "score": 1.0}'
@@ -95,7 +96,7 @@ def working(
     price = JudgePrices(settings, Prices(settings.prices))
     priced = partial(PricedJudge, prices=price)
     catalog = Catalog(settings, priced=priced, wrap=lambda one: CachedJudge(GatedJudge(one, gate), calls))
-    ledger, options = Ledger(store, Caps(usd_per_day=cap), price=price), AttemptOptions(retry_first_s=0.001)
+    ledger, options = Ledger(store, Caps(usd_per_day=cap), price=price), AttemptOptions(retry=Retry(first_s=0.001))
     worker = Worker(store, catalog.resolve, ledger, gate=gate, options=options, clock=lambda: T0)
     worker.start()
     try:

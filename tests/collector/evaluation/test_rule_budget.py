@@ -16,10 +16,11 @@ from waiting import eventually, until
 
 from ragpulse_collector.client import Client, connect
 from ragpulse_collector.configuration import load_settings
-from ragpulse_collector.evaluation.budget import Account, Caps, Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.budget import Account, Caps, Ledger, Reservation
 from ragpulse_collector.sampling import Pacer, Rule
 from ragpulse_collector.settings import SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.errors import BudgetExceeded
 
 LATE = T0.replace(hour=23, minute=59, second=59, microsecond=999_999)
 CAPS = {"small": 0.3, "large": 5.0}
@@ -39,7 +40,7 @@ def wanted(usd: float, rule: str | None) -> Reservation:
     return Reservation(evaluator="judge", usd=usd, job_id="ab" * 16, day=LATE, rule=rule)
 
 
-def refused(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> list[OverBudget | None]:
+def refused(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> list[BudgetExceeded | None]:
     """Reserve in one commit; the refusals."""
     return store.write(lambda tx: ledger.reserve(tx, reservations)).result()
 

@@ -30,6 +30,7 @@ from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.providers import HTTPJudge
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
+from ragpulse_evaluators.runner import Retry
 
 
 @evaluator
@@ -102,7 +103,12 @@ def working(
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
-    options = {"gate": Gate(at_once), "options": AttemptOptions(retry_first_s=0.001), "clock": lambda: T0, **options}
+    options = {
+        "gate": Gate(at_once),
+        "options": AttemptOptions(retry=Retry(first_s=0.001)),
+        "clock": lambda: T0,
+        **options,
+    }
     worker = Worker(store, resolve or (lambda name, **_: known[name]), ledger, **options)
     worker.start()
     try:

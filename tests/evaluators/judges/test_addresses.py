@@ -65,7 +65,7 @@ PASTED = {
 @pytest.mark.parametrize("pasted", PASTED)
 def test_a_pasted_address_is_understood(pasted: str) -> None:
     """The full URL of the endpoint, a missing `/v1`, other cases, spaces and a version in the query all work."""
-    address = Address.read(pasted)
+    address = Address.parsed(pasted)
     assert (address.endpoint, address.where) == PASTED[pasted]
 
 
@@ -184,7 +184,7 @@ def test_a_key_of_the_environment_goes_to_its_own_host_only(
     """Over https, or to the address that the provider's variable names."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert Address.read(base).environment_key() == expected
+    assert Address.parsed(base).environment_key() == expected
 
 
 @pytest.mark.parametrize("kind", ["http", "litellm"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tarfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import list_sql, trace_list
 from ragpulse_collector.api.models import ById, Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.conventions import remap as derive
+from ragpulse_collector.conventions.bodies import derive
+from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
@@ -131,7 +132,6 @@ def _arrow(rows: Rows) -> Any:
 
 
 _MAX_EVENTS = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTRIBUTES = {
     "gen_ai.evaluation.name": "evaluator",
     "gen_ai.evaluation.score.value": "score",
@@ -167,12 +167,11 @@ def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
-    time_ns = (row["created_at"].replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
     attributes = {name: row[column] for name, column in _ATTRIBUTES.items() if row[column] is not None}
     if row["status"] != "ok":
         attributes["error.type"] = row["status"]
     return {
-        "timeUnixNano": str(time_ns),
+        "timeUnixNano": str(unix_ns(row["created_at"])),
         "eventName": "gen_ai.evaluation.result",
         "traceId": row["trace_id"],
         "spanId": row["span_id"],

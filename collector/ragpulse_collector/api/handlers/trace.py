@@ -15,8 +15,8 @@ from ragpulse_collector.analysis.cases import case_of
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import OneTrace, TraceDetail
-from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
@@ -93,7 +94,7 @@ FACTS = "SELECT * FROM raw.trace_facts WHERE latest"
 _SPANS_A_TRACE = 8
 _FURTHER = 32
 """The factor of the next number of spans, if the spans before had too few traces."""
-_EVER, _NEVER = datetime(1970, 1, 1), datetime(9999, 1, 1)
+_NEVER = datetime(9999, 1, 1)
 _ORDER = "ORDER BY start_time DESC, trace_id DESC LIMIT"
 
 
@@ -113,7 +114,7 @@ def newest(
     traces. Decided traces are cheap to read in order. Undecided ones are read from a time on that probably has enough
     of them, and from an earlier time only if it has not.
     """
-    first, last = first or _EVER, last or _NEVER
+    first, last = first or EPOCH, last or _NEVER
     span_limit = limit * _SPANS_A_TRACE
     while True:
         since, n_spans = _waiting(store, span_limit, first, last)
@@ -397,5 +398,5 @@ def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
         "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
         f"   <= {MAX_TURNS})"
         " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
-        {**scope, "reach": max(scope["first"], _EVER + _SESSION_REACH) - _SESSION_REACH},
+        {**scope, "reach": max(scope["first"], EPOCH + _SESSION_REACH) - _SESSION_REACH},
     )

@@ -13,30 +13,17 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.records import Batch, Constant, ContextRecord, RawBody, SpanBatch, Values
+from ragpulse_collector.records import Batch, Constant, ContextRecord, SpanBatch, Values
 from ragpulse_collector.settings import SettingsError
 
 MASK = "[redacted]"
 _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
 """A string or a number in JSON text."""
-Decode = Callable[[RawBody], Batch]
 _SPAN_TEXTS = (
     "name", "query", "response", "status_message", "error_type", "session_id", "user_id", "prompt_name",
     "prompt_version", "variant", "response_id", "service", "service_version", "environment", "model", "provider",
 )  # fmt: skip
 _SPAN_JSON = ("attributes", "events", "links", "resource", "metadata", "mapped_from")
-
-
-def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
-    """Return a decoder whose texts are masked; raises SettingsError for an invalid pattern."""
-    redactor = Redactor.of(patterns)
-    if redactor is None:
-        return decode
-
-    def decode_masked(body: RawBody) -> Batch:
-        return redactor.batch(decode(body))
-
-    return decode_masked
 
 
 def masking(patterns: Sequence[str]) -> Callable[[str], str]:
@@ -61,7 +48,7 @@ class Redactor:
         except re.error as error:
             raise SettingsError(f"[collector] redact: {error}") from error
 
-    def batch(self, batch: Batch) -> Batch:
+    def mask(self, batch: Batch) -> None:
         """Mask all texts of a batch."""
         for spans in batch.spans:
             self._spans(spans)
@@ -70,7 +57,6 @@ class Redactor:
             self._contexts(content.contexts)
         for score in batch.scores:
             self._texts(score, ("name", "explanation", "label"))
-        return batch
 
     def _spans(self, spans: SpanBatch) -> None:
         for names, mask in ((_SPAN_TEXTS, self.text), (_SPAN_JSON, self.json), (("tags",), self.value)):

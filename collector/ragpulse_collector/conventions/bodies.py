@@ -1,4 +1,4 @@
-"""Decodes a request body to a batch of canonical columns: the store calls `decode`. Pure.
+"""Reads a request body into a batch of canonical columns. Pure.
 
 Log records count if they are about a span: GenAI contents, exceptions and evaluation results.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,11 @@ import orjson
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book, service_of
+from ragpulse_collector.conventions.redaction import Redactor
 from ragpulse_collector.conventions.rules import BareSpan
 from ragpulse_collector.conventions.values import number, text, unquoted
-from ragpulse_collector.otlp.intake import count_metrics, parse_logs, parse_spans
+from ragpulse_collector.instants import unix_ns
+from ragpulse_collector.otlp import PARSERS
 from ragpulse_collector.otlp.wire import (
     Scope,
     WireEvent,
@@ -43,8 +45,8 @@ _CONTENT = ("query", "response", "contexts")
 _NOT_BOUND = "{of} outside what the key is bound to are rejected: services {services}, environments {environments}"
 
 
-def decode(body: RawBody) -> Batch:
-    """Return the content of a body in canonical columns; raises DecodeError.
+def read_body(body: RawBody, redactor: Redactor | None) -> Batch:
+    """Return the content of a body, its texts masked by the redactor; raises DecodeError.
 
     Spans without valid ids are rejected, and the others accepted. Metrics are only checked.
     """
@@ -54,11 +56,13 @@ def decode(body: RawBody) -> Batch:
     elif body.signal == "logs":
         _add_logs(batch, body)
     else:
-        count_metrics(body)
+        PARSERS[body.content_type].metrics(body.body)
+    if redactor is not None:
+        redactor.mask(batch)
     return batch
 
 
-def remap(stored: SpanBatch) -> SpanBatch:
+def derive(stored: SpanBatch) -> SpanBatch:
     """Return stored spans of one resource with their canonical columns derived again from their raw attributes.
 
     Texts from log events stay.
@@ -82,7 +86,7 @@ def remap(stored: SpanBatch) -> SpanBatch:
 
 
 def _add_spans(batch: Batch, body: RawBody) -> None:
-    wires, batch.rejected = parse_spans(body)
+    wires, batch.rejected = PARSERS[body.content_type].spans(body.body)
     for wire in wires:
         if len(wire):
             mapped = _MAPPER.spans(wire)
@@ -123,11 +127,11 @@ def _bind(batch: Batch, binding: Binding) -> None:
 
 
 def _add_logs(batch: Batch, body: RawBody) -> None:
-    binding = body.binding
+    binding, records = body.binding, PARSERS[body.content_type].logs(body.body)
     if binding is None:
-        _add_records(batch, parse_logs(body))
+        _add_records(batch, records)
         return
-    logs = list(parse_logs(body))
+    logs = list(records)
     allowed = [log for log in logs if binding.allows(*service_of(log.scope.resource))]
     _add_records(batch, allowed)
     _bind(batch, binding)
@@ -270,5 +274,5 @@ def _keep_flags(derived: SpanBatch, stored: list[Mapping[str, Any]]) -> None:
 
 def _event(row: dict[str, Any]) -> WireEvent:
     date, _, fraction = row["time"].rstrip("Z").partition(".")
-    seconds = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp())
-    return WireEvent(row["name"], seconds * 10**9 + int(fraction), row["attributes"])
+    time_ns = unix_ns(datetime.fromisoformat(date)) + int(fraction)
+    return WireEvent(row["name"], time_ns, row["attributes"])
