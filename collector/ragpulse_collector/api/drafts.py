@@ -15,6 +15,7 @@ from ragpulse_collector.api.params import (
     AS_NAMES,
     Duration,
     JsonList,
+    Many,
     Names,
     Params,
     Since,
@@ -127,9 +128,9 @@ class ReplayDraft(Filters):
     max_usd: float | None = Field(None, ge=0)
     judge: str | None = None
     dry_run: bool = Field(False, description="Only report count, tokens and cost.")
-    loads: SkipJsonSchema[list[str]] = []
-    """Only in the same process, like `prompts`."""
-    prompts: SkipJsonSchema[str | None] = None
+    loads: SkipJsonSchema[Many] = []
+    """Only in the same process, like `prompts` (one folder)."""
+    prompts: SkipJsonSchema[Many] = []
 
     def window(self, now: datetime) -> Window:
         """Return the range; raises Invalid."""

@@ -202,7 +202,7 @@ def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
         evaluators=tuple(dict.fromkeys(params.evaluators)),
         external=params.external,
         judge=params.judge,
-        prompts=params.prompts,
+        prompts=next(iter(params.prompts), None),
         loads=params.loads,
         where=params.where,
         limit=params.limit,

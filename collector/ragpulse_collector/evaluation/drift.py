@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -208,7 +209,7 @@ class DriftReport:
     application: Interval | None = None
     judge_share: float | None = None
     verdict: str = "not checked yet"
-    state: str = "undecided"
+    state: Literal["ok", "firing", "undecided"] = "undecided"
     next_check: datetime | None = None
 
 

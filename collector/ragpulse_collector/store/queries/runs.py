@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -75,7 +75,7 @@ def latest_runs(store: Store, *, status: str | None = None, run_id: str | None =
         " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
         {"status": status, "run": run_id},
     ).rows
-    return {run_id: Run(run_id, *state, spec=_spec(spec)) for run_id, *state, spec in rows}
+    return {row[0]: replace(Run(*row), spec=_spec(row[-1])) for row in rows}
 
 
 def _spec(text: str | None) -> ReplaySpec:
