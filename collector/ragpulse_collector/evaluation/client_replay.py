@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
 
+from pydantic import JsonValue
+
 from ragpulse_collector.analysis.cases import Unit, cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
@@ -279,7 +281,7 @@ def _require_valid_figures(figures: Sequence[float | None]) -> None:
         raise Invalid("costs and times are finite and not negative")
 
 
-def _require_shallow(value: object, levels: int) -> None:
+def _require_shallow(value: JsonValue, levels: int) -> None:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if children and not levels:
         raise Invalid("parts are too deeply nested")
