@@ -6,15 +6,22 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.api.drafts import ReplayDraft
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.measures import measures
+from ragpulse_collector.api.models import Filters
 from ragpulse_collector.app.operations import replay_request
 from ragpulse_collector.evaluation.replay import ReplayRequest
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_dashboards import ApiError
+
+
+def query_of(params: Mapping[str, Any], now: datetime) -> Query:
+    """Return what a request with these parameters covers."""
+    return Filters.parse(params).query(now)
 
 
 def ask(store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> Any:

@@ -207,8 +207,10 @@ def parse_time(value: Any) -> datetime | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def iso(moment: datetime) -> str:
+def iso(moment: datetime | str) -> str:
     """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
+    if isinstance(moment, str):
+        return moment
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -365,6 +367,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer,
+        urlencode, no_answer, iso,
     )
 }  # fmt: skip

@@ -33,7 +33,8 @@ class FakeApi(FakeFigures):
         """A registry of eight, four of them in use."""
         names = (*EVALUATORS, "faithfulness", "relevancy", "correctness", "exact_match")
         agreement = {
-            **dict.fromkeys(("version", "judge", "sensitivity", "specificity", "judged", "corrected", "note")),
+            **dict.fromkeys(("version", "judge", "judged", "corrected", "note")),
+            **{f"{share}{end}": None for share in ("sensitivity", "specificity") for end in ("", "_lo", "_hi")},
             "kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104, "drawn": 104,
         }  # fmt: skip
         stats = {"ok": 1204, "skipped": 80, "invalid": 2, "error": 1, "cost_usd": 0.31, "mean_latency_ms": 4.2}
@@ -164,6 +165,10 @@ class FakeApi(FakeFigures):
             "source": "api",
             "mute_until": None,
             "notify": ["on call"],
+            "min_n": 0,
+            "baseline": "7d",
+            "false_alarms_per_year": 4,
+            "other_groups": 0,
             "detects": "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes",
         }
         return {
@@ -345,7 +350,11 @@ class FakeApi(FakeFigures):
         """Kept, unless the condition is none."""
         if params["condition"] in ("< ", "<"):
             raise ApiError(400, "condition '<': write '< 0.85', '> 3000', 'change' or 'no data'")
-        return {"name": params["name"], "metric": params["metric"], "condition": params["condition"]}
+        given = {name: params[name] for name in ("name", "metric", "condition")}
+        return {
+            **given, "notify": [], "min_n": 0, "group_by": [], "where": None, "window": "1h", "baseline": "7d",
+            "false_alarms_per_year": 4,
+        }  # fmt: skip
 
     def put_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Changed."""
@@ -353,7 +362,8 @@ class FakeApi(FakeFigures):
 
     def post_monitors_one(self, name: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """A test delivery, or a time without messages."""
-        return {"ok": True}
+        muted = {"name": name, "metric": "requests", "condition": "no data"}
+        return {"ok": True, "delivery": "sent"} if action == "test" else self.post_monitors(muted)
 
     def delete_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Deleted."""

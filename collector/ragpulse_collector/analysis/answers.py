@@ -6,14 +6,23 @@ A field `from_` is `from` in the JSON; times are UTC without a zone.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Answer = TypeVar("Answer")
-GroupValue = str | bool | int | float | None
-"""The value of a dimension that an answer is grouped by."""
+GroupValue = str | int | float | bool | None
+"""A value of a column that divides an answer into groups."""
+
+
+class Place(NamedTuple):
+    """A group in a bucket."""
+
+    start: datetime | None
+    """None is the whole range."""
+    group: tuple[GroupValue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +32,16 @@ class Uncertain:
     value: float | None = None
     lo: float | None = None
     hi: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A time at which something began that may explain a change."""
+
+    t: datetime
+    kind: str
+    """`prompt_version` or `version`, of an evaluator."""
+    text: str
 
 
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:

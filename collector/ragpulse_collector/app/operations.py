@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.calibration import calibration
+from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
-from ragpulse_collector.api import answers, drafts, models, reports, states
+from ragpulse_collector.api import answers, drafts, models
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.health import CollectorStatus
@@ -44,6 +44,8 @@ from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCas
 from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
+from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
@@ -161,9 +163,9 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
 
 
 def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
-    def agreement(name: str) -> reports.Agreement | None:
-        versions = calibration(store, {"evaluator": name})["versions"]
-        return reports.Agreement.model_validate(versions[0]) if versions else None
+    def agreement(name: str) -> Agreement | None:
+        query = models.Calibration(evaluator=name).query(utc_now())
+        return next(iter(calibration(store, query, name).versions), None)
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
     return Operation("GET evaluators", run, "The evaluators of this installation.", Params, EvaluatorList)
@@ -270,39 +272,33 @@ def _datasets(store: Store) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _save_monitor(monitors: Monitors, params: drafts.MonitorDraft, *, replace: bool) -> dict[str, Any]:
-    saved = monitors.definitions.save(params.settings(), actor=params.caller.actor, replace=replace)
-    return saved.settings.model_dump(mode="json")
-
-
-def _mute_monitor(monitors: Monitors, params: drafts.Mute) -> dict[str, Any]:
-    muted = monitors.mute(params.name, params.for_, actor=params.caller.actor)
-    return muted.settings.model_dump(mode="json", exclude={"webhook", "slack", "secret"})
-
-
-def _delete_monitor(monitors: Monitors, params: models.Named) -> dict[str, Any]:
-    monitors.definitions.delete(params.name, actor=params.caller.actor)
-    return {"ok": True}
-
-
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": states.MonitorSaved}
+    definitions = monitors.definitions
+
+    def save(params: drafts.MonitorDraft, *, replace: bool) -> SavedMonitor:
+        return SavedMonitor.of(definitions.save(params.settings(), actor=params.caller.actor, replace=replace))
+
+    def mute(params: drafts.Mute) -> SavedMonitor:
+        return SavedMonitor.of(monitors.mute(params.name, params.for_, actor=params.caller.actor))
+
+    def delete(params: models.Named) -> dict[str, Any]:
+        definitions.delete(params.name, actor=params.caller.actor)
+        return {"ok": True}
+
+    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": SavedMonitor}
     return (
-        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params,
-                  states.Monitors),
+        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, MonitorList),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
                   "How often a monitor would have fired, and the change that it can detect.", drafts.MonitorDraft,
-                  states.MonitorPreview),
-        _admin("POST monitors", partial(_save_monitor, monitors, replace=False), "Make a monitor.", **draft),
-        _admin("PUT monitors/{name}", partial(_save_monitor, monitors, replace=True), "Change a monitor.", **draft),
-        _admin("DELETE monitors/{name}", partial(_delete_monitor, monitors), "Delete a monitor.", models.Named,
-               answers.Done),
-        _admin("POST monitors/{name}/mute", partial(_mute_monitor, monitors), "Send no messages until a time.",
-               drafts.Mute, states.MonitorSaved),
-        Operation("GET targets", _from_values(targets), "Targets of metrics, and whether they are met.",
-                  models.Filters, reports.Targets),
+                  MonitorPreview),
+        _admin("POST monitors", partial(save, replace=False), "Make a monitor.", **draft),
+        _admin("PUT monitors/{name}", partial(save, replace=True), "Change a monitor.", **draft),
+        _admin("DELETE monitors/{name}", delete, "Delete a monitor.", models.Named, answers.Done),
+        _admin("POST monitors/{name}/mute", mute, "Send no messages until a time.", drafts.Mute, SavedMonitor),
+        Operation("GET targets", lambda params: targets(params.query(utc_now())),
+                  "Targets of metrics, and whether they are met.", models.Filters, TargetStates),
         _admin("POST monitors/{name}/test", lambda params: monitors.test(params.name), "Send a test alert.",
-               models.Named, states.AlertSent),
+               models.Named, AlertSent),
     )  # fmt: skip
 
 

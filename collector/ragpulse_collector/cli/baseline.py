@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ragpulse_collector.analysis.regression import Answered, Score
+from ragpulse_collector.analysis.compare.regression import Answered, Score
 from ragpulse_collector.cli.case_files import lines_of
 from ragpulse_collector.cli.options import Ask, Failure
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within

@@ -1,7 +1,10 @@
 """`/compare`: two versions, prompts, models or replays, and a verdict that may be "not enough data"."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,6 +16,7 @@ from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import SELECTORS, Site, View, read_view
 
 if TYPE_CHECKING:
+    from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_collector.api.handlers.rules import EvaluatorList
     from ragpulse_collector.evaluation.replay import ReplayList
 
@@ -69,12 +73,14 @@ def _side_url(view: View, selector: str) -> str:
 async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]]:
     """Return selectors of scored answers in the range, one list for each dimension, most scored first."""
     params = {**view.params(), "name": f"quality:{evaluator}", "step": "all"}
-    answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in SELECTORS))
+    answers: Sequence[MetricSeries] = await asyncio.gather(
+        *(site.api("GET metrics", {**params, "group_by": [name]}) for name in SELECTORS)
+    )
     suggestions = []
     for (name, kind), answer in zip(SELECTORS.items(), answers, strict=True):
         scored: Counter[str] = Counter()
-        for line in answer["series"]:
-            scored[line["group"].get(name) or ""] += sum(point["n"] or 0 for point in line["points"])
+        for line in answer.series:
+            scored[str(line.group.get(name) or "")] += sum(point.n for point in line.points)
         values = sorted(
             (value for value, n in scored.items() if value and n), key=lambda value: (-scored[value], value)
         )
@@ -82,7 +88,7 @@ async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]
     return suggestions
 
 
-def _versions(registry: "EvaluatorList", replays: "ReplayList") -> list[str]:
+def _versions(registry: EvaluatorList, replays: ReplayList) -> list[str]:
     """Return the evaluator versions that rules run or replays ran, and the replays themselves."""
     runs = [run for run in replays.replays if run.ok]
     versions = [(item.name, item.version) for item in registry.evaluators if item.online]

@@ -50,7 +50,7 @@ async def _chart(site: Site, request: Request) -> dict[str, Any]:
     )
     answers = [(LABELS.get(name, metric_name(name)) if len(names) > 1 else "", metrics[name]) for name in metrics]
     title = query.get("title") or ", ".join(metric_name(name) for name in names)
-    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched["targets"])
+    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched.targets)
     extra = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
     return {"view": view, "chart": chart, "extra": extra}
 

@@ -1,5 +1,7 @@
 """`/replays`: stored traces through other evaluators: the cost first, then the progress."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -13,6 +15,7 @@ from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import FILTERS, Site, link, read_form, see_other
 
 if TYPE_CHECKING:
+    from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_collector.api.handlers.rules import EvaluatorList
     from ragpulse_collector.evaluation.budget import Bill
     from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
@@ -106,19 +109,20 @@ async def replay(site: Site, request: Request) -> Response:
     return site.render(request, "replay.html", context)
 
 
-def _since(run: "ReplayProgress") -> str:
+def _since(run: ReplayProgress) -> str:
     """Return the start of the replayed range as the API reads it."""
     since = run.since or "30d"
     return f"-{since}" if since[:1].isdecimal() and since[-1:] in "smhdw" else since
 
 
-async def _side_before(site: Site, evaluator: str, since: str, run: "ReplayProgress") -> str:
+async def _side_before(site: Site, evaluator: str, since: str, run: ReplayProgress) -> str:
     """Return the selector of the other version or judge with most scores in the range; empty where there is none."""
-    answer = await site.api("GET metrics", {"name": f"quality:{evaluator}", "from": since, "step": "all"})
+    name = f"quality:{evaluator}"
+    answer: MetricSeries = await site.api("GET metrics", {"name": name, "from": since, "step": "all"})
     scored: Counter[tuple[str, str | None]] = Counter()
-    for line in answer["series"]:
-        if line["version"] and (line["version"], line["judge"]) != (run.version, run.judge):
-            scored[line["version"], line["judge"]] = sum(point["n"] or 0 for point in line["points"])
+    for line in answer.series:
+        if line.version and (line.version, line.judge) != (run.version, run.judge):
+            scored[line.version, line.judge] = sum(point.n for point in line.points)
     if not scored:
         return ""
     version, judge = scored.most_common(1)[0][0]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ragpulse_collector.analysis.answers import extended
+from ragpulse_collector.analysis.calibration import Agreement
 from ragpulse_collector.api.answers import Done
 from ragpulse_collector.api.drafts import ReplayDraft, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.api.reports import Agreement
 from ragpulse_collector.catalog import Description
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.sampling import Rule, Rules

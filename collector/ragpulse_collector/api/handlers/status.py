@@ -9,15 +9,16 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragpulse_collector.analysis.answers import extended
+from ragpulse_collector.analysis.answers import GroupValue, extended
+from ragpulse_collector.analysis.quality import Measured
 from ragpulse_collector.api.handlers.health import (
     RECENT,
     CollectorStatus,
@@ -190,7 +191,7 @@ def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) ->
 
 
 MAX_LABEL_VALUES = 50
-Sample = tuple[Mapping[str, str | None], float | None]
+Sample = tuple[Mapping[str, GroupValue], float | None]
 """Labels and a value; null labels and null values are omitted."""
 _FIGURES = (
     ("received_requests_total", "received.requests", "OTLP requests answered."),
@@ -231,9 +232,18 @@ _QUALITY = {
 """Suffix of a gauge → the figure of a headline and its help."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedQuality:
+    """The quality by one evaluator: of all services, or of one."""
+
+    evaluator: str
+    figures: Measured
+    service: GroupValue = None
+
+
 def render(
     status: CollectorStatus,
-    quality: list[Mapping[str, Any]],
+    quality: Sequence[ExportedQuality],
     watched: Iterable[DriftReport] = (),
     *,
     other_services: int = 0,
@@ -268,9 +278,10 @@ def _query_times(times: QueryTimes) -> Iterator[str]:
     yield f"{name}_count {total}"
 
 
-def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
+def _quality(quality: Sequence[ExportedQuality]) -> Iterator[str]:
+    labels = [{"evaluator": row.evaluator, "service": row.service} for row in quality]
     for suffix, (figure, description) in _QUALITY.items():
-        samples = [({"evaluator": row["evaluator"], "service": row.get("service")}, row[figure]) for row in quality]
+        samples = zip(labels, (getattr(row.figures, figure) for row in quality), strict=True)
         yield from _family(f"quality{suffix}", description, samples)
 
 
@@ -301,5 +312,5 @@ def _family(name: str, description: str, samples: Iterable[Sample]) -> Iterator[
         yield f"ragpulse_{name}{f'{{{pairs}}}' if pairs else ''} {value}"
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _escape(text: str | float) -> str:
+    return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
