@@ -153,7 +153,7 @@ def test_only_what_an_evaluator_fails_is_failing(store: EmbeddedStore) -> None:
     units.save()
 
     def listed(**asked: str) -> list[str]:
-        return [row["trace_id"] for row in trace_list(store, TraceList.parse(asked))["traces"]]
+        return [row.trace_id for row in trace_list(store, TraceList.parse(asked)).traces]
 
     assert listed(failing="true") == [trace_id(1)]
     assert listed(failing="false") == [trace_id(0)]

@@ -94,7 +94,7 @@ def test_a_condition_that_fails_on_a_row_does_not_hold(tmp_path: Path, where: st
     given = {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
     assert trace_list(store, TraceList.parse(given))
     assert ask(store, "overview", given)
-    assert trace_list(store, TraceList.parse({"where": where}))["traces"] == []
+    assert trace_list(store, TraceList.parse({"where": where})).traces == []
     store.close()
 
 

@@ -219,7 +219,7 @@ class FakeApi(FakeFigures):
 
     def post_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Filled."""
-        return {"name": name, "added": 3, "more": False}
+        return {"name": name, "added": 3, "new": 3, "more": False}
 
     def delete_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Deleted."""
@@ -291,9 +291,11 @@ class FakeApi(FakeFigures):
 
     def post_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A demo is loaded at once; `calls` shows what was asked."""
-        return {"ok": True}
+        return {"service": "demo", "traces": 60, "from": iso(NOW - timedelta(hours=5)), "to": iso(NOW)}
 
-    delete_demo = post_demo
+    def delete_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A demo is removed at once."""
+        return {"deleted": {"spans": 420}}
 
     def post_drift_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Frozen, or judged again."""

@@ -319,12 +319,12 @@ class FakeFigures(FakeTraces):
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
+            "wording": None if small else "wording changed: it decides 30 % instead of 90 %",
             "paired": not small,
             "test": {"name": "sequential, by user", "p": 0.31 if small else 2e-9},
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
-            "wording": None,
             "shared": 32,
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]

@@ -47,3 +47,10 @@ class Marker:
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:
     """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished change."""
+
+    ok: bool = True

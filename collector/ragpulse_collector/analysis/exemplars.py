@@ -14,7 +14,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
-from ragpulse_collector.store.queries.traces import trace_rows
+from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
 _COUNT = 5
 
@@ -37,9 +37,18 @@ class ExemplarIds(NamedTuple):
     best: Sequence[str]
 
 
-def exemplars(store: Store, query: Query, name: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """The worst, median and best traces behind a point."""
+
+    worst: Sequence[ScoredTrace]
+    median: Sequence[ScoredTrace]
+    best: Sequence[ScoredTrace]
+
+
+def exemplars(store: Store, query: Query, name: str) -> Exemplars:
     """Answer `GET exemplars`: five worst, median and best traces of one bucket of a metric."""
-    return {part: trace_rows(store, ids) for part, ids in exemplar_ids(store, query, name)._asdict().items()}
+    return Exemplars(*(trace_rows(store, ids) for ids in exemplar_ids(store, query, name)))
 
 
 def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:

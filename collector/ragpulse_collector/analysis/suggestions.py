@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.calibration import JudgedUnit, judged_units
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import trace_rows
+from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
 _LEAST_LABEL_PI = 0.05
 """The smallest probability of being suggested: the least certain traces alone say nothing about the others."""
@@ -17,7 +19,22 @@ _ROUNDS = 200
 """The most rounds of suggestions."""
 
 
-def suggest(store: Store, query: Query, evaluator: str, limit: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Suggestion(ScoredTrace):
+    """A trace to label."""
+
+    label_pi: float = field(kw_only=True)
+    """The probability with which it was drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """Traces worth a label."""
+
+    traces: Sequence[Suggestion]
+
+
+def suggest(store: Store, query: Query, evaluator: str, limit: int) -> Suggestions:
     """Answer `GET labels/suggest`: judged traces to label, each with its sampling probability (`label_pi`).
 
     Less certain verdicts have a higher probability, never below 0.05, so that the corrected estimate stays unbiased.
@@ -26,7 +43,8 @@ def suggest(store: Store, query: Query, evaluator: str, limit: int) -> dict[str,
     judged = [answer for answer in judged_units(store, evaluator, query.window, query.filters) if answer.human is None]
     draws = {answer.trace_id: label_draw(evaluator, answer) for answer in judged}
     first = dict(sorted(draws.items(), key=lambda entry: entry[1])[: min(MAX_SUGGESTIONS, limit)])
-    return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
+    rows = trace_rows(store, list(first))
+    return Suggestions([extended(Suggestion, row, label_pi=first[row.trace_id][2]) for row in rows])
 
 
 def label_draw(evaluator: str, answer: JudgedUnit) -> tuple[int, float, float]:

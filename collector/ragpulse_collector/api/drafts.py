@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -26,6 +26,7 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings, RuleSettings, Stratum
+from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.store.queries.runs import Declaration
 from ragpulse_collector.store.queries.scores import FEEDBACK
 from ragpulse_evaluators import EvaluationResult
@@ -189,22 +190,6 @@ class Prune(Params):
         if sum(choice is not None for choice in choices) != 1:
             raise Invalid("name one of older_than (30d, 12h), service, user, session and trace")
         return self
-
-
-class Item(BaseModel):
-    """A question of a dataset, as `ragpulse freeze` writes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    query: str = Field(min_length=1)
-    response: str | None = None
-    trace_id: str = ""
-    at: str = ""
-    retrieved: list[str] | None = None
-    latency_ms: float | None = None
-    cost_usd: float | None = None
-    scores: list[dict[str, Any]] = []
-    reference: str | list[str] | None = None
 
 
 class DatasetDraft(TraceList):

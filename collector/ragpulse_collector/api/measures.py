@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from ragpulse_collector.analysis.attribution import (
     FailureAttribution,
@@ -16,16 +15,16 @@ from ragpulse_collector.analysis.attribution import (
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
-from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.exemplars import Exemplars, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
-from ragpulse_collector.analysis.suggestions import suggest
+from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.traffic import Coverage, coverage
-from ragpulse_collector.api import models, reports
+from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
@@ -59,7 +58,7 @@ class Measures:
         """Answer `GET coverage`."""
         return coverage(*self._asked(params))
 
-    def exemplars(self, params: models.Exemplars) -> dict[str, Any]:
+    def exemplars(self, params: models.Exemplars) -> Exemplars:
         """Answer `GET exemplars`."""
         return exemplars(*self._asked(params), params.one_metric)
 
@@ -95,7 +94,7 @@ class Measures:
         """Answer `GET calibration`."""
         return calibration(*self._asked(params), params.evaluator)
 
-    def suggest(self, params: models.Suggest) -> dict[str, Any]:
+    def suggest(self, params: models.Suggest) -> Suggestions:
         """Answer `GET labels/suggest`."""
         return suggest(*self._asked(params), params.evaluator, params.limit)
 
@@ -110,7 +109,7 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET coverage", of.coverage, "What was eligible, selected, scored and dropped.", models.Filters,
                   Coverage),
         Operation("GET exemplars", of.exemplars, "The worst, median and best traces behind a point.",
-                  models.Exemplars, reports.Exemplars, bound=True),
+                  models.Exemplars, Exemplars, bound=True),
         Operation("GET explain", of.explain, "What differs in a selection.", models.Explain, Explanation),
         Operation("GET compare", of.compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
                   Comparison),
@@ -121,5 +120,5 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
         Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
                   Calibration),
-        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, reports.Suggestions),
+        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, Suggestions),
     )  # fmt: skip

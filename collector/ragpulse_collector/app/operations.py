@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from ragpulse_collector.analysis.answers import extended
+from pydantic import Field
+
+from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
-from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
-from ragpulse_collector.api import answers, drafts, models
+from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.health import CollectorStatus
@@ -30,8 +31,15 @@ from ragpulse_collector.api.handlers.rules import (
     save_rule,
 )
 from ragpulse_collector.api.handlers.status import Status
-from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
-from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
+from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
+from ragpulse_collector.api.handlers.traces import (
+    SessionPage,
+    SessionTurns,
+    TracePage,
+    session_detail,
+    session_list,
+    trace_list,
+)
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
@@ -144,21 +152,21 @@ def _name_check(
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
-                  answers.Traces, bound=True),
+                  TracePage, bound=True),
         Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
-                  models.TraceDetail, answers.Trace, bound=True),
+                  models.TraceDetail, TraceParts, bound=True),
         Operation("GET traces/{trace_id}/html", partial(trace_page, store),
-                  "One trace as a self-contained, redacted page.", models.OneTrace, answers.TextFile, bound=True),
+                  "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
-                  models.OneTrace, answers.TextFile, bound=True),
+                  models.OneTrace, TextFile, bound=True),
         Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
-                  models.SessionList, answers.Sessions),
+                  models.SessionList, SessionPage),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
-                  models.ById, answers.SessionTurns, slashes=True),
+                  models.ById, SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
                   CollectorStatus),
         Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
-                  models.Sql, answers.Table, files=(data.ARROW,)),
+                  models.Sql, data.Table, files=(data.ARROW,)),
     )  # fmt: skip
 
 
@@ -179,7 +187,7 @@ def _rules(store: Store, rules: Rules) -> tuple[Operation, ...]:
                   drafts.RuleDraft, RulePreview),
         _admin("POST rules", partial(save_rule, rules, replace=False), "Add a rule.", **draft),
         _admin("PUT rules/{name}", partial(save_rule, rules, replace=True), "Change a rule.", **draft),
-        _admin("DELETE rules/{name}", partial(delete_rule, rules), "Remove a rule.", models.Named, answers.Done),
+        _admin("DELETE rules/{name}", partial(delete_rule, rules), "Remove a rule.", models.Named, Done),
     )  # fmt: skip
 
 
@@ -262,13 +270,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
 def _datasets(store: Store) -> tuple[Operation, ...]:
     return (
         Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
-                  answers.Datasets),
+                  data.DatasetList),
         Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
-                  answers.Dataset),
+                  data.Dataset),
         _admin("POST datasets/{id}", partial(data.fill_dataset, store), "Add traces or items to a dataset.",
-               drafts.DatasetDraft, answers.DatasetFilled),
+               drafts.DatasetDraft, data.DatasetFilled),
         _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
-               answers.Done),
+               Done),
     )  # fmt: skip
 
 
@@ -281,9 +289,9 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     def mute(params: drafts.Mute) -> SavedMonitor:
         return SavedMonitor.of(monitors.mute(params.name, params.for_, actor=params.caller.actor))
 
-    def delete(params: models.Named) -> dict[str, Any]:
+    def delete(params: models.Named) -> Done:
         definitions.delete(params.name, actor=params.caller.actor)
-        return {"ok": True}
+        return Done()
 
     draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": SavedMonitor}
     return (
@@ -293,7 +301,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
                   MonitorPreview),
         _admin("POST monitors", partial(save, replace=False), "Make a monitor.", **draft),
         _admin("PUT monitors/{name}", partial(save, replace=True), "Change a monitor.", **draft),
-        _admin("DELETE monitors/{name}", delete, "Delete a monitor.", models.Named, answers.Done),
+        _admin("DELETE monitors/{name}", delete, "Delete a monitor.", models.Named, Done),
         _admin("POST monitors/{name}/mute", mute, "Send no messages until a time.", drafts.Mute, SavedMonitor),
         Operation("GET targets", lambda params: targets(params.query(utc_now())),
                   "Targets of metrics, and whether they are met.", models.Filters, TargetStates),
@@ -316,16 +324,16 @@ def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operatio
                   partial(data.traces_file, store, copies, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
-        Operation("GET export/evaluations", _from_values(partial(data.evaluation_events, store)),
+        Operation("GET export/evaluations", partial(data.evaluation_events, store),
                   "Scores as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
-                  models.Events, answers.Events),
+                  models.Events, data.LogBody),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
         _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors}),
                "Delete old traces, or everything of a service or a person.", drafts.Prune,
-               answers.Pruned),
+               data.PrunedRows),
         _admin("POST remap", partial(data.remap_all, store, price=prices.settle),
-               "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
+               "Derive the canonical columns again from the raw attributes.", answer=data.Remapped),
     )  # fmt: skip
 
 
@@ -335,23 +343,33 @@ def _writes(
     evaluate = partial(data.force, queue=force, check_evaluator=catalog.online, wake=wake)
     return (
         _admin("POST labels", partial(data.label, store, mask=mask), "A person's verdict.", drafts.Label,
-               answers.Done),
+               Done),
         Operation("POST scores", partial(data.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
-                  answers.Done, scope="ingest", bound=True),
-        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
+                  Done, scope="ingest", bound=True),
+        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, data.Queued),
     )  # fmt: skip
 
 
 def _demo(store: Store) -> tuple[Operation, ...]:
     return (
         _admin("POST demo", partial(_load_demo, store),
-               "Make generated traffic of the last hours, as the service `demo`.", answer=answers.DemoTraffic),
+               "Make generated traffic of the last hours, as the service `demo`.", answer=DemoTraffic),
         _admin("DELETE demo", partial(_remove_demo, store), "Remove everything of the service `demo`.",
-               answer=answers.Deleted),
+               answer=data.DeletedRows),
     )  # fmt: skip
 
 
-def _load_demo(store: Store, params: Params) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class DemoTraffic:
+    """The stored generated traffic."""
+
+    service: str
+    traces: int
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+
+
+def _load_demo(store: Store, params: Params) -> DemoTraffic:
     """Store the traffic; raises Conflict (409) where it is stored already. Evaluation follows."""
     from ragpulse_collector.demo.traffic import traffic, visits
 
@@ -359,12 +377,12 @@ def _load_demo(store: Store, params: Params) -> dict[str, Any]:
     if spans_of_service(store, DEMO_SERVICE):
         raise Conflict("demo data is stored already: DELETE demo removes it")
     planned = visits()
-    first, last = (iso(utc_now() - ago) for ago in (max(visit.ago for visit in planned), timedelta(0)))
+    now = utc_now()
     for body in traffic(planned):
         store.submit(body).result()
-    return {"service": DEMO_SERVICE, "traces": len(planned), "from": first, "to": last}
+    return DemoTraffic(DEMO_SERVICE, len(planned), now - max(visit.ago for visit in planned), now)
 
 
-def _remove_demo(store: Store, params: Params) -> dict[str, Any]:
+def _remove_demo(store: Store, params: Params) -> data.DeletedRows:
     """Delete the traces of the service with all their data; the audit records it."""
-    return {"deleted": prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows}
+    return data.DeletedRows(prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows)

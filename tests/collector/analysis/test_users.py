@@ -22,7 +22,7 @@ from ragpulse_collector.analysis.suggestions import label_draw
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.monitoring.measure import Condition, readings
-from ragpulse_collector.monitoring.targets import Targets
+from ragpulse_collector.monitoring.targets import Targets, TargetStates
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards import routes
@@ -201,7 +201,7 @@ def test_the_line_above_a_chart_says_what_it_rests_on(store: EmbeddedStore, know
     operations = Operations(measures(store))
 
     async def api(operation: str, params: Mapping[str, Any]) -> Any:
-        return {"targets": []} if operation == "GET targets" else await operations.call(operation, params)
+        return TargetStates([]) if operation == "GET targets" else await operations.call(operation, params)
 
     pages = TestClient(Starlette(routes=routes(api)), base_url="http://127.0.0.1")
     for corrected in ("", "&corrected=true"):

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ragpulse_collector.analysis.answers import extended
+from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement
-from ragpulse_collector.api.answers import Done
 from ragpulse_collector.api.drafts import ReplayDraft, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
@@ -76,7 +75,7 @@ def save_rule(rules: Rules, params: RuleDraft, *, replace: bool) -> RuleInForce:
 def delete_rule(rules: Rules, params: Named) -> Done:
     """Answer `DELETE rules/{name}`."""
     rules.delete(params.name, actor=params.caller.actor)
-    return Done(ok=True)
+    return Done()
 
 
 def preview(store: Store, rules: Rules, params: RuleDraft) -> RulePreview:
