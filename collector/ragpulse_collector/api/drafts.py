@@ -59,7 +59,7 @@ class MonitorDraft(Params):
 
     def settings(self) -> MonitorSettings:
         """Return the monitor in the form of the file."""
-        return MonitorSettings.model_validate(self.model_dump())
+        return MonitorSettings(**{name: getattr(self, name) for name in MonitorDraft.model_fields})
 
 
 class Mute(Params):

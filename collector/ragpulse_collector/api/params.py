@@ -73,10 +73,6 @@ class Params(BaseModel):
             params._caller = caller
         return params
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters that are set, by their public names, with converted values."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
-
     def metrics(self) -> Sequence[str]:
         """Return the names of the requested metrics."""
         return ()

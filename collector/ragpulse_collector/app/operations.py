@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -120,11 +120,6 @@ def operations(
 
 
 _admin = partial(Operation, scope="admin")
-
-
-def _from_values(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
-    """Return the function of an operation for one that takes the parameters as a mapping."""
-    return lambda params: ask(params.values())
 
 
 def _name_check(
