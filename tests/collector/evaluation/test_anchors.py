@@ -25,7 +25,7 @@ from ragpulse_collector.api.http import plain
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift
+from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.refusals import Conflict, NotFound
 from ragpulse_collector.settings import DriftSettings, Settings
@@ -245,3 +245,27 @@ def test_drift_is_a_metric() -> None:
     text = list(drift_metrics([replace(new, evaluator="mine", state="firing", checks=[check]), new]))
     assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
     assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)
+
+
+def test_sets_of_older_versions_are_read_and_forgotten(store: EmbeddedStore) -> None:
+    """A set without users, as the first versions wrote it, keeps its checks; of a forgotten trace nothing is left."""
+    trace_ids = [f"{number:032x}" for number in range(1, 4)]
+    anchors = [
+        {"trace_id": trace_id, "span_id": "1" * 16, "case": {"query": "q", "response": "5"}, "value": 1.0, "pi": 0.5}
+        for trace_id in trace_ids
+    ]
+    frozen = {"evaluator": "mine", "version": "v1", "judge": None, "frozen_at": f"{T0.isoformat()}Z"}
+    again = {**frozen, "at": f"{FROZEN.isoformat()}Z", "values": [0.0, None, 1.0], "cost_usd": None}
+
+    def write(tx: Any) -> None:
+        rows = [("anchors/mine", json.dumps({**frozen, "anchors": anchors})), ("drift/mine", json.dumps(again))]
+        tx.append("meta", ("key", "value"), rows)
+
+    store.write(write).result()
+    query = Query(window=Window(T0, NOW, 0), now=NOW)
+    (check,) = drift(store, query, "mine").checks
+    assert (check.failed, check.judge_move and check.judge_move.n, check.at) == (1, 2, FROZEN)
+    assert store.write(lambda tx: forget_anchors(tx, trace_ids[:1])).result() == 1
+    report = drift(store, query, "mine")
+    assert (report.n, report.checks[0].failed, report.frozen_at) == (2, 1, T0)
+    assert trace_ids[0] not in str(store.read("SELECT value FROM raw.meta WHERE key LIKE '%/mine'").rows)

@@ -7,6 +7,7 @@ import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.runs import Declaration, ReplaySpec, add_run, latest_runs
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.wrappers import Gate
@@ -257,3 +259,27 @@ def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
     assert (outcome["status"], outcome["rows"], outcome["units"], outcome["repeat"]) == ("done", 40, 40, 40)
     assert outcome["identical"]
     assert outcome["booked_usd"] <= outcome["cap_usd"]
+
+
+OLD_SPECS = [
+    (None, ReplaySpec()),
+    ("{}", ReplaySpec()),
+    ('{"limit": null, "matching": 40, "since": "2026-11-14T12:00:00Z", "until": null, "where": null}',
+     ReplaySpec(matching=40, since="2026-11-14T12:00:00Z")),
+    ('{"judge": "m", "loads": ["a.py"], "prompts": "folder", "limit": 30, "where": "error", "kind": "of later"}',
+     ReplaySpec(judge="m", loads=("a.py",), prompts="folder", limit=30, where="error")),
+    ('{"external": {"evaluator": "mine", "judge": null, "needs": ["response", "contexts"], "version": "1"}}',
+     ReplaySpec(external=Declaration("mine", "1", needs=("response", "contexts")))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "spec"), OLD_SPECS)
+def test_requests_of_stored_replays_are_read(store: EmbeddedStore, text: str | None, spec: ReplaySpec) -> None:
+    """Rows of any version; a run of this version is read as it was written."""
+    row = ("old", "mine", "1", None, "done", 1, None, None, T0, text)
+    columns = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "spec")
+    store.write(lambda tx: tx.append("runs", columns, [row])).result()
+    run = latest_runs(store)["old"]
+    assert run.spec == spec
+    store.write(lambda tx: add_run(tx, replace(run, run_id="new"))).result()
+    assert latest_runs(store)["new"] == replace(run, run_id="new")
