@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 import orjson
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,10 +23,21 @@ _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | o
 
 def dump(content: Any) -> bytes:
     """Encode an answer; NaN and infinities become null, a field `from_` becomes `from`."""
+    body = _without_renaming(content)
+    return body or orjson.dumps(content, default=_encode, option=_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS)
+
+
+def _without_renaming(content: Any) -> bytes | None:
+    """Encode what has no field `from_` at any depth, several times as fast; None for other answers."""
+    if is_dataclass(content) and not isinstance(content, type) and _has_from(type(content)):
+        return None
     body = orjson.dumps(content, default=_encode, option=_OPTIONS)
-    if b'"from_":' not in body:  # nearly always; the fields of a list's rows are named in half the time
-        return body
-    return orjson.dumps(content, default=_encode, option=_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS)
+    return None if b'"from_":' in body else body
+
+
+@cache
+def _has_from(kind: Any) -> bool:
+    return any(field.name == "from_" for field in fields(kind))
 
 
 def plain(content: Any) -> Any:
@@ -34,7 +47,12 @@ def plain(content: Any) -> Any:
 
 def _encode(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
+        body = _without_renaming(value)
+        if body is not None:
+            return orjson.Fragment(body)
         return {field.name.rstrip("_"): getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, BaseModel):
+        return orjson.Fragment(value.model_dump_json())
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, datetime.timedelta):

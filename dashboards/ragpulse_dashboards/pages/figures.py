@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,15 +39,16 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def figures(site: Site, request: Request) -> Response:
     """Show one chart with every row of its table twin."""
-    return site.render(request, "figures.html", await _chart(site, request))
+    return await _render(site, request, "figures.html")
 
 
 async def rows(site: Site, request: Request) -> Response:
     """Show the newest rows of a chart's table twin."""
-    return site.render(request, "rows.html", await _chart(site, request))
+    return await _render(site, request, "rows.html")
 
 
-async def _chart(site: Site, request: Request) -> dict[str, Any]:
+async def _render(site: Site, request: Request, template: str) -> Response:
+    """Render a chart of the metrics that the request names."""
     view, query = read_view(request), request.query_params
     names = query.getlist("metric")[:MAX_METRICS] or ["requests"]
     corrected = query.get("corrected") == "true"
@@ -59,7 +60,7 @@ async def _chart(site: Site, request: Request) -> dict[str, Any]:
     title = query.get("title") or ", ".join(metric_name(name) for name in names)
     chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched.targets)
     extra = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
-    return {"view": view, "chart": chart, "extra": extra}
+    return site.render(request, template, {"view": view, "chart": chart, "extra": extra})
 
 
 async def exemplars(site: Site, request: Request) -> Response:
