@@ -16,12 +16,7 @@ from starlette.responses import Response
 
 from ragpulse_dashboards import ApiError, FieldError
 
-_OPTIONS = (
-    orjson.OPT_UTC_Z
-    | orjson.OPT_NAIVE_UTC
-    | orjson.OPT_NON_STR_KEYS
-    | orjson.OPT_SERIALIZE_NUMPY
-)
+_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def dump(content: Any) -> bytes:
