@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp.intake import parse_spans
+from ragpulse_collector.otlp import protobuf
 from ragpulse_collector.records import RawBody
 
 SPANS = 512
@@ -35,7 +35,7 @@ def main() -> None:
     steps: dict[str, Callable[[int], object]] = {
         "gunzip": lambda i: gzip.decompress(zipped[i]),
         "protobuf parse": lambda i: ExportTraceServiceRequest.FromString(bodies[i]),
-        "parse + walk (floor)": lambda i: parse_spans(raws[i]),
+        "parse + walk (floor)": lambda i: protobuf.spans(bodies[i]),
         "decode: parse, walk, map": lambda i: decode(raws[i]),
         "decode of OTLP/JSON": lambda i: decode(jsons[i]),
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ragpulse_collector.conventions import remap
+from ragpulse_collector.conventions.bodies import derive
 from ragpulse_collector.records import SPAN_DEFAULTS, Batch, ContextRecord, SpanBatch
 
 _IDS = ("trace_id", "span_id", "parent_span_id")
@@ -110,5 +110,5 @@ def span_batch(spans: list[Span]) -> SpanBatch:
 
 def remapped(span: Span) -> Span:
     """Return a stored span with its columns derived again."""
-    (result,) = spans_of(remap(span_batch([span])))
+    (result,) = spans_of(derive(span_batch([span])))
     return result

@@ -20,19 +20,18 @@ from ragpulse_collector.otlp.intake import (
     ENCODINGS,
     JSON,
     PROTOBUF,
-    ContentType,
     Counters,
     Flight,
     Limits,
     Refusal,
-    Signal,
     Ticket,
     failure,
     hand_over,
     inflate_aside,
     success,
 )
-from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.records import ContentType, RawBody, Receipt, Signal
+from ragpulse_collector.settings import BINDING
 from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
@@ -42,10 +41,6 @@ PATHS: dict[str, Signal] = {
     "/api/public/otel/v1/traces": "traces",
 }
 """Langfuse's SDK sends to the last one if our address is its host."""
-
-
-BINDING = "ragpulse.binding"
-"""The key of the ASGI scope with what the sender's API key is bound to."""
 
 
 class Intake(NamedTuple):

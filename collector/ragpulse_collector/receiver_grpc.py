@@ -24,12 +24,11 @@ from ragpulse_collector.otlp.intake import (
     Flight,
     Limits,
     Refusal,
-    Signal,
     hand_over,
     inflate_aside,
     success,
 )
-from ragpulse_collector.records import RawBody
+from ragpulse_collector.records import RawBody, Signal
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store
 

@@ -15,16 +15,20 @@ from ragpulse_collector.settings import Binding
 Kind = Literal[
     "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
 ]
+MODEL_KINDS: tuple[Kind, ...] = ("llm", "embedding", "reranker")
+"""Kinds that pay for tokens themselves; usage on any other kind is a sum over spans below it. Its text is SQL, too."""
 Status = Literal["ok", "error", "unset"]
 ScoreSource = Literal["online", "replay", "human", "code"]
+Signal = Literal["traces", "logs", "metrics"]
+ContentType = Literal["application/x-protobuf", "application/json"]
 
 
 @dataclass(slots=True, kw_only=True)
 class RawBody:
     """An accepted request body, inflated and not yet decoded."""
 
-    signal: Literal["traces", "logs", "metrics"]
-    content_type: Literal["application/x-protobuf", "application/json"]
+    signal: Signal
+    content_type: ContentType
     body: bytes
     binding: Binding | None = None
     """What the sender's key is bound to."""

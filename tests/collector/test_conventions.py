@@ -12,7 +12,8 @@ import pytest
 from spans import Span, remapped, spans_of
 from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, attribute_pairs, decode_json, otlp_json
 
-from ragpulse_collector.conventions import decode, restore_attributes
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import RawBody
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from spans import remapped, spans_of
 from wire_support import JSON, PROTOBUF, SPAN, both_ways, decode_json, otlp_json, span_body
 
-from ragpulse_collector.conventions import decode, restore_attributes
+from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.dialects import DIALECTS
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import DecodeError, RawBody
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

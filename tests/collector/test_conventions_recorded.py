@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from spans import Span, spans_of
 
-from ragpulse_collector.conventions import decode, restore_attributes
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store.ingest.prices import Call, Prices
 

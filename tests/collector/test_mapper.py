@@ -11,7 +11,7 @@ import pytest
 from spans import spans_of
 from wire_support import SPAN, both_ways, decode_json, otlp_json
 
-from ragpulse_collector.conventions import restore_attributes
+from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import Rule, RuleBook
 from ragpulse_collector.otlp.wire import Scope, WireRows

@@ -13,7 +13,7 @@ from spans import spans_of
 from wire_support import JSON, PROTOBUF, SPAN, otlp_json, span_body
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp.intake import parse_spans
+from ragpulse_collector.otlp import PARSERS
 from ragpulse_collector.otlp.wire import WireBatch
 from ragpulse_collector.records import DecodeError, RawBody
 
@@ -43,7 +43,7 @@ class Parsed(NamedTuple):
 
 def _parse(request: Any, content_type: Any = JSON) -> list[Parsed]:
     body = request if isinstance(request, bytes) else orjson.dumps(request)
-    batches, _ = parse_spans(RawBody(signal="traces", content_type=content_type, body=body))
+    batches, _ = PARSERS[content_type].spans(body)
     return [span for batch in batches for span in _spans(batch)]
 
 

@@ -14,9 +14,10 @@ from spans import spans_of
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.app.redaction import MASK, Redactor, redacting
 from ragpulse_collector.client import connect
-from ragpulse_collector.conventions import decode, restore_attributes
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.conventions.lifting import restore_attributes
+from ragpulse_collector.conventions.redaction import MASK, Redactor
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.settings import SettingsError
 
@@ -36,7 +37,7 @@ def text(key: str, value: str) -> dict[str, Any]:
 def masked(signal: Any, envelope: dict[str, Any], patterns: list[str] | None = None) -> Any:
     """Decode one body with the patterns applied."""
     body = RawBody(signal=signal, content_type="application/json", body=json.dumps(envelope).encode())
-    return redacting(decode, patterns or [PATTERN])(body)
+    return decode(body, Redactor.of(patterns or [PATTERN]))
 
 
 def span_with(attributes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -136,4 +137,4 @@ def test_what_does_not_match_is_untouched(value: Any) -> None:
 def test_a_broken_pattern_is_refused_at_start() -> None:
     """The setting is named."""
     with pytest.raises(SettingsError, match="redact"):
-        redacting(decode, ["("])
+        Redactor.of(["("])

@@ -3,120 +3,195 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
-from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import filter_of, range_of
+from ragpulse_collector.analysis.answers import extended
+from ragpulse_collector.analysis.quality import Bucket, Measured, current, estimates
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 
-__all__ = ["changed_meaning", "check", "plan"]
+__all__ = ["Check", "Limit", "Plan", "changed_meaning", "check", "plan"]
 
 MIN_HALF_WIDTH = 0.0001
 _GUESS = 0.9
 """The assumed pass rate before anything was measured; 0.5 would be the least favourable."""
 
 
-def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET plan`: `evaluator`, `half_width` (e.g. 0.02), `from` (default 7 days), filters.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The number of units to score for an interval of a given width; null where traffic or cost is unknown."""
 
-    How many traces must be scored for an interval of ± half_width, which rate that is of a day's (and a week's)
-    traffic, and what it costs at the mean cost so far (null where unknown).
+    evaluator: str
+    half_width: float
+    assumed: float
+    """The mean score that the number is for."""
+    assumed_from: str
+    n: int
+    users: int | None
+    """The users that these answers must come from; null where each answer counts as one of its own."""
+    traces_per_day: float
+    users_per_day: float
+    """Different users of the range, per day."""
+    rate_for_daily: float | None
+    """Null also where a day has too few users at any rate."""
+    rate_for_weekly: float | None
+    days_at_full_rate: float | None
+    cost_usd_each: float | None
+    cost_usd: float | None
+    cost_usd_per_day: float | None
+
+
+def plan(store: Store, query: Query, evaluator: str, half_width: float) -> Plan:
+    """Answer `GET plan`: how many traces must be scored for an interval of ± half_width (e.g. 0.02).
+
+    Users are taken to ask as often, and answers of a user to be as alike, as in the range. Which rate that is of a
+    day's (and a week's) traffic, and what it costs at the mean cost so far. Raises Invalid.
     """
-    name, half = str(params.get("evaluator") or ""), _half_width(params)
-    window = range_of(params, now=clock(), back="7d")
-    filters = filter_of(params)
-    traces = store.read(
-        f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {filters.sql}",
-        {**window.parameters, **filters.parameters},
-    ).rows[0][0]
-    days = (window.last - window.first).total_seconds() / 86_400
-    bucket = current(estimates(store, name, window, filters))
-    rate, source, n = _needed(bucket, half)
-    cost, unknown = mean_cost(store, name)
-    a_day = traces / days
-    return {
-        "evaluator": name,
-        "half_width": half,
-        "assumed": rate,
-        "assumed_from": source,
-        "n": n,
-        "traces_per_day": a_day,
-        "rate_for_daily": None if not a_day else min(1.0, n / a_day),
-        "rate_for_weekly": None if not a_day else min(1.0, n / (7 * a_day)),
-        "days_at_full_rate": None if not a_day else n / a_day,
-        "cost_usd_each": None if unknown else cost,
-        "cost_usd": None if cost is None or unknown else n * cost,
-        "cost_usd_per_day": None if cost is None or unknown or not a_day else min(n, a_day) * cost,
-    }
-
-
-def _half_width(params: Mapping[str, Any]) -> float:
-    try:
-        half = float(params.get("half_width") or "nothing")
-    except ValueError:
-        raise Invalid("half_width is a number like 0.02") from None
-    if not MIN_HALF_WIDTH <= half < 0.5:
+    if not MIN_HALF_WIDTH <= half_width < 0.5:
         raise Invalid(
             f"half_width is at least {MIN_HALF_WIDTH} and below 0.5: a narrower interval needs a hundred million scores"
         )
-    return half
+    needed = _needed(current(estimates(store, evaluator, query.window, query.filters)), half_width)
+    traces, users = store.read(
+        f"SELECT count(*), count(DISTINCT {CLUSTER}) FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
+        query.parameters,
+    ).rows[0]
+    day = 86_400 / (query.window.last - query.window.first).total_seconds()
+    a_day, users_a_day, n = traces * day, users * day, needed.n
+    mean, unknown = mean_cost(store, evaluator)
+    cost = None if unknown else mean
+    return Plan(
+        evaluator=evaluator,
+        half_width=half_width,
+        assumed=needed.mean,
+        assumed_from=needed.source,
+        n=n,
+        users=needed.users,
+        traces_per_day=a_day,
+        users_per_day=users_a_day,
+        rate_for_daily=_rate(needed, a_day, users_a_day),
+        rate_for_weekly=_rate(needed, 7 * a_day, 7 * users_a_day),
+        days_at_full_rate=max(n / a_day, (needed.users or 0) / users_a_day) if a_day else None,
+        cost_usd_each=cost,
+        cost_usd=None if cost is None else n * cost,
+        cost_usd_per_day=None if cost is None or not a_day else min(n, a_day) * cost,
+    )
 
 
-def _needed(bucket: Bucket | None, half: float) -> tuple[float, str, int]:
-    """Return the assumed rate, its source, and n; spread of graded scores and unequal weights count."""
-    if bucket is None or bucket.estimate is None:
-        return _GUESS, "nothing measured yet: assumed", needed_n(_GUESS, half)
-    estimate = bucket.estimate
-    rate = min(1.0, max(0.0, estimate.estimate))
-    design = estimate.n / estimate.n_eff if estimate.n_eff else 1.0
-    n = needed_n(rate, half)
-    if estimate.se is not None and estimate.se > 0 and estimate.n > 1:
-        spread = estimate.se**2 * estimate.n_eff
-        if spread < 0.999 * rate * (1 - rate):
-            n = math.ceil(spread * (1.96 / half) ** 2)
-    return rate, "measured", math.ceil(n * design)
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """So many answers of so many users, at an assumed mean."""
+
+    mean: float
+    source: str
+    n: int
+    users: int | None = None
 
 
-def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
+def _needed(bucket: Bucket | None, half: float) -> _Needed:
+    """Return how many answers, and of how many users, have an interval of ± half."""
+    if bucket is None or bucket.moments is None or bucket.estimate is None or bucket.estimate.lo is None:
+        return _Needed(_GUESS, "nothing measured yet: assumed", needed_n(_GUESS, half))
+    moments = bucket.moments
+    times = moments.times_needed(half)
+    n, mean = math.ceil(moments.n * times), min(1.0, max(0.0, moments.mean))
+    if moments.clusters >= moments.n:
+        return _Needed(mean, "measured", n)
+    source = f"measured: a user asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    return _Needed(mean, source, n, math.ceil(moments.clusters * times))
 
-    `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`); `max` is a limit from
-    above.
+
+def _rate(needed: _Needed, answers: float, users: float) -> float | None:
+    """Return the share of so many answers that is needed; None without answers, or where users are too few."""
+    return min(1.0, needed.n / answers) if answers and (needed.users or 0) <= users else None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The least or the greatest acceptable value; one of the two is None."""
+
+    min: float | None = None
+    max: float | None = None
+
+    @classmethod
+    def of(cls, least: float | None, most: float | None) -> Limit:
+        """Return the limit that is given; raises Invalid for none, for both, and outside 0 to 1."""
+        if (least is None) == (most is None):
+            raise Invalid("give min or max, a number between 0 and 1")
+        limit = cls(least, most)
+        if not 0 <= limit.value <= 1:
+            bound = "min" if most is None else "max"
+            raise Invalid(f"{bound} lies between 0 and 1: it is compared with the normalized score")
+        return limit
+
+    @property
+    def value(self) -> float:
+        """The one that is given."""
+        value = self.max if self.min is None else self.min
+        assert value is not None
+        return value
+
+
+Verdict = Literal["above", "below", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Measured):
+    """Whether quality is above a limit."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
+    measure: str
+    min: float | None
+    max: float | None
+    verdict: Verdict
+    note: str | None
+    """A warning where the store holds scores of a former meaning."""
+    markdown: str
+
+
+def check(store: Store, query: Query, evaluator: str, limit: Limit, *, measure: str = "quality") -> Check:
+    """Answer `GET check`: is the quality of an evaluator at least `limit.min`, or at most `limit.max`?
+
+    `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`).
 
     `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
     `undecided`. Raises NotFound where nothing was scored.
     """
-    name = str(params.get("evaluator") or "")
-    bound, limit = _limit(params)
-    measure = str(params.get("measure") or "quality")
-    refuse_unclear(store, f"{measure}:{name}")
-    window = range_of(params, now=clock())
-    bucket = current(estimates(store, name, window, filter_of(params), family=measure))
+    refuse_unclear(store, f"{measure}:{evaluator}")
+    bucket = current(estimates(store, evaluator, query.window, query.filters, family=measure))
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
-        raise NotFound(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
-    lo, hi = bucket.limits(bucket.estimate)
-    verdict = "above" if lo is not None and lo >= limit else "below" if hi is not None and hi < limit else "undecided"
-    report = {
-        "evaluator": name,
-        "version": bucket.version,
-        "judge": bucket.judge,
-        "measure": measure,
-        "min": limit if bound == "min" else None,
-        "max": limit if bound == "max" else None,
-        **bucket.point(),
-        "verdict": verdict,
-        "note": changed_meaning(store, name),
-    }
-    return report | {"markdown": _markdown(report)}
+        raise NotFound(f"{evaluator} scored nothing in this window{missing}: start a replay, or look further back")
+    verdict = _verdict(*bucket.limits(bucket.estimate), limit.value)
+    return extended(
+        Check,
+        bucket.measured,
+        evaluator=evaluator,
+        version=bucket.version,
+        judge=bucket.judge,
+        measure=measure,
+        min=limit.min,
+        max=limit.max,
+        verdict=verdict,
+        note=changed_meaning(store, evaluator),
+        markdown=_markdown(bucket, measure, limit.value, verdict),
+    )
+
+
+def _verdict(lo: float | None, hi: float | None, limit: float) -> Verdict:
+    if lo is not None and lo >= limit:
+        return "above"
+    return "below" if hi is not None and hi < limit else "undecided"
 
 
 def changed_meaning(store: Store, evaluator: str) -> str | None:
@@ -130,23 +205,9 @@ def changed_meaning(store: Store, evaluator: str) -> str | None:
     return f"{name} changed its meaning: {'; '.join(stored)}" if stored else None
 
 
-def _limit(params: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the one limit that is given, `min` or `max`."""
-    given = [(bound, params[bound]) for bound in ("min", "max") if params.get(bound) is not None]
-    try:
-        ((bound, text),) = given
-        limit = float(text)
-    except (TypeError, ValueError):
-        raise Invalid("give min or max, a number between 0 and 1") from None
-    if not 0 <= limit <= 1:
-        raise Invalid(f"{bound} lies between 0 and 1: it is compared with the normalized score")
-    return bound, limit
-
-
-def _markdown(report: Mapping[str, Any]) -> str:
-    sign = {"above": "≥", "below": "<", "undecided": "?"}[report["verdict"]]
+def _markdown(bucket: Bucket, measure: str, limit: float, verdict: Verdict) -> str:
+    sign = {"above": "≥", "below": "<", "undecided": "?"}[verdict]
     return (
-        f"| evaluator | {report['measure']} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
-        f"| {called(report['evaluator'])} {report['version'] or ''} | {report['words']}"
-        f" | {sign} {report['min'] if report['max'] is None else report['max']} | **{report['verdict']}** |"
+        f"| evaluator | {measure} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
+        f"| {called(bucket.evaluator)} {bucket.version or ''} | {bucket.words} | {sign} {limit} | **{verdict}** |"
     )

@@ -176,7 +176,7 @@ DIMENSIONS = (
 """Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""
 SEVERAL = ("tag", "label")
 """Dimensions of which a trace may have several values."""
-_METADATA = "metadata."
+METADATA = "metadata."
 
 
 def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:
@@ -231,7 +231,7 @@ def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
 
 def _requested_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the requested keys, from `metadata` of the API and from `metadata.tenant` of a group."""
-    by_name = {name.removeprefix(_METADATA): value for name, value in params.items() if name.startswith(_METADATA)}
+    by_name = {name.removeprefix(METADATA): value for name, value in params.items() if name.startswith(METADATA)}
     return {**(params.get("metadata") or {}), **by_name}
 
 
@@ -253,7 +253,7 @@ def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
         return group_by.columns
     names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
-    return tuple(dict.fromkeys(map(_dimension, names)))
+    return tuple(dict.fromkeys(map(dimension, names)))
 
 
 def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, ...]) -> Grouping:
@@ -263,9 +263,10 @@ def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, 
     return grouping_of(store, window.parameters, filters, columns, limit)
 
 
-def _dimension(name: str) -> str:
-    if name.startswith(_METADATA) and name != _METADATA:
-        return metadata_column(name.removeprefix(_METADATA))
+def dimension(name: str) -> str:
+    """Return the SQL column of a dimension; raises Invalid with the possible ones."""
+    if name.startswith(METADATA) and name != METADATA:
+        return metadata_column(name.removeprefix(METADATA))
     if name not in (*DIMENSIONS, *SEVERAL):
         possible = (*DIMENSIONS, *SEVERAL, "metadata.<key>")
         raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragpulse_collector.api.http import MEDIA_TYPE, problem
-from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
+from ragpulse_collector.settings import BINDING, ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
 from ragpulse_evaluators.judges.protocol import is_loopback
 
@@ -93,8 +93,6 @@ ACTOR = "ragpulse.actor"
 """Key in the ASGI scope: the name of the request's API key, for the audit."""
 GRANTED = "ragpulse.granted"
 """Key in the ASGI scope: the scopes of the request; all where no keys are needed."""
-BINDING = "ragpulse.binding"
-"""Key in the ASGI scope: the binding of the API key, None for an unbound one. The receiver reads it as well."""
 API = "/api/v1/"
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})

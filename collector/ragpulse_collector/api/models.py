@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ragpulse_collector.analysis.attribution import DocumentSort
+from ragpulse_collector.analysis.query import (
+    Query,
+    columns_of,
+    every,
+    having,
+    in_dataset,
+    in_error,
+    labelled,
+    meeting,
+    window_between,
+    with_words,
+)
+from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
 from ragpulse_collector.api.params import (
     Duration,
     Many,
@@ -20,7 +35,9 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.traces import Filter, bound_to
 
+HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
@@ -37,6 +54,10 @@ class Range(Params):
 class Filters(Range):
     """The filters that lists, charts and reports share."""
 
+    BACK: ClassVar[str] = "24h"
+    """The length of the range without `from`."""
+    NOT_FILTERS: ClassVar[Sequence[str]] = ()
+    """Names of columns that mean something else here."""
     service: Many = []
     environment: Many = []
     model: Many = []
@@ -71,6 +92,39 @@ class Filters(Range):
         """Return the store to read: a `where` runs under the limits of users' SQL."""
         return store.limited() if self.where else store
 
+    def query(self, now: datetime) -> Query:
+        """Return what the request covers; raises Invalid."""
+        return Query(
+            window=self.window(now),
+            filters=self.filters(),
+            groups=columns_of(getattr(self, "group_by", ())),
+            now=now,
+            bound=self.bound(),
+            asked=(self.from_, self.to),
+        )
+
+    def window(self, now: datetime) -> Window:
+        """Return the range; raises Invalid."""
+        return window_between(self.from_, self.to, now=now, back=self.BACK)
+
+    def bound(self) -> Filter:
+        """Return the filter of the caller's key; raises Invalid for a `where`, which could look past it."""
+        binding = self.caller.binding
+        if binding and self.where:
+            raise Invalid("where is not for keys that are bound to services or environments: use the other filters")
+        return bound_to(binding) if binding else Filter()
+
+    def filters(self) -> Filter:
+        """Return all filters, that of the caller's key among them; raises Invalid."""
+        columns = (name for name in DIMENSIONS if name not in ("error", *self.NOT_FILTERS))
+        wanted = {name: getattr(self, name) for name in (*columns, "tag")}
+        metadata = {f"metadata.{key}": values for key, values in self.metadata.items()}
+        return every((
+            self.bound(), having(wanted | metadata), in_error(self.error),
+            labelled(self.label, getattr(self, "evaluator", None)), in_dataset(self.dataset), with_words(self.q),
+            meeting(self.where),
+        ))  # fmt: skip
+
     def values(self) -> dict[str, Any]:
         """Return the parameters that are set, and as `binding` the limits of the caller's key."""
         binding = self.caller.binding
@@ -80,8 +134,15 @@ class Filters(Range):
 class Buckets(Filters):
     """Filters, and the width of the points."""
 
+    WIDTH: ClassVar[int] = 120
+    """The most points without `width`."""
     step: Step | None = None
     width: int | None = Field(None, ge=1, description="The most points, where `step` is `auto`.")
+
+    def window(self, now: datetime) -> Window:
+        """Return the range in buckets; raises Invalid."""
+        step, width = self.step or "auto", self.width or self.WIDTH
+        return window_between(self.from_, self.to, now=now, back=self.BACK, step=step, width=width)
 
 
 class TraceChoice(Filters):
@@ -158,6 +219,7 @@ class Cached(Buckets):
 class Metrics(Cached):
     """`GET metrics`."""
 
+    NOT_FILTERS = ("name",)
     name: str | list[str] = Field(description="A metric, or several.")  # type: ignore[assignment]
     group_by: Names = []
     corrected: bool = Field(False, description="Correct quality by people's labels.")
@@ -177,17 +239,18 @@ class Overview(Cached):
 class OfMetric(Filters):
     """A metric, by one of two names."""
 
+    NOT_FILTERS = ("name",)
     name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
     metric: str | None = None
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters with the metric as `name`."""
-        values = super().values()
-        return values | {"name": values.pop("metric", None) or self.name}
+    @property
+    def one_metric(self) -> str:
+        """The requested metric; empty for none."""
+        return self.metric or self.name or ""
 
     def metrics(self) -> Sequence[str]:
         """Return the requested metric, if any."""
-        return [metric for metric in (self.metric or self.name,) if metric]
+        return [self.one_metric] if self.one_metric else []
 
 
 class Exemplars(OfMetric):
@@ -196,10 +259,18 @@ class Exemplars(OfMetric):
     t: Time | None = Field(None, description="Start of the bucket.")
     step: Duration | None = Field(None, description="Length of the bucket.")
 
+    def window(self, now: datetime) -> Window:
+        """Return the bucket, or the range without one; raises Invalid."""
+        start = instant(self.t, now=now)
+        if start is None:
+            return super().window(now)
+        return Window(start, start + timedelta(seconds=self.step or HOUR_S), 0)
+
 
 class Explain(OfMetric, Buckets):
     """`GET explain`."""
 
+    WIDTH = 60
     sel_from: Time | None = None
     sel_to: Time | None = None
     sel_lo: float | None = None
@@ -210,6 +281,7 @@ class Explain(OfMetric, Buckets):
 class Compare(Filters):
     """`GET compare`."""
 
+    BACK = "7d"
     a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
     b: str
     evaluator: str | None = None
@@ -228,6 +300,7 @@ class Check(Filters):
 class Plan(Filters):
     """`GET plan`."""
 
+    BACK = "7d"
     evaluator: str
     half_width: float
 
@@ -235,14 +308,16 @@ class Plan(Filters):
 class Documents(Filters):
     """`GET documents`."""
 
+    BACK = "7d"
     evaluator: str | None = None
-    sort: Literal["worst", "best", "retrieved", "unused"] = "retrieved"
-    limit: int | None = Field(None, ge=1)
+    sort: DocumentSort = "retrieved"
+    limit: int = Field(100, ge=1)
 
 
 class Blame(Buckets):
     """`GET blame`."""
 
+    WIDTH = 30
     group_by: Names = []
 
 
@@ -252,10 +327,17 @@ class OfEvaluator(Filters):
     evaluator: str
 
 
+class Calibration(OfEvaluator):
+    """`GET calibration`."""
+
+    BACK = "90d"
+
+
 class Suggest(OfEvaluator):
     """`GET labels/suggest`."""
 
-    limit: int | None = Field(None, ge=1)
+    BACK = "7d"
+    limit: int = Field(20, ge=1)
 
 
 class Events(Range):

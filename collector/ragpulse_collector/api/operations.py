@@ -9,23 +9,23 @@ import errno
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, is_dataclass
 from typing import Any, get_args
 
 import anyio.to_thread
 import orjson
+from pydantic import TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ragpulse_collector.api.answers import Problem
 from ragpulse_collector.api.copies import Download
-from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
-from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
+from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
+from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused
-from ragpulse_collector.settings import Scope
+from ragpulse_collector.settings import BINDING, Scope
 from ragpulse_dashboards import ApiError
 
 Run = Callable[[Any], Any]
@@ -97,11 +97,11 @@ class Operations:
         return iter(self._operations)
 
     async def call(self, operation: str, params: Mapping[str, Any], caller: Caller | None = None) -> Any:
-        """Run `"GET traces/abc"` and return the content of its JSON; raises ApiError."""
+        """Run `"GET traces/abc"` and return its answer; raises ApiError."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
                 answer = await perform(candidate, {**params, **match.groupdict()}, caller)
-                return answer if isinstance(answer, Download) else plain(answer)
+                return answer if is_dataclass(answer) or isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
 
 
@@ -301,7 +301,7 @@ def _answer(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     choices = get_args(kind)
     if choices:
         return {"anyOf": [_answer(choice, definitions) for choice in choices]}
-    schema = kind.model_json_schema(ref_template=_REF)
+    schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode="serialization")
     definitions |= schema.pop("$defs", {})
     definitions[kind.__name__] = schema
     return {"$ref": _REF.format(model=kind.__name__)}

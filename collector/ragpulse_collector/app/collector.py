@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 
 from ragpulse_collector.api.guard import Guard, Keys
 from ragpulse_collector.app.proxy import PublicAddress
-from ragpulse_collector.app.redaction import redacting
 from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
-from ragpulse_collector.records import Batch, RawBody
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.conventions.redaction import Redactor
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
@@ -51,7 +51,8 @@ class Collector:
             self._socket = bind(options.host, options.port)
             undo.callback(self._socket.close)
             self._prices = Prices(settings.prices, options.price_table)
-            self.store = open_store(options.db, decode=redacting(_decode, options.redact), price=self._prices)
+            decoding = partial(decode, redactor=Redactor.of(options.redact))
+            self.store = open_store(options.db, decode=decoding, price=self._prices)
             undo.pop_all()
         self._keys, self._web = Keys(options), Future[ASGIApp]()
         self._starting = StartingApp(self._web)
@@ -233,10 +234,3 @@ def _different(settings: Settings, new: Settings) -> Iterator[str]:
             yield from (f"[{table}] {key}" for key, value in old if getattr(other, key) != value)
         elif old != other:
             yield f"[{table}]"
-
-
-def _decode(body: RawBody) -> Batch:
-    """Decode a body; the dialects are imported with the first one."""
-    from ragpulse_collector.conventions import decode
-
-    return decode(body)

@@ -156,7 +156,9 @@ evaluator_option = option("-e", "--evaluator", required=True, help="Evaluator NA
 evaluators_option = option(
     "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
 )
-judge_option = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
+judge_option = option(
+    "--judge", env="RAGPULSE_JUDGE", help="Judge model: ollama/NAME, http://host:port/v1#NAME, or any litellm name."
+)
 config_option = option(
     "--config",
     env="RAGPULSE_CONFIG",
@@ -209,11 +211,14 @@ def _offline(db: str) -> Ask:
 
 def asker_of(operations: Operations) -> Ask:
     """Return the function that answers operations in this process."""
+    from ragpulse_collector.api.copies import Download
+    from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         try:
-            return asyncio.run(operations.call(operation, params))
+            answer = asyncio.run(operations.call(operation, params))
+            return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
         except ApiError as error:
             raise Failure(error.message) from error
 

@@ -1,12 +1,24 @@
 """Dialects in, one shape out.
 
-    RawBody ─ otlp ─▶ WireBatch ─ rules of seven dialects, in order ─▶ SpanBatch, ContentRecord, ScoreRecord
+    RawBody ─ otlp ─▶ WireBatch ─ rules of all dialects, in order ─▶ SpanBatch, ContentRecord, ScoreRecord
 
 Everything here is a pure function of its arguments; docs/conventions.md tells users what is read from where.
 """
 
-from ragpulse_collector.conventions.decode import decode, remap
-from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, token_spans
-from ragpulse_collector.conventions.lifting import restore_attributes
+from __future__ import annotations
 
-__all__ = ["Node", "context_spans", "decode", "remap", "restore_attributes", "silent_spans", "token_spans"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragpulse_collector.conventions.redaction import Redactor
+    from ragpulse_collector.records import Batch, RawBody
+
+
+def decode(body: RawBody, redactor: Redactor | None = None) -> Batch:
+    """Return the content of a body in canonical columns, its texts masked; raises DecodeError.
+
+    Metrics are only checked.
+    """
+    from ragpulse_collector.conventions.bodies import read_body  # with the first body: the port opens before
+
+    return read_body(body, redactor)

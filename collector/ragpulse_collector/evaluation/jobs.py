@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.cases import ScoreKeys, Unit, cases_of
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
@@ -24,7 +25,7 @@ from ragpulse_evaluators.judges.protocol import close_judge
 from ragpulse_evaluators.judges.wrappers import Gate
 
 _log = logging.getLogger(__name__)
-LONG_AGO = datetime(1970, 1, 1)
+LONG_AGO = EPOCH
 _FIRST_STEP = timedelta(seconds=2)
 _TICK = timedelta(microseconds=1)
 Resolve = Callable[..., Evaluator]
@@ -173,11 +174,12 @@ class Evaluators:
 
     def _warn_of_changed_code(self, evaluator: Evaluator) -> None:
         """Log that a user's function changed since its last scores, but not its version."""
-        if evaluator.revision != evaluator.source_digest:
+        version = evaluator.version
+        if version.beside != version.source:
             return
-        former = last_revision(self._store, evaluator.name, evaluator.version)
-        if former not in (None, evaluator.revision):
-            versions = (evaluator.name, evaluator.version, former, evaluator.revision)
+        former = last_revision(self._store, evaluator.name, version)
+        if former not in (None, version.source):
+            versions = (evaluator.name, version, former, version.source)
             _log.warning(
                 "the code of evaluator %s changed, but not its version %s (source %s, now %s):"
                 " old and new scores are one series; change version= in the code",

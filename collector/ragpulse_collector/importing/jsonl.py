@@ -13,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from ragpulse_collector.importing import Feedback, Page, annotate, attribute
+from ragpulse_collector.instants import unix_ns
 
 PAGE = 200
 ATTRIBUTES = {
@@ -82,7 +83,7 @@ def _answer(path: Path, number: int, line: str) -> Answer:
 
 
 def _span(answer: Answer, digest: bytes) -> Span:
-    start = int(answer.start_time.timestamp() * 1e6) * 1000
+    start = unix_ns(answer.start_time)
     trace_id = bytes.fromhex(answer.trace_id) if answer.trace_id else digest[:16]
     span = Span(
         trace_id=trace_id,

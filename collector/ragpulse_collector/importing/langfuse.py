@@ -9,13 +9,14 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragpulse_collector.importing import Feedback, Page, annotate, attribute
+from ragpulse_collector.instants import unix_ns
 
 PAGE = 200
 OBSERVATION = "langfuse.observation."
@@ -34,7 +35,7 @@ def pages(folder: Path, since: datetime) -> Iterator[Page]:
     spans: list[Span] = []
     for location, row in _rows(folder, "observations_v2"):
         try:
-            if _instant(row["start_time"]) >= since:
+            if _nanoseconds(row["start_time"]) >= unix_ns(since):
                 spans.append(_span(row, feedback))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{location}: no observation of Langfuse: {error}") from error
@@ -101,10 +102,5 @@ def _id(text: str, size: int) -> bytes:
     return plain if len(plain) == size else hashlib.sha256(text.encode()).digest()[:size]
 
 
-def _instant(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
 def _nanoseconds(text: str) -> int:
-    return int(_instant(text).timestamp() * 1_000_000) * 1000
+    return unix_ns(datetime.fromisoformat(text))

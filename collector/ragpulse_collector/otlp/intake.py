@@ -1,4 +1,4 @@
-"""The common part of the HTTP and gRPC receivers: limits, inflating, bytes in flight, parsing, answers."""
+"""The common part of the HTTP and gRPC receivers: limits, inflating, bytes in flight, answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -24,9 +24,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from zlib_ng import zlib_ng as zlib
 
-from ragpulse_collector.otlp import json_body, protobuf
-from ragpulse_collector.otlp.wire import WireBatch, WireLog
-from ragpulse_collector.records import DecodeError, RawBody, Receipt, TooLarge
+from ragpulse_collector.otlp import PARSERS
+from ragpulse_collector.records import ContentType, DecodeError, RawBody, Receipt, Signal, TooLarge
 
 MIB = 1024 * 1024
 ENCODINGS = ("gzip", "x-gzip", "deflate")
@@ -129,8 +128,6 @@ def _next_member(window: int, members: int) -> Any:
     return zlib.decompressobj(window)
 
 
-Signal = Literal["traces", "logs", "metrics"]
-ContentType = Literal["application/x-protobuf", "application/json"]
 PROTOBUF: ContentType = "application/x-protobuf"
 JSON: ContentType = "application/json"
 
@@ -271,24 +268,6 @@ class Ticket:
         self.give_back(self._taken)
 
 
-def parse_spans(body: RawBody) -> tuple[list[WireBatch], int]:
-    """Return the spans of a traces body, a batch for each scope, and how many were rejected for their ids.
-
-    Raises DecodeError where the body is not what its content type promises, TooLarge where it holds too much.
-    """
-    return json_body.spans(body.body) if body.content_type == "application/json" else protobuf.spans(body.body)
-
-
-def parse_logs(body: RawBody) -> Iterator[WireLog]:
-    """Yield the records of a logs body; raises DecodeError."""
-    return json_body.logs(body.body) if body.content_type == "application/json" else protobuf.logs(body.body)
-
-
-def count_metrics(body: RawBody) -> dict[str, int]:
-    """Return how many metrics of each service a body holds; raises DecodeError. Metrics are counted, not stored."""
-    return json_body.metrics(body.body) if body.content_type == "application/json" else protobuf.metrics(body.body)
-
-
 Submit = Callable[[RawBody], Future[Receipt]]
 
 
@@ -302,7 +281,8 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits, workers: anyi
     """
     try:
         if body.signal == "metrics":
-            return Receipt(not_stored=await anyio.to_thread.run_sync(count_metrics, body, limiter=workers))
+            count = PARSERS[body.content_type].metrics
+            return Receipt(not_stored=dict(await anyio.to_thread.run_sync(count, body.body, limiter=workers)))
         # Shielded: a sender that disconnects must not cancel the write.
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:

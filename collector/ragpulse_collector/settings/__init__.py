@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ragpulse_collector.settings.tables import (
+    BINDING,
     EVERYTHING,
     ApiKey,
     Binding,
@@ -173,6 +174,7 @@ class DriftSettings(Section):
 
 __all__ = [
     "ACCEPTANCE",
+    "BINDING",
     "EVERYTHING",
     "ApiKey",
     "Binding",
@@ -202,6 +204,9 @@ __all__ = [
 class Settings(Section):
     """All settings of the collector."""
 
+    lead: str | None = None
+    """The evaluator that pages, alerts and assistants name first. None: a judge's, else a local model's, else the
+    built-in check, by the rules."""
     collector: CollectorSettings = CollectorSettings()
     judge: JudgeSettings = JudgeSettings()
     prices: dict[str, Price] = {}

@@ -5,31 +5,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
+from ragpulse_collector.instants import microseconds
 from ragpulse_collector.records import Constant, ContentRecord, ContextRecord, ScoreRecord, SpanBatch, Values
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_evaluators.digest import sha256_hex
 
-_EPOCH = datetime(1970, 1, 1)
-_LAST_US = (datetime(9999, 1, 1) - _EPOCH) // timedelta(microseconds=1)
 _INT32 = 2**31 - 1
-
-
-def instant(nanoseconds: int) -> datetime:
-    """Return the UTC instant (naive, as stored) of Unix nanoseconds; clamped to the valid range."""
-    return _EPOCH + timedelta(microseconds=microseconds(nanoseconds))
-
-
-def microseconds(nanoseconds: int) -> int:
-    """Return Unix microseconds, which a TIMESTAMP column accepts and which cost less than a datetime."""
-    return min(max(nanoseconds // 1000, 0), _LAST_US)
 
 
 def text_hash(text: str) -> str:

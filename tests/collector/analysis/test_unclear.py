@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from asking import ask, query_of
 from stored_units import T0, Units
 
-from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.quality import wording_change
-from ragpulse_collector.monitoring.measure import Targets
 from ragpulse_collector.monitoring.monitors import Monitors
+from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
 
 
@@ -37,7 +38,7 @@ def test_rates_are_complete(store: EmbeddedStore) -> None:
     mixed(store, unclear=30)
     for measure, value in (("fail_rate", 0.1), ("unclear_rate", 0.3)):
         params = {"evaluator": "words", "measure": measure, "max": 0.5, "from": "-520w"}
-        answer = check(store, params, clock=lambda: datetime.now(UTC).replace(tzinfo=None))
+        answer = ask(store, "check", params, clock=lambda: datetime.now(UTC).replace(tzinfo=None))
         assert answer["value"] == pytest.approx(value)
         assert (answer["n"], answer["missing"], answer["verdict"]) == (100, 0, "below")
 
@@ -81,9 +82,9 @@ def test_a_target_on_a_pass_rate_is_marked(
     """Where too many answers are unclear, it says why it is not decided; the complete rates are decided."""
     mixed(store, unclear=30)
     targets = Targets(store, [TargetSettings.model_validate({"metric": metric, **limit})])
-    (told,) = targets({"from": "-520w"})["targets"]
-    assert told["state"] == state
-    assert ("30% of the answers are unclear" in (told["refused"] or "")) is metric.startswith("pass_rate")
+    (told,) = targets(query_of({"from": "-520w"}, utc_now())).targets
+    assert told.state == state
+    assert ("30% of the answers are unclear" in (told.refused or "")) is metric.startswith("pass_rate")
 
 
 @pytest.mark.parametrize(
@@ -101,4 +102,4 @@ def test_monitors_watch_the_complete_rates(store: EmbeddedStore, metric: str, co
     monitor = MonitorSettings(name="m", metric=metric, condition=condition, window="24h")
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
     monitors.check(T0 + timedelta(hours=1))
-    assert monitors.list()["monitors"][0]["state"] == state
+    assert monitors.list().monitors[0].state == state

@@ -20,7 +20,7 @@ from spans import Span, batch_of
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.store import EmbeddedStore, Store
-from ragpulse_collector.store.ingest.batches import WriterTransaction
+from ragpulse_collector.store.ingest.transaction import WriterTransaction
 
 START = datetime(2026, 3, 1, 12, 0, 0)
 START_NS = 1_772_366_400_000_000_000

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragpulse_collector.records import Constant
-from ragpulse_collector.store.ingest.batches import WriterTransaction
+from ragpulse_collector.store.ingest.transaction import WriterTransaction
 from ragpulse_collector.store.schema import TABLES
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

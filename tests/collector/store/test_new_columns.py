@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from ragpulse_collector.conventions import remap
+from ragpulse_collector.conventions.bodies import derive
 from ragpulse_collector.sampling import Sampler
-from ragpulse_collector.store.ingest.remap import remap as remap_store
+from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.migrations import migrate_file
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"
@@ -133,5 +133,5 @@ def test_remap_fills_the_columns(kit: Any, rows: Any) -> None:
     text = '{"gen_ai.response.finish_reasons": ["length", "stop"], "gen_ai.retrieval.top_k": 7}'
     kit.send(store, kit.span(1, kind="llm", attributes=text))
     assert rows(store, "SELECT finish_reason, top_k FROM spans") == [(None, None)]
-    assert remap_store(store, remap, since=kit.start - timedelta(days=1)) == (1, 1)
+    assert remap(store, derive, since=kit.start - timedelta(days=1)) == (1, 1)
     assert rows(store, "SELECT finish_reason, top_k FROM spans") == [("length", 7)]

@@ -4,29 +4,107 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
     "FAILURES",
-    "NO_POINT",
     "Bucket",
+    "Figures",
+    "Measured",
     "Missing",
     "current",
     "in_words",
-    "move_point",
     "point",
     "version_markers",
     "wording_change",
 ]
 
 FAILURES = ("skipped", "invalid", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """An estimate with its 95 % interval; all null where nothing was measured."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    n: int = 0
+    n_eff: float = 0.0
+    users: int | None = None
+    """Null where no answer names a user or session: all answers are taken as independent."""
+    thin: bool = False
+    reason: str | None = None
+    """Why there is no interval."""
+
+    @classmethod
+    def of(cls, estimate: Estimate | None, *, identified: bool = False) -> Figures:
+        """Return the figures of an estimate; `identified`: some answer names its user or session."""
+        if estimate is None:
+            return cls()
+        return cls(
+            value=estimate.estimate,
+            lo=estimate.lo,
+            hi=estimate.hi,
+            n=estimate.n,
+            n_eff=round(estimate.n_eff, 9),
+            users=estimate.clusters if identified else None,
+            thin=estimate.thin,
+            reason=estimate.reason,
+        )
+
+    def in_words(self, *, asked: float = 0.0, note: str | None = None) -> str:
+        """Return `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
+        if self.value is None:
+            return note or "nothing scored"
+        of_selected = f" of {round(asked):,}" if round(asked) > self.n else ""
+        users = "taken as independent" if self.users is None else f"{self.users:,} users"
+        return " · ".join(part for part in (self._level(), f"{self.n:,}{of_selected} answers", users, note) if part)
+
+    def _level(self) -> str:
+        value, lo, hi = self.value or 0.0, self.lo, self.hi
+        if lo is None or hi is None:
+            return f"{value:.2f}, {self.reason or 'too few answers'} for an interval"
+        if abs((hi - value) - (value - lo)) < 0.005:
+            return f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
+        return f"{value:.2f} ({lo:.2f} to {hi:.2f})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Figures):
+    """An estimate of quality with its missing part: selected answers without a result."""
+
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    """Verdicts without a score: skipped, invalid, error."""
+    dropped: int = 0
+    pending: int = 0
+    missing: int = 0
+    asked: float = 0.0
+    """The answers that it represents: scored ones by their weights, and missing ones."""
+    missing_share: float = 0.0
+    replayed: int = 0
+    """Scores of replays, among `n`."""
+    bounds: tuple[float, float] | None = None
+    """The value if all missing answers failed, and if all passed."""
+    least: float | None = None
+    """The interval that decides: `lo` and `hi` with all missing answers failed, and passed."""
+    most: float | None = None
+    words: str = "nothing scored"
+
+    def moved(self, **figures: Any) -> Self:
+        """Return the point with other figures, also in its words and its deciding interval."""
+        point, share = replace(self, **figures), self.missing_share
+        if point.lo is not None and point.hi is not None:
+            point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
+        note = f"{self.missing:,} missing" if self.missing else None
+        return replace(point, words=point.in_words(asked=self.asked, note=note))
 
 
 def point(estimate: Estimate | None, *, identified: bool = False) -> dict[str, Any]:
@@ -95,7 +173,7 @@ class Bucket:
     """The verdicts of one evaluator version on one group in one bucket of request time."""
 
     evaluator: str
-    group: tuple[Any, ...]
+    group: tuple[GroupValue, ...]
     version: str | None
     judge: str | None
     start: datetime
@@ -194,29 +272,42 @@ class Bucket:
         share = self.missing_share
         return lo + (least - lo) * share, hi + (most - hi) * share
 
-    def point(self) -> dict[str, Any]:
-        """Return the point as in the API, without its time."""
-        answer = point(self.estimate, identified=self.identified)
-        return answer | {
-            "counts": self.counts,
-            "dropped": self.missing.dropped,
-            "pending": self.missing.pending,
-            "missing": self.missing.n,
-            "asked": self.selected_weight,
-            "missing_share": self.missing_share,
-            "replayed": max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
-            "bounds": None if self.bounds is None else list(self.bounds),
-            "least": self.limits(self.estimate)[0],
-            "most": self.limits(self.estimate)[1],
-            "words": self.words,
-        }
+    @property
+    def measured(self) -> Measured:
+        """The figures with the missing part."""
+        return self.measured_as(Measured)
+
+    def measured_as(self, kind: type[Answer], **more: Any) -> Answer:
+        """Return an answer that has the figures with the missing part, and more of its own."""
+        figures, (least, most) = self._figures, self.limits(self.estimate)
+        return extended(
+            kind,
+            figures,
+            counts=self.counts,
+            dropped=self.missing.dropped,
+            pending=self.missing.pending,
+            missing=self.missing.n,
+            asked=self.selected_weight,
+            missing_share=self.missing_share,
+            replayed=max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
+            bounds=self.bounds,
+            least=least,
+            most=most,
+            words=self._in_words(figures),
+            **more,
+        )
 
     @property
     def words(self) -> str:
         """The figures as one line: value, answers, users, missing verdicts."""
-        return in_words(
-            point(self.estimate, identified=self.identified) | {"asked": self.selected_weight}, note=self.missing.note
-        )
+        return self._in_words(self._figures)
+
+    @property
+    def _figures(self) -> Figures:
+        return Figures.of(self.estimate, identified=self.identified)
+
+    def _in_words(self, figures: Figures) -> str:
+        return figures.in_words(asked=self.selected_weight, note=self.missing.note)
 
 
 _SURE = 3.3
@@ -236,13 +327,6 @@ def wording_change(now: tuple[float, int], before: tuple[float, int]) -> str | N
     return f"wording changed: it decides {share:.0%} instead of {earlier:.0%}".replace("%", " %")
 
 
-NO_POINT: dict[str, Any] = {
-    **point(None), "counts": dict.fromkeys(FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0, "asked": 0.0,
-    "missing_share": 0.0, "replayed": 0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
-}  # fmt: skip
-"""The point of a bucket without selected answers."""
-
-
 def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     """Return a point in words: `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
     value, lo, hi, n = (figures[name] for name in ("value", "lo", "hi", "n"))
@@ -260,15 +344,6 @@ def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     return " · ".join(part for part in (quality, f"{n:,}{of_selected} answers", users, note) if part)
 
 
-def move_point(point: dict[str, Any], figures: Mapping[str, Any]) -> None:
-    """Give a point another value and interval, also in its words and its deciding interval."""
-    point |= figures
-    share, lo, hi = point["missing_share"], point["lo"], point["hi"]
-    if lo is not None and hi is not None:
-        point["least"], point["most"] = lo * (1.0 - share), hi * (1.0 - share) + share
-    point["words"] = in_words(point, note=f"{point['missing']:,} missing" if point["missing"] else None)
-
-
 def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """Return the bucket of the version in force: that of the latest request, the larger of equals."""
     ranked = [
@@ -281,8 +356,8 @@ def current(buckets: Iterable[Bucket]) -> Bucket | None:
 _MOST_MARKERS = 50
 
 
-def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    """Return markers where versions and judges of an evaluator started online, without the first."""
+def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[Marker]:
+    """Return where versions and judges of an evaluator started online, without the first."""
     starts: dict[tuple[str | None, str | None], datetime] = {}
     for bucket in buckets:
         if bucket.first is not None:
@@ -290,10 +365,6 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str,
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [
-        {
-            "t": iso(start),
-            "kind": "version",
-            "text": f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}",
-        }
+        Marker(start, "version", f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}")
         for (version, judge), start in ordered
     ]

@@ -12,10 +12,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from ragpulse_collector.instants import instant
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord, SpanBatch, span_key
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.rows import EVENT_FIELDS, TableRows, contexts_state, instant, top_score
+from ragpulse_collector.store.rows import EVENT_FIELDS, TableRows, contexts_state, top_score
 
 _WAIT_FOR_EVENT = timedelta(hours=1)
 """How long a log event waits in memory for its span; it stays in the table."""

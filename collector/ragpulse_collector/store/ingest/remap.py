@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import orjson
 
+from ragpulse_collector.instants import EPOCH, instant, unix_ns
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.store.ingest.prices import Cost
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
-from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows, instant
+from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows
 
 _BATCH = 2_000
 
@@ -57,7 +58,7 @@ def remap(
     is unknown are priced again. The sampler decides rewritten traces again.
     """
     seen = changed = 0
-    for batches in _batches(store, since or datetime(1970, 1, 1)):
+    for batches in _batches(store, since or EPOCH):
         rewritten = [new for old in batches if len(new := _changed(old, derive, price))]
         if rewritten:
             store.write(partial(_rewrite, batches=rewritten)).result()
@@ -107,7 +108,7 @@ def _contexts(store: Store, lo: datetime, hi: datetime) -> dict[Key, list[Contex
 
 def _batch(rows: Sequence[dict[str, Any]], contexts: Mapping[Key, list[ContextRecord]]) -> SpanBatch:
     for row in rows:
-        start = int(row["start_time"].replace(tzinfo=UTC).timestamp() * 1_000_000) * 1000
+        start = unix_ns(row["start_time"])
         row |= {
             "start_ns": start,
             "end_ns": start + row["duration_us"] * 1000,

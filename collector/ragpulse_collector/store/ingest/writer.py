@@ -16,12 +16,14 @@ from typing import Any
 
 import duckdb
 
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.records import Batch, DecodeError, RawBody
 from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
-from ragpulse_collector.store.ingest.batches import Ingest, WriterTransaction
+from ragpulse_collector.store.ingest.batches import Ingest
 from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
+from ragpulse_collector.store.ingest.transaction import WriterTransaction
 from ragpulse_collector.store.protocol import StoreError, utc_now
 
 _log = logging.getLogger(__name__)
@@ -200,8 +202,8 @@ class Writer:
         return now if self._last > now + _MAX_CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
     def _last_time(self) -> datetime:
-        newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
-        return datetime(1970, 1, 1) if newest[0] is None else newest[0]
+        newest: datetime | None = fetch(self._cursor, "SELECT max(received_at) FROM raw.spans").rows[0][0]
+        return max(newest or EPOCH, EPOCH)
 
 
 def _without_frames(error: BaseException) -> BaseException:

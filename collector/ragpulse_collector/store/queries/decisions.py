@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.instants import EPOCH
+from ragpulse_collector.records import MODEL_KINDS
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 
 _log = logging.getLogger("ragpulse.collector")
-_LONG_AGO = datetime(1970, 1, 1)
 _TOLERANCE = timedelta(minutes=10)
 """Times of receipt may be this far ahead: the clocks of collectors that share a lake may differ."""
 _MARGIN = timedelta(hours=1)
@@ -251,7 +252,7 @@ DOUBTFUL_USAGE = f"""
           AND trace_id IN (SELECT unnest($traces::UUID[]))),
     doubtful AS (
         SELECT trace_id FROM span
-        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+        WHERE silent OR (has_usage AND kind NOT IN {MODEL_KINDS})
         UNION
         SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
         WHERE p.has_usage AND p.span_id <> s.span_id
@@ -281,7 +282,7 @@ class Due:
     """Some are decided already."""
     feedback: bool = False
     """The store has feedback."""
-    since: datetime = _LONG_AGO
+    since: datetime = EPOCH
     """The earliest receipt of a span."""
     lo: datetime | None = None
     """The earliest start of a span."""
@@ -319,7 +320,7 @@ def find_due(
     # Everything that arrives from now on has a later time than this transaction.
     return Due(
         until=until, next_low=pending or until, more=is_more, late=late, feedback=feedback,
-        since=_LONG_AGO if late else low, lo=lo, columns=columns,
+        since=EPOCH if late else low, lo=lo, columns=columns,
     )  # fmt: skip
 
 
@@ -328,7 +329,7 @@ def _stored_low(transaction: Transaction) -> datetime:
     low = transaction.execute(_LOW_WATER).rows[0][0]
     if low is None:
         transaction.execute(_ADD_LOW_WATER)
-    return low or _LONG_AGO
+    return low or EPOCH
 
 
 def _recovered(transaction: Transaction, low: datetime, present: datetime) -> datetime:

@@ -1,0 +1,312 @@
+"""Finds the level shifts of a range: one per metric, ranked by size over uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, partial
+from typing import Protocol
+
+from ragpulse_collector.analysis.answers import Marker, Place
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.traffic import failing
+from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
+
+__all__ = ["Shift", "changes"]
+
+_MAX_POINTS = 60
+"""Above this number neighbouring buckets are joined: the time of the search grows with its square."""
+_LEAST_ANSWERS, _LEAST_BUCKETS = 20, 2
+"""The fewest answers and buckets of a level."""
+_SURE = 3.0
+"""A smaller shift, in standard errors, is noise."""
+_SUREST = 1000.0
+"""The sureness of a shift between levels without spread."""
+_LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
+"""The smallest relevant shift: with many answers even a tiny shift is sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A level shift of a metric."""
+
+    metric: str
+    unit: str
+    t: datetime
+    before: Level
+    after: Level
+    sureness: float
+    """The size in standard errors."""
+    worse: bool
+    cause: str | None
+    """The prompt version that started within a bucket of the shift, which then is its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A shift that begins with a bucket of a series."""
+
+    at: int
+    before: Level
+    after: Level
+    sureness: float
+    worse: bool
+
+
+class _Timed(Protocol):
+    @property
+    def start(self) -> datetime: ...
+
+
+_Measure = Callable[[slice], tuple[Interval | None, int]]
+"""Returns the interval of several buckets, and their number of answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A metric by bucket, in order of time: values and weights."""
+
+    metric: str
+    unit: str
+    low_is_worse: bool
+    buckets: Sequence[_Timed]
+    values: Sequence[float]
+    weights: Sequence[float]
+    measures: Sequence[_Measure]
+    """Every one must be sure of a shift, the cheapest first; the last one is reported."""
+    reported: Callable[[slice], float] | None = None
+    """Returns the reported value, where the search uses another one."""
+
+
+def changes(snapshot: Snapshot) -> list[Shift]:
+    """Return the largest level shift of each metric, the surest first; versions of an evaluator are never compared."""
+    markers = snapshot.markers()
+    shifts = (_shift(series, snapshot, markers) for series in (*_quality(snapshot), *_traffic(snapshot)))
+    return sorted(filter(None, shifts), key=lambda shift: -shift.sureness)
+
+
+def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Shift | None:
+    size = max(1, math.ceil(len(series.values) / _MAX_POINTS))
+    starts = range(0, len(series.values), size)
+    if len(starts) < 2 * _LEAST_BUCKETS:
+        return None
+    weights = [math.fsum(series.weights[start : start + size]) for start in starts]
+    values = [_mean(series.values[start : start + size], series.weights[start : start + size]) for start in starts]
+    cuts = _sure_cuts(series, [0, *(starts[index] for index in change_points(values, weights)), len(series.values)])
+    steps = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
+    best = max(filter(None, steps), key=lambda step: step.sureness, default=None)
+    if best is None:
+        return None
+    time, length = series.buckets[best.at].start, timedelta(seconds=snapshot.window.bucket_s * size)
+    cause = nearest(markers, time, 1.5 * length)
+    return Shift(
+        metric=series.metric,
+        unit=series.unit,
+        t=cause.t if cause else time,
+        before=best.before,
+        after=best.after,
+        sureness=best.sureness,
+        worse=best.worse,
+        cause=cause.text if cause else None,
+    )
+
+
+def _sure_cuts(series: _Series, cuts: list[int]) -> list[int]:
+    """Return the cuts between levels that surely differ; others are removed, the smallest first."""
+
+    def step(index: int) -> float:
+        first, middle, last = cuts[index - 1 : index + 2]
+        parts = (slice(first, middle), slice(middle, last))
+        before, after = (_mean(series.values[part], series.weights[part]) for part in parts)
+        return abs(after - before)
+
+    while unsure := [
+        index for index in range(1, len(cuts) - 1) if _between(series, *cuts[index - 1 : index + 2]) is None
+    ]:
+        cuts.remove(cuts[min(unsure, key=step)])
+    return cuts
+
+
+def _between(series: _Series, first: int, middle: int, last: int) -> _Step | None:
+    """Return the shift between two neighbouring levels; None where it is small, unsure, or has too few answers."""
+    if min(middle - first, last - middle) < _LEAST_BUCKETS:
+        return None
+    parts, step = (slice(first, middle), slice(middle, last)), None
+    for measure in series.measures:
+        step = _step_between(series, parts, measure)
+        if step is None:
+            return None
+    return step
+
+
+def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure) -> _Step | None:
+    (before, n), (after, m) = map(measure, parts)
+    if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
+        return None
+    move = minus(after, before)
+    sureness = standard_errors(move)
+    if sureness < _SURE:
+        return None
+    was, is_now = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
+    size = (is_now.value - was.value) * math.copysign(1.0, move.value)
+    if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(was.value)):
+        return None
+    return _Step(
+        at=parts[1].start,
+        before=was,
+        after=is_now,
+        sureness=min(sureness, _SUREST),
+        worse=(move.value < 0) == series.low_is_worse,
+    )
+
+
+def _reported(series: _Series, part: slice, level: Interval, n: int) -> Level:
+    if series.reported is not None:
+        return Level(series.reported(part), None, None, n)
+    return Level(level.value, level.lo, level.hi, n)
+
+
+def _quality(snapshot: Snapshot) -> list[_Series]:
+    """Return a series per evaluator: that of the version and judge in force."""
+    by_evaluator: dict[str, list[Bucket]] = defaultdict(list)
+    for bucket in snapshot.quality(None):
+        if bucket.estimate is not None and bucket.estimate.n_eff > 0 and not bucket.group:
+            by_evaluator[bucket.evaluator].append(bucket)
+    all_series = []
+    for evaluator, buckets in by_evaluator.items():
+        newest = current(buckets)
+        buckets_of_version = [bucket for bucket in buckets if newest and bucket.series == newest.series]
+        buckets_of_version.sort(key=lambda bucket: bucket.start)
+        figures = [
+            (bucket.estimate.estimate, bucket.estimate.n_eff) for bucket in buckets_of_version if bucket.estimate
+        ]
+        values, weights = zip(*figures, strict=True)
+        measures = (
+            _spread(values, weights),
+            _together(snapshot, buckets_of_version, partial(_judged, snapshot, buckets_of_version[0])),
+        )
+        all_series.append(_Series(f"quality:{evaluator}", "share", True, buckets_of_version, values, weights, measures))
+    return all_series
+
+
+def _traffic(snapshot: Snapshot) -> list[_Series]:
+    return [series for series in (_errors(snapshot), _cost(snapshot), _latency(snapshot)) if series.buckets]
+
+
+def _errors(snapshot: Snapshot) -> _Series:
+    buckets = sorted((bucket for bucket in snapshot.traffic() if not bucket.group), key=lambda bucket: bucket.start)
+    weights = [float(bucket.n) for bucket in buckets]
+    shares = [bucket.failed / bucket.n for bucket in buckets]
+    measures = _spread(shares, weights), _together(snapshot, buckets, partial(_failing, snapshot))
+    return _Series("error_rate", "share", False, buckets, shares, weights, measures)
+
+
+def _cost(snapshot: Snapshot) -> _Series:
+    """Return the cost per request, capped at the range's 95th percentile; reported levels are not capped.
+
+    Without a cap, a few expensive requests close together would be a change.
+    """
+    buckets = [bucket for bucket in snapshot.tails() if bucket.paid]
+    weights = [float(bucket.paid) for bucket in buckets]
+    means = [bucket.capped / bucket.paid for bucket in buckets]
+    n = math.fsum(weights) or 1.0
+    spread = max(
+        0.0,
+        math.fsum(bucket.squares for bucket in buckets) / n - (math.fsum(bucket.capped for bucket in buckets) / n) ** 2,
+    )
+    measure = _spread(means, weights, [math.sqrt(spread / weight) for weight in weights])
+
+    def reported(part: slice) -> float:
+        return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(weights[part])
+
+    return _Series("cost_usd", "USD", False, buckets, means, weights, [measure], reported)
+
+
+def _latency(snapshot: Snapshot) -> _Series:
+    """Return p95, searched by the share of requests above the range's 90th percentile.
+
+    The percentile of few requests lies below that of many: each quiet night would be fast. The slowest tenth also has
+    more requests than the slowest twentieth.
+    """
+    buckets = [bucket for bucket in snapshot.tails() if bucket.n]
+    weights = [float(bucket.n) for bucket in buckets]
+    shares = [bucket.slow / bucket.n for bucket in buckets]
+    step = timedelta(seconds=snapshot.window.bucket_s)
+
+    def p95(part: slice) -> float:
+        inside = buckets[part]
+        return snapshot.p95(inside[0].start, inside[-1].start + step)
+
+    return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
+
+
+def _together(
+    snapshot: Snapshot, buckets: Sequence[_Timed], read: Callable[[Window], tuple[Interval | None, int]]
+) -> _Measure:
+    """Measure several buckets read together: a user of many buckets counts once."""
+
+    @cache
+    def between(start: int, stop: int) -> tuple[Interval | None, int]:
+        last = buckets[stop - 1].start + timedelta(seconds=snapshot.window.bucket_s)
+        return read(Window(max(buckets[start].start, snapshot.window.first), min(last, snapshot.window.last), 0))
+
+    return lambda part: between(*part.indices(len(buckets))[:2])
+
+
+def _judged(snapshot: Snapshot, bucket_like: Bucket, part: Window) -> tuple[Interval | None, int]:
+    """Return the interval of the same version and judge, whatever the missing verdicts are."""
+    buckets = estimates(snapshot.store, bucket_like.evaluator, part, snapshot.filters)
+    matches = (bucket for bucket in buckets if bucket.series == bucket_like.series)
+    return next(((bucket.interval, bucket.estimate.n) for bucket in matches if bucket.estimate), (None, 0))
+
+
+def _failing(snapshot: Snapshot, part: Window) -> tuple[Interval | None, int]:
+    rate = failing(snapshot.store, part, snapshot.filters, ()).get(Place(None, ()))
+    moments = rate.moments if rate else None
+    return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
+
+
+def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Measure:
+    """Measure the slow share with Wilson's interval; bursts of slow requests count less."""
+
+    def measure(part: slice) -> tuple[Interval | None, int]:
+        n, p = math.fsum(weights[part]), _mean(shares[part], weights[part])
+        spread = math.fsum(w * (share - p) ** 2 for share, w in zip(shares[part], weights[part], strict=True))
+        bursts = spread / (p * (1.0 - p)) / max(1, len(shares[part]) - 1) if 0.0 < p < 1.0 else 1.0
+        alone = n / max(1.0, bursts)
+        return Interval.of(wilson(p * alone, alone)), round(n)
+
+    return measure
+
+
+def _spread(values: Sequence[float], weights: Sequence[float], errors: Sequence[float] = ()) -> _Measure:
+    """Measure the mean; its error is that of the spread, at least that of the standard errors."""
+
+    def measure(part: slice) -> tuple[Interval | None, int]:
+        inside, weight = weights[part], math.fsum(weights[part])
+        middle = _mean(values[part], inside)
+        spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
+        own_error = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
+        return Interval.normal(middle, max(own_error, math.sqrt(spread / (len(inside) - 1) / weight))), round(weight)
+
+    return measure
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)

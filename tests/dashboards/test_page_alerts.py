@@ -1,0 +1,73 @@
+"""Alerts as HTML and their forms."""
+
+import re
+from html import unescape
+
+from .fake_api import FakeApi
+from .reading import client, text_of
+
+
+def test_an_alert_is_made_in_the_page() -> None:
+    """A preset's limit is a tenth below the level before a fall; the preview counts firings before anything is kept."""
+    api = FakeApi()
+    slow = client(api).get("/alerts/new?preset=latency").text
+    assert "quality-2" not in slow
+    assert '<option value="1h" selected>' in slow
+    assert re.search(r'name="limit" value="\d+"', slow)  # a condition has no exponent
+    form = unescape(client(api).get("/alerts/new?preset=quality").text)
+    assert 'name="name" value="quality-2"' in form  # the name is taken
+    assert '<option value="quality:groundedness" selected>' in form
+    (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
+    assert limit == "0.84"
+    assert '<option value="1d" selected>' in form  # an hour has too few answers
+    draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
+    seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
+    assert "It would have fired 1 time in the last 7 days" in seen
+    assert "a drop of 0.10 is seen after about 50 minutes." in seen
+    assert client(api).post("/alerts", data={**draft, "notify": ["team"]}).headers["location"].endswith("name=mine")
+    operation, kept = api.calls[-1]
+    assert operation == "POST monitors"
+    assert kept["condition"] == f"< {limit}"
+    assert kept["notify"] == ["team"]
+
+
+def test_an_alert_that_is_refused_comes_back_as_it_was_typed() -> None:
+    """With the reason beside it, as a form."""
+    page = client().post("/alerts", data={"name": "mine", "metric": "latency_p95", "sign": "<", "where": "model = 'x'"})
+    assert page.status_code == 400
+    assert "write '< 0.85'" in unescape(page.text)
+    assert "model = 'x'" in unescape(page.text)
+    assert 'value="mine"' in page.text
+
+
+def test_an_alert_is_changed_muted_and_deleted() -> None:
+    """Those of the file only muted; a firing leads to its range and to its worst traces."""
+    api = FakeApi()
+    pages = client(api)
+    html = unescape(pages.get("/alerts").text)
+    assert "/alerts/latency/edit" not in html
+    assert 'action="/alerts/latency/unmute"' in html
+    window = "prompt_version=v7&t=2026-11-21T07%3A00%3A00Z&step=3600"
+    assert f"/exemplars?metric=quality%3Agroundedness&{window}" in html
+    assert "/figures?metric=quality%3Agroundedness&prompt_version=v7&from=2026-11-20T20%3A00%3A00Z" in html
+    assert 'name="existing" value="quality"' in pages.get("/alerts/quality/edit").text
+    assert pages.get("/alerts/latency/edit").status_code == 404
+    pages.post("/alerts", data={"existing": "quality", "metric": "error_rate", "sign": "no data"})
+    pages.post("/alerts/quality/mute", data={"for": "8h"})
+    pages.post("/alerts/quality/delete")
+    asked = [(name, params.get("for")) for name, params in api.calls if not name.startswith("GET")]
+    assert asked == [
+        ("PUT monitors/quality", None),
+        ("POST monitors/quality/mute", "8h"),
+        ("DELETE monitors/quality", None),
+    ]
+
+
+def test_a_watched_metric_is_told_with_its_unit_and_leads_to_its_chart() -> None:
+    """A bound is in seconds, not in bare milliseconds; the link is the chart of what is watched, of whatever kind."""
+    html = client().get("/alerts").text
+    text = text_of(html)
+    assert "Watches latency p95 Fires when above 3.00 s" in text
+    assert "Last 1 h 0.742 0.716–0.767 False alarms at most 4 a year" in text
+    assert "groundedness fell from its level of 0.865" in text
+    assert 'href="/figures?metric=latency_p95"' in html

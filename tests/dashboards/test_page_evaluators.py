@@ -1,0 +1,59 @@
+"""Evaluators, their rules and judges as HTML, and their forms."""
+
+import pytest
+
+from .fake_api import FakeApi
+from .reading import client, text_of
+
+
+def test_a_rule_is_saved_paused_and_deleted() -> None:
+    """Forms become the rule operations; a rule of the file answers with where to change it."""
+    api = FakeApi()
+    form = {"name": "mine", "evaluators": "refusal", "rate": "0.2", "where": "error", "stratum_where_0": "error"}
+    assert client(api).post("/rules", data={**form, "stratum_rate_0": "1"}).status_code == 303
+    strata = [{"where": "error", "rate": 1.0}]
+    rule = {"name": "mine", "evaluators": ["refusal"], "rate": 0.2, "where": "error", "strata": strata}
+    assert api.calls[-1] == ("POST rules", rule)
+    assert client(api).post("/rules/judged/pause", data={"x": ""}).status_code == 303
+    assert (api.calls[-1][0], api.calls[-1][1]["rate"]) == ("PUT rules/judged", 0.0)
+    assert '"/evaluators" data-go="e" aria-current="page"' in client(api).get("/rules/judged/edit").text
+    response = client(api).post("/rules/nightly/delete", data={"x": ""})
+    assert (response.status_code, "change it there" in response.text) == (409, True)
+
+
+@pytest.mark.parametrize("rate", ["", "many", "1.5", "-1", "nan"])
+def test_a_rate_that_is_none_is_refused_in_words(rate: str) -> None:
+    """Nothing is saved, and the page says what a rate is."""
+    api = FakeApi()
+    response = client(api).post("/rules", data={"name": "mine", "evaluators": "refusal", "rate": rate})
+    assert response.status_code == 400
+    assert "from 0 to 1" in response.text
+    assert api.calls == []
+
+
+def test_a_new_rule_begins_without_a_warning() -> None:
+    """Nothing is predicted, and nothing is wrong, before an evaluator is chosen."""
+    new, filled = (client().get(path).text for path in ("/rules/new", "/rules/new?evaluators=groundedness"))
+    assert "Choose evaluators to see" in text_of(new)
+    assert 'hx-trigger="input' in new
+    assert 'hx-trigger="load, input' in filled
+
+
+def test_evaluators_in_use_stand_apart() -> None:
+    """Those that a rule names show what they did; the others only what they need."""
+    used, others = client().get("/evaluators").text.split("Other evaluators</h2>")
+    assert "evaluator=groundedness&amp;outcome=scored&amp;evaluated_from=-24h" in used
+    assert "1,204" in used
+    assert "exact_match" not in used.split("In use")[1]
+    assert "exact_match" in others
+    assert "1,204" not in others
+
+
+def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:
+    """Frozen answers show both moves; they are judged again, and others frozen, by a form."""
+    api = FakeApi()
+    text = text_of(client(api).get("/evaluators").text)
+    assert "firing judge moved" in text
+    assert client(api).post("/drift/run", data={"evaluator": "faithfulness"}).status_code == 303
+    assert api.calls[-1] == ("POST drift/run", {"evaluator": "faithfulness"})
+    assert client(api).post("/drift/forget", data={"evaluator": "faithfulness"}).status_code == 404

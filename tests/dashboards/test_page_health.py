@@ -1,0 +1,45 @@
+"""The health of the collector as HTML."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from .fake_api import FakeApi
+from .reading import client, text_of
+
+
+def test_health_says_how_long_evaluations_wait() -> None:
+    """The age of the oldest is beside how many are due; with nothing due there is none."""
+    assert "Pending 4 Oldest pending 7 s Results a second 2.5 Backlog done in about 2 s Done" in text_of(
+        client().get("/health").text
+    )
+    assert "9 calls have no price: add it to [prices]." in text_of(client().get("/health").text)
+    assert "Oldest pending – Results a second 0 Backlog done in about – Done" in text_of(
+        client(FakeApi(empty=True)).get("/health").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "words"),
+    [
+        ({"done_per_s": 90.0, "clears_in_s": 4081.4}, "90 a second are done: done in about 1 h 8 min."),
+        (
+            {"done_per_s": 9.0, "new_per_s": 12.0, "clears_in_s": None},
+            "12 a second are new, so the backlog does not shrink",
+        ),
+    ],
+)
+def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], words: str) -> None:
+    """Backlog, rate and when it ends."""
+
+    class Behind(FakeApi):
+        def get_status(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            status = super().get_status(params)
+            behind = {"pending": 367_328, "oldest_s": 9000.0, **evaluations}
+            return {**status, "evaluations": {**status["evaluations"], "dropped": {}, **behind}}
+
+    text = text_of(client(Behind()).get("/health").text).replace("\xa0", " ")
+    assert "367,328 evaluations pending, the oldest for 2 h 30 min" in text
+    assert words in text
+    assert "no evaluation is late" not in text

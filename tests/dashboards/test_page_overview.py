@@ -1,0 +1,186 @@
+"""The overview as HTML."""
+
+import re
+from collections.abc import Mapping
+from html import unescape
+from typing import Any
+
+import pytest
+
+from .fake_api import FakeApi
+from .reading import client, text_of
+
+
+def test_overview_reads_without_scripts() -> None:
+    """Estimate, interval, n and verdict of each evaluator are text in the page."""
+    text = text_of(client().get("/").text)
+    assert "groundedness 0.86 ± 0.02 · 1,204 of 1,290 answers" in text
+    assert "answered 68 % ± 1.9 % · 1,201 of 1,290 answers" in text
+    assert "worse was 0.903" in text
+    assert "Groundedness as a table" in text
+
+
+def test_the_first_screen_says_what_changed() -> None:
+    """The surest change is a sentence with its levels, its time and what began then; the worst are a click away.
+
+    Words that only a statistician reads stand in tooltips.
+    """
+    html = unescape(client().get("/").text)
+    text = text_of(html)
+    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began. Why? Worst answers" in text
+    assert "Cost per answer rose $0.0096 → $0.012" in text
+    assert "/traces?from=2026-11-21T04%3A00%3A00Z&evaluator=groundedness&sort=worst" in html
+    assert text.index("Groundedness fell") < text.index("Cost $4.28") < text.index("Quality") < text.index("Efficiency")
+    for private in ("n eff.", "Waiting, dropped", "Never selectable"):
+        assert private not in text
+    quiet = FakeApi()
+    quiet.young = True
+    assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "query"),
+    [
+        ("cost_usd", "Most expensive", "sort=expensive"),
+        ("latency_p95", "Slowest answers", "sort=slow"),
+        ("error_rate", "Failed requests", "error=true"),
+    ],
+)
+def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, query: str) -> None:
+    """A risen cost leads to the expensive requests, not to the slow ones or to an evaluator's."""
+
+    class Only(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            return answer | {"changes": [{**answer["changes"][0], "metric": metric, "unit": "usd", "worse": True}]}
+
+    html = unescape(client(Only()).get("/").text)
+    assert re.search(rf'<a class="button" href="/traces\?from=[^"]*&{query}">{words}</a>', html)
+
+
+def test_a_change_is_explained_from_its_second_on() -> None:
+    """A prompt that began within a second leaves no fraction in the field of the form."""
+
+    class Within(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            for one in answer["changes"]:
+                one["t"] = f"{one['t'][:19]}.683022Z"
+            return answer
+
+    (link, *_) = re.findall(r"sel_from=[^\"]*", client(Within()).get("/").text)
+    assert link.endswith("%3A00Z")
+
+
+def test_a_grouped_overview_has_one_row_a_group() -> None:
+    """Every metric of a group beside the others', over the whole range."""
+    html = client().get("/?group_by=prompt_version").text
+    (table,) = re.findall(r'aria-label="One row a group">(.*?)</table>', html, re.DOTALL)
+    assert [text_of(row) for row in re.findall(r'<th scope="row">(.*?)</th>', table)] == ["v6", "v7", "none"]
+    assert "Answered" in text_of(table)
+
+
+def test_without_scripts_every_chart_is_a_table() -> None:
+    """A browser without JavaScript is sent to the page on which the drawings' tables stand open."""
+    assert '<noscript><meta http-equiv="refresh" content="0; url=/?whole=true">' in client().get("/").text
+    html = client().get("/?whole=true").text
+    assert html.count('as a table"') == html.count("<figure")
+
+
+def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
+    """What a good answer costs leads to the answers that pass, each count of an evaluator's coverage to its answers."""
+    html = unescape(client().get("/?model=gpt-5-mini").text)
+    assert re.search(r'href="/traces\?model=gpt-5-mini&failing=false&evaluator=groundedness">\$', html)
+    skipped = "/traces?model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
+    assert f'href="{skipped}"' in html
+    assert html.count('href="/traces?model=gpt-5-mini&evaluator=groundedness&outcome=scored"') == 2
+    assert "skipped · groundedness" in text_of(client().get(skipped).text)
+
+
+def test_an_empty_store_shows_the_lines_to_paste() -> None:
+    """With nothing stored the overview is the snippet with this collector's own address."""
+    text = text_of(client(FakeApi(empty=True)).get("/").text)
+    assert 'endpoint="http://127.0.0.1:4318"' in text
+    assert "waiting for the first span" in text
+
+
+def test_waiting_reloads_when_a_span_arrives() -> None:
+    """The polled fragment asks for a reload only once something is stored."""
+    assert "HX-Refresh" not in client(FakeApi(empty=True)).get("/waiting").headers
+    assert client().get("/waiting").headers["HX-Refresh"] == "true"
+
+
+def test_the_range_and_filters_reach_the_api_and_every_link() -> None:
+    """What the URL says is what is asked, and the next page keeps it."""
+    api = FakeApi()
+    html = client(api).get("/?from=-7d&model=gpt-5-mini&group_by=prompt_version").text
+    asked = [params for operation, params in api.calls if operation == "GET metrics"]
+    assert all(params["from"] == "-7d" and params["model"] == "gpt-5-mini" for params in asked)
+    assert all(params["group_by"] == ["prompt_version"] for params in asked if params["name"] != ["requests"])
+    assert "/traces?from=-7d&amp;model=gpt-5-mini" in html
+
+
+def test_a_young_store_is_shown_by_the_hour() -> None:
+    """Without a range in the URL, data of the last few minutes fills the charts; an asked range is kept."""
+    api = FakeApi()
+    api.young = True
+    for path, start in (("/", "-1h"), ("/?from=-24h", "-24h")):
+        api.calls.clear()
+        client(api).get(path)
+        assert api.calls[-1][1]["from"] == start
+
+
+def test_quality_can_be_corrected_by_labels() -> None:
+    """The switch is in the URL and every link; each chart says how many labels moved it."""
+    html = client().get("/?corrected=true").text
+    assert text_of(html).count("corrected by 104 labels") == 4
+    assert "/?from=-7d&amp;corrected=true" in html
+
+
+def test_a_bad_range_says_what_to_do() -> None:
+    """A refusal of the API is a page with its words and a way on, not a stack trace."""
+    response = client().get("/?from=yesterday")
+    assert response.status_code == 400
+    assert "neither a time nor like -24h" in text_of(response.text)
+    assert "Clear the filters" in text_of(response.text)
+
+
+def test_targets_say_met_missed_or_undecided() -> None:
+    """Each target stands below the headline with its bound, its estimate and its interval."""
+    text = text_of(client().get("/").text)
+    assert "missed groundedness at least 0.900: 0.861 0.842–0.879 1,204 answers" in text
+    assert "met latency p95 at most 2.00 s: 1.45 s" in text
+    assert "undecided answered" in text
+
+
+def test_demo_data_is_loaded_named_and_removed() -> None:
+    """The empty page offers it, a page that shows it says so, and one button removes it."""
+    api = FakeApi()
+    assert "Load demo data" in client(FakeApi(empty=True)).get("/").text
+    assert "Remove it" not in client(api).get("/").text
+    api.young = True
+    assert "Remove it" in client(api).get("/").text
+    assert client(api).post("/demo", data={"x": ""}).headers["location"] == "/"
+    assert client(api).post("/demo/remove", data={"x": ""}).headers["location"] == "/"
+    assert [operation for operation, _ in api.calls[-2:]] == ["POST demo", "DELETE demo"]
+
+
+def test_names_of_evaluators_are_the_same_in_every_chart() -> None:
+    """The yes of `refusal` is "answered", also in the legend of the coverage, and titles begin with a capital."""
+    html = client().get("/").text
+    legend = html.partition('id="chart-coverage"')[2].partition('class="legend"')[2].partition("</ul>")[0]
+    assert "answered" in text_of(legend)
+    assert "refusal" not in text_of(legend)
+    titles = [text_of(title) for title in re.findall(r"<h3>(.*?)</h3>", html)]
+    assert titles
+    assert [title for title in titles if not title[0].isupper()] == []
+
+
+def test_sums_are_drawn_as_rates() -> None:
+    """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
+    text = text_of(client().get("/").text)
+    assert "Requests per minute 1." in text
+    assert "Cost per hour $0.0" in text
+    assert "Errors 1.3 % 1.1 %–1.5 %" in text
+    rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
+    assert "Cost per hour per hour" not in rows

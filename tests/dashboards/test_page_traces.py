@@ -1,0 +1,75 @@
+"""The list of traces as HTML and as a file."""
+
+import csv
+import io
+import re
+from html import unescape
+
+from .fake_api import FakeApi
+from .reading import client, text_of
+
+
+def test_trace_list_pages_and_keeps_filters() -> None:
+    """The next page carries the cursor and the filters."""
+    html = client().get("/traces?sort=slow&from=-30d").text
+    (link,) = re.findall(r'rel="next" href="([^"]+)"', html)
+    assert unescape(link) == "/traces?from=-30d&sort=slow&cursor=50"
+    assert "Traces 60" in text_of(html)
+    second = client().get(unescape(link)).text
+    assert second.count("data-row>") == 10
+    assert 'href="/traces?from=-30d&amp;sort=slow">First page' in second
+
+
+def test_csv_has_all_rows_and_scores_and_no_formulas() -> None:
+    """Every page of the list, users, sessions, a column for each evaluator; a spreadsheet runs nothing."""
+    api = FakeApi(n_traces=2100)
+    api.rows[0]["query"] = "=HYPERLINK(1)"
+    api.rows[2050]["scores"] = {"seldom": {**api.rows[0]["scores"]["groundedness"], "normalized": 0.5}}
+    rows = list(csv.DictReader(io.StringIO(client(api).get("/traces.csv?from=-3650d").text)))
+    assert len(rows) == 2100
+    assert (rows[0]["query"], rows[0]["user_id"], rows[0]["session_id"]) == ("'=HYPERLINK(1)", "user-0", "session-0")
+    assert float(rows[0]["groundedness"]) == api.rows[0]["scores"]["groundedness"]["normalized"]
+    assert rows[2050]["other_scores"] == "seldom=0.5"
+
+
+def test_headers_sort_and_columns_are_chosen() -> None:
+    """A header leads to its order and back, and says which holds; chosen columns stay in every link."""
+    page = unescape(client().get("/traces?sort=slow&columns=latency&columns=user").text)
+    assert 'aria-sort="descending"><a href="/traces?sort=fast&columns=latency&columns=user">Latency' in page
+    assert 'href="/users/user-0"' in page
+    assert "Tokens</a></th>" not in page
+    assert "sort=worst" in unescape(client().get("/traces").text)
+
+
+def test_a_trace_id_in_the_search_opens_the_trace() -> None:
+    """However old it is; any other text is looked for in the list."""
+    api = FakeApi()
+    trace_id = api.rows[3]["trace_id"]
+    assert client(api).get(f"/traces?q={trace_id.upper()}+").headers["location"] == f"/traces/{trace_id}"
+    assert client(api).get("/traces?q=backups").status_code == 200
+
+
+def test_values_to_filter_by_keep_what_the_page_shows() -> None:
+    """The filter menu's links lead back to its page with range and figure; a page it does not know is the list."""
+    html = unescape(client().get("/facets?for=/explain&from=-7d&metric=latency_p95").text)
+    assert 'href="/explain?from=-7d&metric=latency_p95&model=gpt-5-mini"' in html
+    assert 'href="/traces?model=gpt-5-mini"' in unescape(client().get("/facets?for=//evil.example").text)
+
+
+def test_an_evaluator_runs_on_the_selected_traces() -> None:
+    """From the list its range and filters go into the form, and with the form to the replay."""
+    api = FakeApi()
+    html = unescape(client(api).get("/traces?model=gpt-5-mini").text)
+    assert "/replays?model=gpt-5-mini&from=-24h" in html
+    form = unescape(client(api).get("/replays?model=gpt-5-mini&from=-24h").text)
+    assert '<input type="hidden" name="model" value="gpt-5-mini">' in form
+    assert 'name="since"' not in form
+    client(api).post("/replays", data={"evaluators": "faithfulness", "from": "-24h", "model": "gpt-5-mini"})
+    assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "from": "-24h", "model": "gpt-5-mini"}
+
+
+def test_what_narrows_a_list_is_said_where_nothing_is_left() -> None:
+    """An evaluator in the URL of the list is a filter that can be removed; with nothing to label another is chosen."""
+    html = client().get("/traces?evaluator=groundedness&sort=worst").text
+    assert re.search(r'evaluator</span> groundedness <a href="/traces\?sort=worst"', html)
+    assert "Your verdict on" in text_of(client(FakeApi(empty=True)).get("/label").text)
