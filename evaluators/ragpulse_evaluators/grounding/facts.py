@@ -262,8 +262,10 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     ),
     (
         re.compile(
-            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?=half))(?P<part>{_PART})(?P<many>s)?(?!\S)"
-            rf"(?P<of>(?: (?:of|an?|the)(?!\S))+)?(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
+            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?<!first )(?<!second )(?<!other )(?=half))"
+            rf"(?P<part>{_PART})(?P<many>s)?(?!\S)"
+            r"(?P<of>(?: (?:of|an?|the|its|their|his|her|your|our|my)(?!\S))+)?"
+            rf"(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
         ),
         _part,
     ),

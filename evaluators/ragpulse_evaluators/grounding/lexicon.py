@@ -242,7 +242,7 @@ UNIT_SCALES = {
 
 APPROXIMATIONS = _words(
     "about around within after for takes take took lasts last lasted least most than only nearly almost roughly "
-    "approximately over under exactly every once until to of up another is was by"
+    "approximately over under exactly to up is was by"
 )
 """Words before "a month" that make it a quantity."""
 

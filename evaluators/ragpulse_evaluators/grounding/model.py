@@ -98,7 +98,7 @@ class _Claim:
         counted = {i for q in self.quantities for i in range(q.start, q.end)}
         self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
         self.new = [i for i in self.content if self._is_new(i)]
-        self.known = [q for s in support for q in s.quantities] if self.quantities else []
+        self.known = support[0].quantities if support and self.quantities else []
         self.lost = [q for q in self.quantities if not _agrees(q, self.known) and not self._somewhere(q)]
 
     def _is_new(self, i: int) -> bool:
@@ -151,8 +151,8 @@ def _edits(claim: _Claim) -> Iterator[str]:
 
 def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
     """Yield what is said in one place of a copy in place of what the evidence says there."""
-    known = claim.support[0].quantities
-    numbers = [q for q in claim.quantities if q.start in place and q not in claim.lost and not _agrees(q, known)]
+    placed = [q for q in claim.quantities if q.start in place]
+    numbers = [q for q in placed if q not in claim.lost and not _agrees(q, claim.known)]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
     if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
