@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import walks
+from served import Served
 from spans import spans_of
+from traffic import rag_trace, send
 
+from ragpulse_collector.api.models import TraceList
+from ragpulse_collector.client import connect
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
 from ragpulse_collector.otlp.wire import Scope, WireRows
+from ragpulse_dashboards.pages import traces as pages
 from ragpulse_evaluators import Case, UnknownEvaluator, evaluate_sync, get_evaluator
 from ragpulse_evaluators.registry import Registry
 
@@ -40,6 +46,31 @@ def test_an_attribute_of_a_dialect() -> None:
         for book in (DIALECTS, changed)
     ]
     assert sessions == [[None], ["c-7"]]
+
+
+def test_a_column_a_parameter_and_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three walks applied to a copy of the product, which serves them; the product itself has none of the three."""
+    three = ("Add a column to the trace list", "Add a parameter to an operation", "Add a field to a page")
+    changes = {path: text for walk in three for path, text in walks.changes(walk).items()}
+    monkeypatch.setenv("PYTHONPATH", walks.copied(tmp_path / "product", changes))
+    with Served(tmp_path / "new.duckdb") as changed:
+        assert _looked_up(changed.url) == (["Agent", "helper"], [1], True)
+    assert "agent" not in pages.COLUMNS
+    assert "min_latency_ms" not in TraceList.model_fields
+    assert "Tokens read" not in (walks.ROOT / "dashboards/ragpulse_dashboards/templates/session.html").read_text()
+
+
+def _looked_up(url: str) -> tuple[list[str], list[int], bool]:
+    """Send a fast and a slow trace; return what of the column, the parameter and the field is there."""
+    spans = [span for number, ms in enumerate((200.0, 900.0)) for span in rag_trace(number, latency_ms=ms, session="s")]
+    for span in spans[::3]:
+        span["attributes"].append({"key": "gen_ai.agent.name", "value": {"stringValue": "helper"}})
+    send(url, spans)
+    client = connect(url)
+    page, session = (client.request("GET", path).decode() for path in ("/traces?columns=agent", "/sessions/s"))
+    column = [text for text in ("Agent", "helper") if f">{text}</t" in page]
+    slow = client.call("GET traces", {"min_latency_ms": 900})["traces"]
+    return column, [int(row["trace_id"], 16) - 1 for row in slow], "<dt>Tokens read</dt><dd>200</dd>" in session
 
 
 def test_a_diff_that_fits_nowhere_or_twice_is_stale() -> None:

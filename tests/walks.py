@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +38,15 @@ def applied(text: str, diff: str) -> str:
         assert text.count(before) == 1, f"this does not stand once in the file:\n{before}"
         text = text.replace(before, after)
     return text
+
+
+def copied(folder: Path, changed: dict[str, str]) -> str:
+    """Copy the product with these files changed; return the search path of the copy."""
+    for tree in TREES:
+        shutil.copytree(ROOT / tree, folder / tree, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for path, text in changed.items():
+        (folder / path).write_text(text, encoding="utf-8")
+    return os.pathsep.join(str(folder / tree) for tree in TREES)
 
 
 def run(path: str, source: str) -> ModuleType:

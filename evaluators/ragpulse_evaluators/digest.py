@@ -33,6 +33,7 @@ class Version(str):
     score (`beside`), and logs a change of the code under an unchanged version. Everywhere else it stores the label.
     """
 
+    # A text, and no dataclass: stored rows, JSON, messages and comparisons use it as it is.
     __slots__ = ("label", "source")
     label: str
     source: str | None

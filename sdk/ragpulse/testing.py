@@ -182,7 +182,7 @@ def _recorded(span: OwnSpan, policy: ContentPolicy) -> RecordedSpan:
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
     """Records into memory within the block instead of sending; strict.
 
-    It is redacted, cut and withheld as it would be sent: as `configure` was told to before, else by the defaults.
+    It is redacted, cut and withheld as it would be sent: as `configure` asked for before, else by the defaults.
     """
     spans = RecordedSpans()
     spans.policy = policy or (PROCESS.runtime.settings.policy if PROCESS.runtime else spans.policy)

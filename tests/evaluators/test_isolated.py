@@ -175,15 +175,15 @@ async def test_budget_and_patience_are_of_this_process(users: Path) -> None:
 
 async def test_a_cancelled_case_ends_its_process(users: Path, tmp_path: Path) -> None:
     """What nobody waits for does not run on."""
-    told = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     one = registry(users).get("sleeps")
-    task = asyncio.create_task(one(Case(response=str(told))))
-    await asyncio.to_thread(eventually, lambda: told.exists() and told.read_text())
+    task = asyncio.create_task(one(Case(response=str(pid_file))))
+    await asyncio.to_thread(eventually, lambda: pid_file.exists() and pid_file.read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+        os.kill(int(pid_file.read_text()), 0)
 
 
 async def test_evaluators_of_others_are_made_in_the_child(users: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_blocking_form_runs_without_a_loop() -> None:
 
 
 async def test_the_blocking_form_inside_a_loop_names_the_other() -> None:
-    """A notebook is told to await."""
+    """A notebook has to await."""
     with pytest.raises(ConfigurationError, match="await evaluate"):
         evaluate_sync(CASES, "exact_match")
 

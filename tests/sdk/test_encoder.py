@@ -61,7 +61,7 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 
 def _ours(span: ReadableSpan) -> bytes:
-    forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
+    forwarder = Forwarder(_Queue(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
     forwarded = ForwardedSpan(span, forwarder, "", 0)
     return encoder.request(*forwarded.origin()[1:], [forwarded.encode()])
 
@@ -73,7 +73,7 @@ def test_any_sdk_span_is_encoded_as_the_stock_encoder_does(span: ReadableSpan) -
     assert ExportTraceServiceRequest.FromString(_ours(span)) == encode_spans([span])
 
 
-class _Kept:
+class _Queue:
     def __init__(self) -> None:
         self.spans: list[Any] = []
 
@@ -92,8 +92,8 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
     name: str, constants: dict[str, Any], dynamic: dict[str, Any], started: int
 ) -> None:
     """Constants encoded beforehand, scope and dynamic attributes together are one ordinary span, without doubles."""
-    kept = _Kept()
-    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={}, clock=lambda: started)
+    queue = _Queue()
+    tracer = Tracer(queue.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={}, clock=lambda: started)
     plan = SpanPlan(name=name, kind="", span_kind=1, constants=constants)
     span, _ = tracer.start(plan, {})  # type: ignore[arg-type]
     span.scope = RequestScope({"session.id": "s1"})
@@ -109,7 +109,7 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
         start_time=started,
         end_time=max(started, 1),
     )
-    ours = Span.FromString(kept.spans[0].encode())
+    ours = Span.FromString(queue.spans[0].encode())
     expected = encode_spans([stock]).resource_spans[0].scope_spans[0].spans[0]
     assert {item.key: item.value for item in ours.attributes} == {item.key: item.value for item in expected.attributes}
     assert len(ours.attributes) == len(expected.attributes)
@@ -145,18 +145,18 @@ def test_a_score_is_a_log_record_with_event_name_and_trace() -> None:
 
 def _records() -> list[tuple[str, Any]]:
     """A record of each kind, with the name of the library that it is sent under."""
-    kept = _Kept()
-    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={"service.name": "shop"})
+    queue = _Queue()
+    tracer = Tracer(queue.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={"service.name": "shop"})
     for library in (None, InstrumentationScope("openinference", "2")):
         span, _ = tracer.start(SpanPlan(name="step", kind="", span_kind=1, constants={}, library=library), Context())
         span.end()
-    forwarder = Forwarder(kept, tracer.policy, content_on_spans=True, resource={})  # type: ignore[arg-type]
+    forwarder = Forwarder(queue, tracer.policy, content_on_spans=True, resource={})  # type: ignore[arg-type]
     provider = TracerProvider()
     provider.add_span_processor(forwarder)
     AttachTracer(provider.get_tracer("ragpulse"), forwarder, Unsampled()).start(PLAN, Context())[0].end()
     provider.get_tracer("peer").start_span("chat", attributes={"gen_ai.operation.name": "chat"}).end()
-    kept.offer(FeedbackRecord(tracer, 1, 7, "thumbs", 1.0, None))
-    return list(zip(("ragpulse", "openinference", "ragpulse", "peer", "ragpulse"), kept.spans, strict=True))
+    queue.offer(FeedbackRecord(tracer, 1, 7, "thumbs", 1.0, None))
+    return list(zip(("ragpulse", "openinference", "ragpulse", "peer", "ragpulse"), queue.spans, strict=True))
 
 
 def test_each_record_says_how_it_is_encoded_and_what_it_is_sent_with() -> None:

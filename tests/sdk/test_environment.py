@@ -117,10 +117,10 @@ def test_nothing_is_sent(
     trace_id = ragpulse.rag(lambda q: ragpulse.current_span().trace_id)("token sk-proj-" + "a1B2" * 12)
     ragpulse.feedback(trace_id or "1", "thumbs", 1)
     assert ragpulse.flush(timeout=5)
-    told, printed = ragpulse.doctor(), capsys.readouterr().out
+    report, printed = ragpulse.doctor(), capsys.readouterr().out
     ragpulse.shutdown(timeout=1)
     assert (collector.requests, ragpulse.stats().dropped) == ([], 0)
-    assert "OTEL_TRACES_EXPORTER" in told
+    assert "OTEL_TRACES_EXPORTER" in report
     if value == "console" and not attached:
         assert json.loads(printed)["attributes"]["input.value"] == "token [redacted:key]"
     else:
@@ -223,7 +223,7 @@ def test_a_share_is_no_mark(collector: Collector, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["-m", "nope"], "there is no module 'nope' to run with -m"),
         (["-m", "os.nope"], "there is no module 'os.nope'"),
@@ -233,8 +233,8 @@ def test_a_share_is_no_mark(collector: Collector, caplog: pytest.LogCaptureFixtu
         (["sh"], "is not a Python program"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_run_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`ragpulse run`: exit 2 with the reason, and nothing is configured."""
     assert run(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line

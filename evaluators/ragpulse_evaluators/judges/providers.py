@@ -172,7 +172,7 @@ class HTTPJudge(ChatJudge):
 
 
 _NOT_SET_UP = re.compile(r"missing (?:credentials|\w+ api key)|no module named", re.IGNORECASE)
-"""Failures on this machine that no second attempt mends: a key or a provider's package is missing."""
+"""Failures on this machine that no second attempt fixes: a key or a provider's package is missing."""
 _NOT_SENT = (
     "ConnectError",
     "ConnectTimeout",

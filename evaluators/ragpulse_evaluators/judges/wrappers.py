@@ -137,7 +137,7 @@ class Gate:
         try:
             while (wait := self._next - self._now()) > 0:
                 await asyncio.sleep(wait)
-        except BaseException:
+        except BaseException:  # a cancelled wait gives its slot back
             slots.release()
             raise
         if self._every_s:

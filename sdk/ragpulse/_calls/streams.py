@@ -73,6 +73,7 @@ def _close(call: RecordedCall, source: Generator[Any, Any, Any]) -> None:
         restore(token)
 
 
+# Not one loop for both: a generator cannot await, and a function for each step would cost more than the step records.
 @runs_call()
 async def adrive(begin: Callable[[], RecordedCall], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """An async generator that runs `source` under a span which starts at the first step."""

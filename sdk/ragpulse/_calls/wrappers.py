@@ -43,7 +43,7 @@ def _sync(function: Function, plan: SpanPlan, capture: Capture) -> Function:
         token = enter(call.context)
         try:
             result = function(*args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # whatever leaves the function ends its span, and is raised again
             leave(token)
             call.failed(error)
             raise

@@ -290,7 +290,7 @@ class RecordedCall:
             yield
         except (StopIteration, StopAsyncIteration):
             raise
-        except BaseException as error:
+        except BaseException as error:  # cancellation and GeneratorExit, too, end the span; all are raised again
             self.failed(error)
             raise
         finally:
@@ -303,7 +303,7 @@ class RecordedCall:
         token = enter(self.context)
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # as in `within`
             leave_after(error, token, self.context)
             self.failed(error)
             raise

@@ -122,9 +122,9 @@ def test_the_cap_of_a_replay_is_hard(store: EmbeddedStore, judge: LoopbackModel)
     with working(store, judge) as (worker, replays):
         run = replays.create({"evaluators": ["helpfulness"], "max_usd": 0.10})["replays"][0]
         assert worker.wait_idle(90)
-        told = replays.get(run["run_id"])
+        state = replays.get(run["run_id"])
     assert 0.05 < usd(judge.billed) <= 0.10
-    assert told["status"] == "capped"
+    assert state["status"] == "capped"
 
 
 def test_the_bill_holds_the_truth_and_learns_it(store: EmbeddedStore, judge: LoopbackModel) -> None:

@@ -218,16 +218,16 @@ def test_through_the_collector(tmp_path: Path) -> None:
             send(process.url, rag_trace(number, query=f"How tall is tower {number}?"))
         until(client, "select 1 from scores where evaluator = 'conciseness'", 20)
         eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda pending: pending == 0)
-        found, (told,) = figures(client), client.call("GET status")["judge"]["rules"]
+        found, (shown,) = figures(client), client.call("GET status")["judge"]["rules"]
         listed = {one["name"]: one for one in client.call("GET rules")["rules"]}
         process.terminate()
     model.close()
     assert found["plenty"] == (20, 0)
     assert found["small"][0] >= 5
     assert found["small"][1] > 0
-    assert told["name"] == "small"
-    assert 0.025 < told["spent_today_usd"] <= told["budget_usd"] == 0.06
-    assert listed["small"]["spent_today_usd"] == pytest.approx(told["spent_today_usd"])
+    assert shown["name"] == "small"
+    assert 0.025 < shown["spent_today_usd"] <= shown["budget_usd"] == 0.06
+    assert listed["small"]["spent_today_usd"] == pytest.approx(shown["spent_today_usd"])
     assert listed["plenty"]["budget_usd_per_day"] is None
     assert "0.06 of them for rule small" in process.output
     assert "budget of rule small" in process.errors

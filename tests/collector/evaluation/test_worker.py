@@ -387,15 +387,17 @@ def test_a_stop_whose_thread_ends_between_two_calls_raises_nothing(
 ) -> None:
     """The poll may see the stop, and the loop may close, before the stop has said all that it says."""
     call = asyncio.SelectorEventLoop.call_soon_threadsafe
+    closed: list[bool] = []
 
     def call_and_wait(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], *args: Any, **kwargs: Any) -> Any:
         handle = call(loop, callback, *args, **kwargs)
         if threading.current_thread() is threading.main_thread():
-            eventually(loop.is_closed)
+            closed.append(eventually(loop.is_closed))
         return handle
 
     with working(store, poll_s=0.001):
         monkeypatch.setattr(asyncio.SelectorEventLoop, "call_soon_threadsafe", call_and_wait)
+    assert closed == [True]
 
 
 def test_a_forced_job_without_money_is_a_dead_letter(store: EmbeddedStore) -> None:
