@@ -162,11 +162,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def file_digest(files: Sequence[Path]) -> str:
     """12 hex of sha256 over names and bytes of files."""
-    digests = [f"{file.name} {_sha256(file)}" for file in files]
+    digests = [f"{file.name} {sha256_of(file)}" for file in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
