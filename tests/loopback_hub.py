@@ -22,6 +22,8 @@ class LoopbackHub:
         self.models, self.licence = models, licence
         self.cut: int | None = None
         self.status: int | None = None
+        self.hostile: list[dict[str, Any]] = []
+        """Rows that it lists beside the files."""
         self.dies = False
         """Whether every request is refused after a cut."""
         self.gone_after: str | None = None
@@ -88,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "RevisionNotFound")
         folder = self.hub.models[name]
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        siblings = [_sibling(folder, file) for file in files]
+        siblings = [*(_sibling(folder, file) for file in files), *self.hub.hostile]
         card = {"license": self.hub.licence} if self.hub.licence else {}
         return self._json({"id": name, "modelId": name, "sha": SHA, "siblings": siblings, "cardData": card})
 

@@ -122,6 +122,18 @@ def test_what_arrives_damaged_is_thrown_away(
     assert run(["models", "add", "org/tiny"]) == 0
 
 
+@pytest.mark.parametrize("name", ["onnx/model.onnx_data/../../../../outside", "/onnx/model.onnx_data", "../model.onnx"])
+def test_no_file_is_written_outside_the_folder(hub: LoopbackHub, tmp_path: Path, name: str) -> None:
+    """A hub that lists names with dots or from the root: they are no files of the model."""
+    (tmp_path / "outside").write_text("mine")
+    hub.hostile = [{"rfilename": name, "size": 4}]
+    assert run(["models", "add", "org/tiny"]) == 0
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert len(home(tmp_path)) == 6
+    assert run(["models", "add", "org/tiny", "--file", name]) == 1
+    assert not [path for _, path, _ in hub.asked if ".." in path]
+
+
 def test_another_revision_begins_anew(hub: LoopbackHub, tmp_path: Path) -> None:
     """Nothing of the files of another revision is kept."""
     assert run(["models", "add", "org/tiny"]) == 0
@@ -173,7 +185,10 @@ def test_an_exported_folder_is_added_with_what_it_does_not_say(
     assert run(["models", "add", str(folder), *options[:2]]) == 0
     versions.append(get_evaluator("groundedness_model", model="local/exported").version)
     assert len(set(versions)) == 2
-    (folder / "model.onnx").unlink()
+    spaced = folder.rename(tmp_path / "my model..v2 ü")
+    assert run(["models", "add", str(spaced), *options]) == 0
+    assert get_evaluator("groundedness_model", model="local/my-model-v2-ü").version == versions[0]
+    (spaced / "model.onnx").unlink()
     assert get_evaluator("groundedness_model", model="local/exported").version == versions[1]
 
 
@@ -197,6 +212,7 @@ BAD: dict[str, tuple[list[str], Callable[[Path], Any] | None, str]] = {
     "no graph": (["org/tiny"], _without("onnx/model.onnx"), "has no ONNX graph: optimum-cli export onnx"),
     "another graph": (["org/tiny"], _quantized, "choose one with --file (onnx/model_int8.onnx)"),
     "unknown graph": (["org/tiny", "--file", "x.onnx"], _quantized, "has no ONNX graph x.onnx: choose one"),
+    "a graph that is not there": (["org/tiny", "--file", "x.onnx"], None, "has no ONNX graph x.onnx: choose one"),
     "generation": (["org/tiny"], _config(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM is not supported"),
     "unnamed": (["org/tiny"], _config(architectures=["XForTokenClassification"]), "has no names of labels"),
     "no tokenizer": (["org/tiny"], _without("tokenizer.json"), "there is no tokenizer.json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from ragpulse_evaluators.local.folder import (
 
 _SETTINGS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _GRAPHS = ("onnx/model.onnx", "model.onnx")
+_NO_NAME = re.compile(r"[^\w.-]+|\.\.+")
 Say = Callable[[str], None]
 
 
@@ -39,7 +41,7 @@ def add_model(model: str, *, say: Say, revision: str | None = None, **chosen: An
     """
     chosen = {key: value for key, value in chosen.items() if value}
     if (folder := Path(model).expanduser()).is_dir():
-        name = f"local/{folder.resolve().name}"
+        name = f"local/{_NO_NAME.sub('-', folder.resolve().name)}"
         place = place_of(name)
         found = read_folder(model, folder, chosen)
         _copy(found, place)
@@ -64,8 +66,10 @@ def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any]
     from huggingface_hub import HfApi, hf_hub_url
 
     info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=20)
-    files = {file.rfilename: file for file in info.siblings or ()}
-    graph = next((name for name in (chosen.get("graph"), *_GRAPHS) if name in files), None)
+    siblings = info.siblings or ()
+    files = {file.rfilename: file for file in siblings if _is_inside(file.rfilename)}
+    names = (chosen["graph"],) if "graph" in chosen else _GRAPHS
+    graph = next((name for name in names if name in files), None)
     if graph is None:
         others = [name for name in files if name.endswith(".onnx")]
         hint = f"choose one with --file ({', '.join(others)})" if others else export_hint(model)
@@ -83,6 +87,11 @@ def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any]
             meaning(model, ModelConfig.read(place), {"id": model, **chosen})
     facts = {"revision": info.sha, "licence": licence, "graph": graph}
     return _note(model, place, chosen | facts)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name that the hub states stays below the model's folder."""
+    return not name.startswith("/") and ".." not in Path(name).parts
 
 
 def _prepare(place: Path, revision: str) -> None:
