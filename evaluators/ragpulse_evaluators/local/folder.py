@@ -180,7 +180,7 @@ def _graph(model: str, folder: Path, chosen: str | None) -> Path:
         return graph
     if not found:
         raise ConfigurationError(f"{model} has no ONNX graph: {export_hint(model)}")
-    raise ConfigurationError(f"{model} has several graphs: choose one with models add --file ({', '.join(found)})")
+    raise ConfigurationError(f"{model} needs a choice of its graph: models add --file ({', '.join(found)})")
 
 
 def export_hint(model: str) -> str:

@@ -293,7 +293,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "damaged tokenizer": (_written("tokenizer.json", b"{}"), "cannot be loaded"),
     "no graph": (lambda model: (model / "model.onnx").unlink(), "has no ONNX graph: optimum-cli export onnx"),
     "only a pickle": (lambda m: (m / "model.onnx").rename(m / "pytorch_model.bin"), "has no ONNX graph"),
-    "several graphs": (_several, "has several graphs: choose one with models add --file (a.onnx, b.onnx)"),
+    "several graphs": (_several, "needs a choice of its graph: models add --file (a.onnx, b.onnx)"),
     "half a graph": (lambda m: os.truncate(m / "model.onnx", 200), "cannot be loaded"),
     "a pickle as a graph": (_written("model.onnx", b"\x80\x04cos\nsystem\n"), "cannot be loaded"),
     "generation": (_config(architectures=["LlamaForCausalLM"]), "the architecture LlamaForCausalLM is not supported"),
