@@ -20,20 +20,18 @@ from ragpulse_collector.otlp.intake import (
     ENCODINGS,
     JSON,
     PROTOBUF,
-    ContentType,
     Counters,
     Flight,
     Limits,
-    Refusal,
-    Signal,
+    OtlpRefusal,
     Ticket,
     failure,
     hand_over,
     inflate_aside,
     success,
 )
-from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.settings import Binding
+from ragpulse_collector.records import ContentType, RawBody, Receipt, Signal
+from ragpulse_collector.settings import BINDING
 from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
@@ -76,7 +74,7 @@ class Endpoint:
         except ClientDisconnect:
             self._intake.counters.refused(self._signal, 499)
             return
-        except Refusal as refusal:
+        except OtlpRefusal as refusal:
             self._intake.counters.refused(self._signal, refusal.status)
             response = _refused(refusal, answer_type)
         else:
@@ -86,16 +84,16 @@ class Endpoint:
     async def _receive(self, request: Request) -> Receipt:
         content_type, encoding = _check_headers(request, self._intake.flight.limits)
         with self._intake.flight.board() as ticket:
-            body = await self._read(request, ticket)
+            body = await self._body(request, ticket)
             if encoding is not None:
                 body = await inflate_aside(body, encoding, ticket, self._intake.workers)
-            binding = request.scope.get(Binding.KEY)
+            binding = request.scope.get(BINDING)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
             receipt = await hand_over(self._intake.store.submit, raw, ticket.limits, self._intake.workers)
         self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt
 
-    async def _read(self, request: Request, ticket: Ticket) -> bytes:
+    async def _body(self, request: Request, ticket: Ticket) -> bytes:
         body = BytesIO()  # joining chunks would need the memory twice
         limits = ticket.limits
         try:
@@ -106,7 +104,7 @@ class Endpoint:
                     ticket.take(len(chunk))
                     body.write(chunk)
         except TimeoutError as error:
-            raise Refusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
+            raise OtlpRefusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
         return body.getvalue()
 
 
@@ -119,26 +117,26 @@ def _media_type(request: Request) -> str:
 
 
 def _check_headers(request: Request, limits: Limits) -> tuple[ContentType, str | None]:
-    """Return the body's type and encoding (None: none); raises Refusal before anything is read."""
+    """Return the body's type and encoding (None: none); raises OtlpRefusal before anything is read."""
     if request.method != "POST":
-        raise Refusal(405, f"OTLP is sent by POST, not by {request.method}")
+        raise OtlpRefusal(405, f"OTLP is sent by POST, not by {request.method}")
     media_type = _media_type(request)
     if media_type not in (PROTOBUF, JSON):
-        raise Refusal(415, f"Content-Type must be {PROTOBUF} or {JSON}, not {media_type[:80] or 'absent'}")
+        raise OtlpRefusal(415, f"Content-Type must be {PROTOBUF} or {JSON}, not {media_type[:80] or 'absent'}")
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "none", "identity", *ENCODINGS):
-        raise Refusal(415, f"Content-Encoding must be gzip, deflate or identity, not {encoding[:80]}")
+        raise OtlpRefusal(415, f"Content-Encoding must be gzip, deflate or identity, not {encoding[:80]}")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise _too_big(limits)
     return (PROTOBUF if media_type == PROTOBUF else JSON), encoding if encoding in ENCODINGS else None
 
 
-def _too_big(limits: Limits) -> Refusal:
-    return Refusal(413, f"the body is larger than {limits.max_body_bytes} bytes")
+def _too_big(limits: Limits) -> OtlpRefusal:
+    return OtlpRefusal(413, f"the body is larger than {limits.max_body_bytes} bytes")
 
 
-def _refused(refusal: Refusal, answer_type: ContentType) -> Response:
+def _refused(refusal: OtlpRefusal, answer_type: ContentType) -> Response:
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragpulse_collector.api.http import MEDIA_TYPE, problem
-from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
+from ragpulse_collector.settings import BINDING, ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
 from ragpulse_evaluators.judges.protocol import is_loopback
 
@@ -184,7 +184,7 @@ class Guard:
             await _refuse(refusal, scope, headers, send)
             return
         binding = key.binding if key else None
-        facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), Binding.KEY: binding}
+        facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
         await self.app({**scope, **facts}, _with_deadline(receive), send)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:

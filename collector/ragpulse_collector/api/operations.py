@@ -26,7 +26,7 @@ from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused
-from ragpulse_collector.settings import Binding, Scope
+from ragpulse_collector.settings import BINDING, Scope
 from ragpulse_dashboards import ApiError
 
 Run = Callable[[Any], Any]
@@ -154,7 +154,7 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
-            accept, binding = request.headers.get("accept", ""), request.scope.get(Binding.KEY)
+            accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
             caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
             return _response(await perform(operation, await _values(request), caller))
         except ApiError as error:

@@ -22,10 +22,10 @@ from ragpulse_collector.conventions.values import number, text, unquoted
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.otlp import PARSERS
 from ragpulse_collector.otlp.wire import (
-    Scope,
     WireEvent,
     WireLog,
     WireRows,
+    WireScope,
     is_span_id,
     is_trace_id,
     service_name,
@@ -45,7 +45,7 @@ _CONTENT = ("query", "response", "contexts")
 _NOT_BOUND = "{of} outside what the key is bound to are rejected: services {services}, environments {environments}"
 
 
-def read_body(body: RawBody, redactor: Redactor | None) -> Batch:
+def batch_of(body: RawBody, redactor: Redactor | None) -> Batch:
     """Return the content of a body, its texts masked by the redactor; raises DecodeError.
 
     Spans without valid ids are rejected, and the others accepted. Metrics are only checked.
@@ -170,7 +170,7 @@ def _add_score(batch: Batch, log: WireLog) -> None:
 
 def _add_contents(batch: Batch, logs: Sequence[WireLog]) -> None:
     """Read log records by the rules for spans; a record without any text is left out."""
-    rows = WireRows(Scope({}))
+    rows = WireRows(WireScope({}))
     accepted = []
     for log in logs:
         if not _has_trace(log):
@@ -237,9 +237,9 @@ def _score(log: WireLog) -> ScoreRecord | None:
     )
 
 
-def _scope(resource_text: str) -> Scope:
+def _scope(resource_text: str) -> WireScope:
     resource = orjson.loads(resource_text)
-    return Scope(resource, resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
+    return WireScope(resource, resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
 
 
 def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:

@@ -21,7 +21,7 @@ from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBoo
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
-from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
+from ragpulse_collector.otlp.wire import Vector, WireBatch, WireEvent, WireLink, WireScope, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
@@ -144,7 +144,7 @@ def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
     return service, resource.get(names.DEPLOYMENT_ENVIRONMENT, resource.get("deployment.environment"))
 
 
-def _scope_fields(scope: Scope) -> dict[str, Any]:
+def _scope_fields(scope: WireScope) -> dict[str, Any]:
     resource = scope.resource
     service, environment = service_of(resource)
     values = {

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ragpulse_collector.settings.tables import (
+    BINDING,
     EVERYTHING,
     ApiKey,
     Binding,
@@ -173,6 +174,7 @@ class DriftSettings(Section):
 
 __all__ = [
     "ACCEPTANCE",
+    "BINDING",
     "EVERYTHING",
     "ApiKey",
     "Binding",

@@ -40,8 +40,6 @@ class Binding(NamedTuple):
 
     services: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
-    KEY = "ragpulse.binding"
-    """The key of a request's ASGI scope with the binding of its API key, None for an unbound one."""
 
     def allows(self, service: str | None, environment: str | None) -> bool:
         """Return whether data of this service and environment belongs to the key."""
@@ -51,6 +49,8 @@ class Binding(NamedTuple):
 
 
 EVERYTHING = Binding()
+BINDING = "ragpulse.binding"
+"""The key of a request's ASGI scope with the binding of its API key, None for an unbound one."""
 
 
 class ApiKey(Section):
