@@ -198,8 +198,8 @@ def _settle_sparse(
         "contexts_truncated": (dict.fromkeys(_truncated_contexts(wire, columns, mapping, contexts), True), False),
         "dropped_attributes": (wire.dropped_attributes, 0),
         "upstream_pi": ({row: _upstream_pi(state) for row, state in wire.trace_states.items()}, 1.0),
-        "events": ({row: _events(events) for row, events in wire.events.items()}, None),
-        "links": ({row: _links(links) for row, links in wire.links.items()}, None),
+        "events": ({row: lifting.json_text(list(map(_event, events))) for row, events in wire.events.items()}, None),
+        "links": ({row: lifting.json_text(list(map(_link, links))) for row, links in wire.links.items()}, None),
     }
     for name, (cells, default) in sparse.items():
         if cells:
@@ -337,20 +337,12 @@ def _vector(value: Any) -> Any:
     return Vector(len(numbers)) if isinstance(numbers, list) else value
 
 
-def _events(events: list[WireEvent]) -> str:
-    rows = [
-        {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
-        for event in events
-    ]
-    return lifting.json_text(rows)
+def _event(event: WireEvent) -> dict[str, Any]:
+    return {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
 
 
-def _links(links: list[WireLink]) -> str:
-    rows = [
-        {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": lifting.escape(link.attributes)}
-        for link in links
-    ]
-    return lifting.json_text(rows)
+def _link(link: WireLink) -> dict[str, Any]:
+    return {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": lifting.escape(link.attributes)}
 
 
 def _instant(time_ns: int) -> str:

@@ -143,8 +143,8 @@ def _add_span(rows: WireRows, span: Message) -> bool:
 
 def _log(record: Message, scope: WireScope) -> WireLog:
     return WireLog(
-        _id(record, "traceId").hex(),
-        _id(record, "spanId").hex(),
+        _id(record, "traceId"),
+        _id(record, "spanId"),
         _integer(record, "timeUnixNano") or _integer(record, "observedTimeUnixNano"),
         _text(record, "eventName"),
         _value(_message(record, "body"), 1),

@@ -332,8 +332,8 @@ def _varint(number: int) -> bytes:
 
 def _log(record: Any, scope: WireScope) -> WireLog:
     return WireLog(
-        record.trace_id.hex(),
-        record.span_id.hex(),
+        record.trace_id,
+        record.span_id,
         record.time_unix_nano or record.observed_time_unix_nano,
         record.event_name,
         _value(record.body),

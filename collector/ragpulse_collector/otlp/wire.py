@@ -136,10 +136,10 @@ class WireRows:
 
 @dataclass(slots=True)
 class WireLog:
-    """A log record; ids are empty text where the record belongs to no span."""
+    """A log record; ids are as sent, empty where the record belongs to no span."""
 
-    trace_id: str
-    span_id: str
+    trace_id: bytes
+    span_id: bytes
     time_ns: int
     event_name: str
     body: Any
