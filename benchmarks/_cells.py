@@ -151,25 +151,22 @@ def _moments(counts: Any, cell: Cell) -> Iterator[Moments]:
     heaviest = np.where(present, w, 0.0).max(axis=1)
     fractional = (counts * ((y > 0) & (y < 1))).sum(axis=1)
     whole, wy, wyy, ww, wwy, wwyy = sums
-    for row in zip(
-        n,
-        n,
-        whole,
-        wy,
-        wyy,
-        ww,
-        ww,
-        wwy,
-        wwyy,
-        wyy,
-        whole,
-        heaviest,
-        heaviest,
-        lowest,
-        highest,
-        fractional,
-        strict=True,
-    ):
+    columns = (n, n, whole, wy, wyy, ww, ww, wwy, wwyy, wyy, whole, heaviest, heaviest, lowest, highest, fractional)
+    for row in zip(*columns, *by_class(counts, y, w), strict=True):
         moments = Moments.of([float(figure) for figure in row])
         assert moments is not None
         yield moments
+
+
+def by_class(counts: Any, y: Any, w: Any) -> tuple[Any, Any, Any]:
+    """The sums by classes of π: of scores, of their squares, and the least number of answers of a class."""
+    classes = np.floor(np.log2(w) + 1e-12)
+    wwy, wwyy, least = np.zeros(len(counts)), np.zeros(len(counts)), np.full(len(counts), np.inf)
+    for each in np.unique(classes):
+        of_class = np.where(classes == each, counts, 0)
+        n, whole, ww = of_class.sum(axis=1), of_class @ w, of_class @ (w * w)
+        share = n / np.where(whole > 0, whole, 1.0)
+        wwy += ww * (share * (of_class @ (w * y)) + 1.0) / (n + 2.0)
+        wwyy += ww * (share * (of_class @ (w * y * y)) + 1.0) / (n + 2.0)
+        least = np.where(n > 0, np.minimum(least, n), least)
+    return wwy, wwyy, np.where(np.isfinite(least), least, 0)

@@ -1,6 +1,6 @@
 """Each judged evaluator's prompt against an earlier version: injected orders, and replies of judges.
 
-    python benchmarks/prompt_versions.py [--against COMMIT]
+    python benchmarks/prompt_versions.py [--against COMMIT] [EVALUATOR ...]
 
 The earlier version is the whole package of that commit, taken from git and run in a process of its own. Both versions
 get the same cases, injected orders and replies. An order counts twice, for two judges that are easy to deceive:
@@ -122,22 +122,21 @@ class Letters:
         return [[1.0 + sum(ord(c) % 16 == i for c in text) for i in range(16)] for text in texts]
 
 
-async def judged(name: str, judge: Judge, case: dict[str, Any], language: str) -> Any:
-    """The evaluator's result for a case."""
+def made(name: str, judge: Judge, language: str) -> Any:
+    """The evaluator; making one takes longer than a case."""
     options: dict[str, Any] = {"geval": {"n": 2}}.get(name, {})
-    evaluator = default_registry().get(
-        name, judge=judge, embedder=Letters(), language=language, repair=False, **options
-    )
-    return await evaluator(Case(**case))
+    return default_registry().get(name, judge=judge, embedder=Letters(), language=language, repair=False, **options)
 
 
 async def orders(name: str, language: str) -> dict[str, int]:
     """The number of cases with an order, with one outside the marks, and with one in the message of the task."""
     counts = {"cases": 0, "outside": 0, "beside": 0}
+    judge = Judge()
+    evaluator = made(name, judge, language)
     for field in FIELDS:
         for order in ORDERS:
-            judge = Judge()
-            await judged(name, judge, CASE | {field: [order] if field == "contexts" else order}, language)
+            judge.calls = []
+            await evaluator(Case(**CASE | {field: [order] if field == "contexts" else order}))
             texts = [message["content"] for messages in judge.calls for message in messages]
             if any("nswer YES." in text for text in texts):
                 counts["cases"] += 1
@@ -151,33 +150,37 @@ async def replies(name: str) -> dict[str, int]:
     """The number of variants of a reply, and of those that give the same score."""
     for plain in PLAIN:
         judge = Judge(plain=plain)
-        clean = await judged(name, judge, CASE, "en")
+        clean = await made(name, judge, "en")(Case(**CASE))
         if clean.status == "ok":
             break
     if not judge.schemas or clean.status != "ok":
         return {"ways": 0, "read": 0}
-    results = [await judged(name, Judge(variant, plain), CASE, "en") for variant in VARIANTS.values()]
+    results = [await made(name, Judge(variant, plain), "en")(Case(**CASE)) for variant in VARIANTS.values()]
     read = sum((result.status, result.score) == ("ok", clean.score) for result in results)
     return {"ways": len(VARIANTS), "read": read}
 
 
-async def measured() -> Figures:
-    """Figures of every judged evaluator of the imported package; orders in all its languages."""
+async def measured(names: Sequence[str] = ()) -> Figures:
+    """Figures of these judged evaluators of the imported package, by default of all; orders in all its languages."""
     figures: Figures = {}
-    for name in [entry.name for entry in default_registry().entries if entry.cost_class in ("1 call", "k calls")]:
+    all_names = [entry.name for entry in default_registry().entries if entry.cost_class in ("1 call", "k calls")]
+    for name in names or all_names:
         counts = [await orders(name, language) for language in ("en", "zh", "pt")]
         figures[name] = {key: sum(each[key] for each in counts) for key in counts[0]} | await replies(name)
     return figures
 
 
-def of_commit(commit: str) -> Figures:
-    """Figures of an earlier commit's package; raises CalledProcessError if git does not have the commit."""
+def of_commit(commit: str, *names: str) -> Figures:
+    """Figures of an earlier commit's package, by default of all evaluators.
+
+    Raises CalledProcessError if git does not have the commit.
+    """
     archive = subprocess.run(["git", "archive", commit, "evaluators"], cwd=ROOT, check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
         printed = subprocess.run(
-            [sys.executable, __file__, "--json"], env=os.environ | {"PYTHONPATH": f"{folder}/evaluators"},
+            [sys.executable, __file__, "--json", *names], env=os.environ | {"PYTHONPATH": f"{folder}/evaluators"},
             check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
     before: Figures = json.loads(printed)
@@ -201,9 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", default=FIRST, help="the commit of the earlier version")
     parser.add_argument("--json", action="store_true", help="only this version's figures")
+    parser.add_argument("names", nargs="*", help="evaluators, by default all")
     options = parser.parse_args()
-    now = asyncio.run(measured())
-    print(json.dumps(now) if options.json else table(of_commit(options.against), now))
+    now = asyncio.run(measured(options.names))
+    print(json.dumps(now) if options.json else table(of_commit(options.against, *options.names), now))
 
 
 if __name__ == "__main__":

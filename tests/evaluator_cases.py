@@ -1,9 +1,12 @@
 """One full case and a judge whose replies every evaluator can read, for tests over all registered evaluators."""
 
 import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from local_models import tagger
 from pydantic import BaseModel
 
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, default_registry
@@ -14,6 +17,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "json_schema": {"schema": {"type": "object"}},
     "geval": {"n": 2},
 }
+_FOLDER = tempfile.TemporaryDirectory(prefix="ragpulse-model-")
+NEEDED["groundedness_model"] = {"model": str(tagger(Path(_FOLDER.name)))}
 JUDGED = [e.name for e in default_registry().entries if e.cost_class in ("1 call", "k calls")]
 FULL = Case(
     query="When does the library open?",

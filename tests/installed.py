@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from local_models import tagger
 from loopback import LoopbackModel
 from served import Served
 
@@ -80,6 +81,13 @@ from ragpulse_evaluators.judges.providers import as_judge
 judge = as_judge(sys.argv[1], **({{"api_base": sys.argv[2], "api_key": "x"}} if len(sys.argv) > 2 else {{}}))
 (results,) = evaluate_sync([{CASE}], "faithfulness", judge=judge).values()
 assert results[0].status == "ok", results
+"""
+MODELLED = f"""
+import sys
+from ragpulse_evaluators import evaluate_sync, get_evaluator
+evaluator = get_evaluator("groundedness_model", model=sys.argv[1])
+(results,) = evaluate_sync([{CASE}], [evaluator]).values()
+assert results[0].passing, results
 """
 SCORED = """
 from ragpulse_evaluators import evaluate_sync
@@ -219,6 +227,11 @@ def semantic(at: Installed) -> None:
     at.run(f"NAMES = ('embedding_similarity',)\n{SCORED}")
 
 
+def local(at: Installed) -> None:
+    """A local model, of a folder."""
+    at.run(MODELLED, str(tagger(at.folder / "model")))
+
+
 def judge(at: Installed) -> None:
     """A judge by its litellm name."""
     evaluators(at)
@@ -274,7 +287,7 @@ def mcp(at: Installed) -> None:
 
 USES: dict[str, Callable[[Installed], None]] = {
     "": core, "evaluators": evaluators, "text": text, "judge": judge, "collector": collector, "grpc": grpc,
-    "instrument": instrument, "semantic": semantic, "arrow": arrow, "mcp": mcp, "lake": collector,
+    "instrument": instrument, "semantic": semantic, "local": local, "arrow": arrow, "mcp": mcp, "lake": collector,
 }  # fmt: skip
 """Extra → what is tried with it. `all` only joins others."""
 

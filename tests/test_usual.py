@@ -104,7 +104,7 @@ def test_a_usual_reply_is_read_as_by_the_rule() -> None:
         text = usual_text(value)
         if text is not None:
             said = Said()
-            said.read(value)
+            said.adds(value)
             assert (said.texts, said.calls, said.refused) == ([text], [], False), value
             found += 1
     assert found > 1000

@@ -9,14 +9,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Undefined
 
 from ragpulse_dashboards.words import SHARES
+
+if TYPE_CHECKING:
+    from ragpulse_collector.store.queries.trace_answers import SpanScore
+    from ragpulse_collector.store.queries.traces import TraceScore
 
 __all__ = [
     "TEMPLATE_FILTERS",
@@ -30,6 +35,7 @@ __all__ = [
     "visible",
 ]
 
+Judged = TypeVar("Judged", "SpanScore", "TraceScore")
 DASH = "–"
 NBSP = "\u00a0"
 _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
@@ -155,9 +161,13 @@ def interval(low: Any, high: Any, unit: str = "ratio") -> str:
     return above if above.startswith("<") else f"{below}–{above}"
 
 
+def _field(answer: Any, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
+
+
 def estimate(measured: Any, unit: str = "ratio") -> str:
     """An estimate with half its 95 % interval: `0.87 ± 0.03`, `91 % ± 2 %`; the value alone where none is known."""
-    value, low, high = (_number(measured.get(name)) for name in ("value", "lo", "hi"))
+    value, low, high = (_number(_field(measured, name)) for name in ("value", "lo", "hi"))
     if value is None:
         return DASH
     half = None if low is None or high is None else (high - low) / 2
@@ -168,10 +178,10 @@ def estimate(measured: Any, unit: str = "ratio") -> str:
 
 def rests_on(measured: Any, eligible: Any = None) -> str:
     """The sample of an estimate, as far as it is known: `412 of 9,800 answers · 58 users · 169 missing`."""
-    n, total = _number(measured.get("n")) or 0, round(_number(eligible) or 0)
+    n, total = _number(_field(measured, "n")) or 0, round(_number(eligible) or 0)
     answers = f"{count(n)} of {counted(total, 'answer')}" if total and total != n else counted(n, "answer")
-    users, missing = _number(measured.get("users")), _number(measured.get("missing"))
-    independent = "taken as independent" if _number(measured.get("lo")) is not None else ""
+    users, missing = _number(_field(measured, "users")), _number(_field(measured, "missing"))
+    independent = "taken as independent" if _number(_field(measured, "lo")) is not None else ""
     parts = (answers, counted(users, "user") if users else independent, f"{count(missing)} missing" if missing else "")
     return " · ".join(filter(None, parts))
 
@@ -191,7 +201,9 @@ def spaced(value: Any) -> str:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An ISO-8601 time as an aware datetime in UTC, or None."""
+    """A time, or its ISO-8601 text, as an aware datetime in UTC, or None."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
     if not isinstance(value, str):
         return None
     try:
@@ -201,9 +213,11 @@ def parse_time(value: Any) -> datetime | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def iso(moment: datetime) -> str:
+def iso(moment: datetime | str) -> str:
     """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
-    return moment.isoformat().replace("+00:00", "Z")
+    if isinstance(moment, str):
+        return moment
+    return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
 def when(value: Any) -> str:
@@ -235,7 +249,9 @@ def snippet(value: Any, length: int = 120) -> str:
 
 
 def visible(value: Any) -> Any:
-    """A text with its direction overrides made visible: they make a text read otherwise than it is."""
+    """What a template prints: a time as the API writes it; a text with its direction overrides made visible."""
+    if isinstance(value, datetime):
+        return iso(value)
     return value.translate(_OVERRIDES) if isinstance(value, str) and not value.isascii() else value
 
 
@@ -282,20 +298,20 @@ _NO_ANSWER = {
 }
 
 
-def no_answer(trace: Mapping[str, Any]) -> str:
+def no_answer(trace: Any) -> str:
     """Why a trace has no text to show as its answer."""
-    if trace.get("response") is not None:
+    if _field(trace, "response") is not None:
         return "the answer is empty"
-    reason = trace.get("response_missing_reason")
+    reason = _field(trace, "response_missing_reason")
     if reason:
         return _NO_ANSWER.get(reason) or str(reason).replace("_", " ")
-    return "ended in an error" if trace.get("error") else "no answer recorded"
+    return "ended in an error" if _field(trace, "error") else "no answer recorded"
 
 
-def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_judged(name: str, score: Judged) -> Judged:
     """A score as pages mark it: a thumb up or down passes or fails an answer like a check."""
     is_thumb = name.removeprefix("feedback:") == "thumbs"
-    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if is_thumb else score
+    return replace(score, passing=(score.normalized or 0.0) > 0.0) if is_thumb else score
 
 
 def sentence(text: Any) -> str:
@@ -310,7 +326,9 @@ def counted(number: Any, thing: str) -> str:
 
 def urlencode(value: Any) -> str:
     """A value as one part of a URL, slashes included; a lone surrogate becomes a question mark."""
-    return "" if value is None or isinstance(value, Undefined) else quote(str(value), safe="", errors="replace")
+    if value is None or isinstance(value, Undefined):
+        return ""
+    return quote(iso(value) if isinstance(value, datetime) else str(value), safe="", errors="replace")
 
 
 def readable(value: Any) -> str:
@@ -339,6 +357,8 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -357,6 +377,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer,
+        urlencode, no_answer, iso,
     )
 }  # fmt: skip

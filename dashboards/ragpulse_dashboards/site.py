@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
+from ragpulse_dashboards.formats import iso
 
 __all__ = [
     "FILTERS",
@@ -99,7 +101,8 @@ def link(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> st
     pairs = []
     for name, value in params.items() if isinstance(params, Mapping) else params:
         values = value if isinstance(value, list | tuple) else [value]
-        pairs += [(name, str(item)) for item in values if item is not None and str(item)]
+        texts = [iso(item) if isinstance(item, datetime) else str(item) for item in values if item is not None]
+        pairs += [(name, text) for text in texts if text]
     return f"{path}?{urlencode(pairs, errors='replace')}" if pairs else path
 
 

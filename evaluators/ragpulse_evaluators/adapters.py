@@ -20,8 +20,6 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
-__all__ = ("adapt",)
-
 _FIELDS = {
     "query": ("query", "question", "input", "user_input", "prompt"),
     "response": ("response", "answer", "output", "actual_output", "statement"),

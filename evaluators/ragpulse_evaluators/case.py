@@ -9,8 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from ragpulse_evaluators.errors import nearest
 
-__all__ = ("Case", "Context", "Turn")
-
 
 def _clean(value: Any) -> Any:
     """A text without lone surrogates, which no file, socket or database would take."""

@@ -21,25 +21,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-__all__ = (
-    "BudgetExceeded",
-    "ConfigurationError",
-    "ContextTooLong",
-    "EvaluatorError",
-    "EvaluatorStopped",
-    "JudgeError",
-    "JudgeRejected",
-    "MissingField",
-    "NoRecording",
-    "NoVerdict",
-    "NothingToScore",
-    "UnknownEvaluator",
-    "Unreadable",
-    "excerpt",
-    "nearest",
-    "unreadable",
-)
-
 
 class EvaluatorError(Exception):
     """Base of every exception that this package raises on purpose."""
@@ -114,9 +95,13 @@ class ContextTooLong(JudgeRejected):
 
 
 class BudgetExceeded(JudgeError):
-    """The budget is reached."""
+    """A cap refuses this call; `account` is what the cap applies to, where a ledger has several."""
 
     retriable = False
+
+    def __init__(self, *message: object, account: Any = None) -> None:
+        super().__init__(*message)
+        self.account = account
 
 
 class NoRecording(JudgeError):

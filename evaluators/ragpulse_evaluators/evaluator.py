@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import traceback
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import COLUMNS, Case
-from ragpulse_evaluators.digest import digest
+from ragpulse_evaluators.digest import Version, digest, source_digest
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
 from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Scale, Status, as_outcome
@@ -39,7 +38,7 @@ class Evaluator(ABC):
     """Case fields without which the result is `skipped`."""
     scale: Scale = Scale()
     label: str = "1"
-    """Raised by hand when the meaning changes; part of the version."""
+    """Raised by hand when the meaning changes; part of the version (see `digest.Version`)."""
     parser: ClassVar[str] = "number"
     """Names the way replies are read; part of the version."""
     language: str | None = None
@@ -48,6 +47,12 @@ class Evaluator(ABC):
     """True where nothing can be scored without `judge`."""
     takes_all: bool = False
     """True where the metric exists over a set of cases only (see `over`)."""
+    is_versioned_by_hand: ClassVar[bool] = False
+    """True where the label alone is the version: the author says when the meaning changes."""
+    max_cpu_share: float | None = None
+    """CPU seconds a second that it may use in the collector, in a process of its own; None: not limited."""
+    own_memory_mb: int = 0
+    """Memory that it needs beyond the limit of a user's evaluator."""
     immediate: bool = False
     """True where `run` is no coroutine and never waits: see `at_once`."""
     judge: Judge | None = None
@@ -57,10 +62,12 @@ class Evaluator(ABC):
     """The configured parameters; part of the version."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass with another `run` is not `immediate`, unless it says so."""
+        """A subclass with another `run` is not `immediate`, unless it says so; a version in text is a `Version`."""
         super().__init_subclass__(**options)
         if {"run", "_attempt", "__call__"} & cls.__dict__.keys() and "immediate" not in cls.__dict__:
             cls.immediate = False
+        if isinstance(stated := cls.__dict__.get("version"), str):  # a class may state its version as a text
+            cls.version = Version(stated, stated)  # type: ignore[assignment]
 
     def __init__(self, *, threshold: float | None = None, **params: Any) -> None:
         self.threshold = threshold
@@ -80,8 +87,8 @@ class Evaluator(ABC):
         """Every prompt text the evaluator may send, joined; part of the version."""
         return ""
 
-    def fingerprint(self) -> dict[str, Any]:
-        """The parts of the version: a change of any byte breaks the series."""
+    def version_parts(self) -> dict[str, Any]:
+        """Everything that decides a score."""
         return {
             "label": self.label,
             "prompt": self.prompt(),
@@ -92,26 +99,11 @@ class Evaluator(ABC):
         }
 
     @cached_property
-    def version(self) -> str:
-        """12 hex of sha256 over the canonical JSON of the fingerprint."""
-        return digest(self.fingerprint())
-
-    @cached_property
-    def source_digest(self) -> str | None:
-        """12 hex of sha256 over the source of a user's function or class, which stands beside its hand-set version.
-
-        None for built-in evaluators, and where the source cannot be read.
-        """
+    def version(self) -> Version:
+        """12 hex of sha256 over the canonical JSON of `version_parts`; of a user's function the label."""
         code = self._code()
-        try:
-            return None if _is_own(code) else hashlib.sha256(inspect.getsource(code).encode()).hexdigest()[:12]
-        except (OSError, TypeError):  # typed at a prompt, or compiled
-            return None
-
-    @property
-    def revision(self) -> str:
-        """Shown beside the version: the hand-set label, or the digest of the code where the label is the version."""
-        return (self.source_digest or self.label) if self.version == self.label else self.label
+        text = self.label if self.is_versioned_by_hand else digest(self.version_parts())
+        return Version(text, self.label, None if _is_own(code) else source_digest(code))
 
     def _code(self) -> Callable[..., Any]:
         """The class or function that a user wrote, where the evaluator is a user's."""
@@ -185,7 +177,7 @@ class Evaluator(ABC):
     def _settle(self, case: Case, outcome: Outcome | EvaluationResult, calls: list[JudgeCall]) -> EvaluationResult:
         """The result of an outcome: normalized by the scale, passing by the threshold."""
         if isinstance(outcome, EvaluationResult):
-            own = {"evaluator": self.name, "version": self.version, "judge": self.judge_id, "case": case}
+            own = {"evaluator": self.name, "version": str(self.version), "judge": self.judge_id, "case": case}
             return outcome.model_copy(update={**own, "calls": outcome.calls or tuple(calls)})
         normalized, passing = outcome.normalized, outcome.passing
         if outcome.score is not None:
@@ -273,10 +265,7 @@ class Function(Evaluator):
 
 
 class _UserFunction(Function):
-    @cached_property
-    def version(self) -> str:
-        """The label alone: the author says when the meaning changes."""
-        return self.label
+    is_versioned_by_hand = True
 
 
 def _is_own(function: Callable[..., Any]) -> bool:

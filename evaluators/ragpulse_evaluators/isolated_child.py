@@ -1,4 +1,4 @@
-"""The process in which a user's evaluator runs: cases come in, results go out, until the input ends.
+"""The process in which an evaluator runs: cases come in, results go out, until the input ends.
 
 frame = length (8 bytes, big-endian) and payload
 requests (pickle): the setup, then cases, and between them the replies of the judge
@@ -17,6 +17,7 @@ import pickle
 import queue
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,7 +27,7 @@ from typing import Any, BinaryIO, Self
 from ragpulse_evaluators import errors
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judges.protocol import BaseJudge, Question
+from ragpulse_evaluators.judges.protocol import BaseJudge, JudgeQuestion
 from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
@@ -118,7 +119,7 @@ class RelayedJudge(BaseJudge):
         changed._sampling = {**self._sampling, **changes}
         return changed
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask the parent; raises what its judge raised, as an error of this package."""
         schema = question.schema
         reply = await self._link.ask(
@@ -166,10 +167,12 @@ def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case
     """Score a case; returns whether there is memory for another."""
     limits = link.setup["limits"]
     _end_in(limits["time_s"] + _GRACE_S)
+    began_s = time.process_time()
     result = runner.run(evaluator(case))
     _end_in(0)
     full = result.status == "error" and "MemoryError" in (result.explanation or "").partition(":")[0]
-    link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full)
+    cpu_s = time.process_time() - began_s
+    link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full, cpu_s=cpu_s)
     return not full
 
 

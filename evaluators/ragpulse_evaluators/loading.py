@@ -20,8 +20,6 @@ from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.registry import Entry, Registry, default_registry, set_keywords
 
-__all__ = ("configure_evaluators", "load", "load_module")
-
 _SUFFIXES = (".py", ".yaml", ".yml")
 
 
@@ -50,7 +48,7 @@ def load_module(name: str) -> list[Evaluator | Entry]:
         siblings = [module.name for module in pkgutil.iter_modules(package and package.__path__)]
         hint = nearest(missing.name.rpartition(".")[2], siblings)
         raise ConfigurationError(f"there is no module {missing.name!r}{hint}") from None
-    except (Exception, SystemExit) as failure:
+    except (Exception, SystemExit) as failure:  # the boundary: a user's module may do anything at import
         raise _load_error(name, failure) from failure
     return _evaluators_of(module, Path(name))
 
@@ -71,7 +69,7 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles of the file look their module up by name
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as failure:
+    except (Exception, SystemExit) as failure:  # the boundary: a user's module may do anything at import
         del sys.modules[name]
         raise _load_error(path, failure) from failure
     return module

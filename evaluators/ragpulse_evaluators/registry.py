@@ -23,9 +23,7 @@ from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.providers import as_judge
 
-__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
-
-FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
 _OTHER_NAMES = {
@@ -72,6 +70,8 @@ class Entry:
     """A line of Python that evaluates to the evaluator, e.g. `get_evaluator("ndcg", k=5)`."""
     packages: tuple[str, ...] = ()
     """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
+    own_process: bool = False
+    """Whether the collector runs it in a process of its own: it loads hostile files, or takes much time."""
     install: str = ""
     """The distribution that brings those packages, e.g. `ragpulse[text]`."""
     former: Mapping[str, str] = field(default_factory=dict)
@@ -152,6 +152,10 @@ class Registry:
         instances = [item for item in items if isinstance(item, Evaluator)]
         return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
 
+    def changed(self, change: Callable[[Entry], Entry]) -> Registry:
+        """A registry with each entry changed."""
+        return Registry(map(change, self._entries.values()), self._instances.values())
+
     @property
     def names(self) -> list[str]:
         """Every known name, sorted."""
@@ -171,9 +175,9 @@ class Registry:
         plain_name, _, version = name.partition("@")
         instance = self._instances.get(plain_name)
         evaluator = self._make(plain_name, params) if instance is None else _with_judge(instance, params)
-        if version and evaluator.label != version and not evaluator.version.startswith(version):
+        if version and evaluator.version.label != version and not evaluator.version.startswith(version):
             raise UnknownEvaluator(
-                f"{plain_name} has version {evaluator.version} (label {evaluator.label}), not {version!r}"
+                f"{plain_name} has version {evaluator.version} (label {evaluator.version.label}), not {version!r}"
             )
         return evaluator
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, Unreadable
 
-__all__ = ("Estimate", "EvaluationResult", "JudgeCall", "Outcome", "Scale", "Status", "as_outcome")
-
 Status = Literal["ok", "invalid", "skipped", "error"]
 
 
@@ -133,6 +131,12 @@ class EvaluationResult(BaseModel):
         return data | nothing | {"status": "invalid", "explanation": explanation}
 
     @property
+    def cost_usd(self) -> float | None:
+        """What the judge cost; None where a call's price is unknown, 0 without a call."""
+        costs = [call.cost_usd for call in self.calls]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    @property
     def unclear(self) -> bool:
         """True where the evaluator scored the case and could not decide between pass and fail."""
         return self.status == "ok" and self.passing is None and self.label == UNCLEAR
@@ -140,7 +144,7 @@ class EvaluationResult(BaseModel):
     @classmethod
     def of(cls, evaluator: Any, **values: Any) -> EvaluationResult:
         """A result under an evaluator's name, version and judge."""
-        return cls(evaluator=evaluator.name, version=evaluator.version, judge=evaluator.judge_id, **values)
+        return cls(evaluator=evaluator.name, version=str(evaluator.version), judge=evaluator.judge_id, **values)
 
     @property
     def unit(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJud
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
-__all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_response", "evaluate_sync", "run_or_await")
-
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
 Value = TypeVar("Value")
@@ -34,17 +33,20 @@ Named = str | Evaluator | Callable[..., Any] | Any
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Retries of an unreachable judge: their number and the waits between them."""
+    """Retries of what is unreachable (a judge, a webhook): their number and the waits between them."""
 
     times: int = 3
     """Attempts beyond the first; only results marked `retriable` are attempted again."""
     first_s: float = 0.5
     """Wait before the first retry; it doubles each time."""
     longest_s: float = 10.0
+    jitter: float = 0.0
+    """The part of a wait that is left to chance, so that those who wait do not all come back at once."""
 
     def wait(self, attempt: int) -> float:
         """Seconds before retry number `attempt` (from 0)."""
-        return float(min(self.longest_s, self.first_s * 2**attempt))
+        doubled = self.first_s * 2.0 ** min(attempt, 64)
+        return min(self.longest_s, doubled) * (1.0 - self.jitter * random.random())
 
 
 async def evaluate(
@@ -158,11 +160,11 @@ async def evaluate_queries(
         raise ConfigurationError(f"{len(queries)} queries but {len(expected)} references")
     gate = Gate(workers)
 
-    async def answer(query: str, reference: str | Sequence[str] | None) -> Case:
+    async def case_of(query: str, reference: str | Sequence[str] | None) -> Case:
         async with gate:
             return Case.from_response(await _ask_engine(engine, query), query=query, reference=reference)
 
-    cases = await asyncio.gather(*(answer(q, r) for q, r in zip(queries, expected, strict=True)))
+    cases = await asyncio.gather(*(case_of(q, r) for q, r in zip(queries, expected, strict=True)))
     return await evaluate(cases, evaluators, concurrency=workers, progress=progress, **options)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 
 
-def read(text: str, *, fenced: bool = False) -> Any:
+def json_value(text: str, *, fenced: bool = False) -> Any:
     """The JSON value of a text; `fenced` also takes it out of one Markdown fence.
 
     ValueError for anything else: NaN and Infinity are no JSON, nor is nesting deeper than Python can follow.
@@ -41,7 +41,7 @@ def _refuse(name: str) -> NoReturn:
 def is_json(response: str, *, fenced: bool = False) -> Outcome:
     """True where the answer is one JSON value (RFC 8259) and nothing else."""
     try:
-        read(response, fenced=fenced)
+        json_value(response, fenced=fenced)
     except ValueError as error:
         return _failed(str(error))
     return Outcome(score=1.0, passing=True)
@@ -55,7 +55,7 @@ def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool 
     """
     form = form_of(nfc)
     try:
-        answer = read(response, fenced=fenced)
+        answer = json_value(response, fenced=fenced)
     except ValueError as error:
         return _failed(f"the answer is no JSON: {error}")
     try:
@@ -80,7 +80,7 @@ def _texts_as(form: Callable[[str], str], value: Any) -> Any:
 
 def _read_reference(text: str) -> Any:
     try:
-        return read(text)
+        return json_value(text)
     except ValueError as error:
         raise Unreadable(f"the reference is no JSON: {error}") from None
 
@@ -127,7 +127,7 @@ class JsonSchema(Evaluator):
     def __init__(
         self, *, schema: Mapping[str, Any] | bool | str | None = None, fenced: bool = False, name: str = "json_schema"
     ) -> None:
-        schema = read(schema) if isinstance(schema, str) else schema
+        schema = json_value(schema) if isinstance(schema, str) else schema
         super().__init__(schema=schema, fenced=fenced)
         self.name = name
         if schema is None:
@@ -138,7 +138,7 @@ class JsonSchema(Evaluator):
         """Validate; the explanation names the place and the rule that is broken."""
         validator = self._validator or self._of_case(case.references[0])
         try:
-            value = read(case.response, fenced=self.params["fenced"])
+            value = json_value(case.response, fenced=self.params["fenced"])
         except ValueError as error:
             return _failed(f"the answer is no JSON: {error}")
         return _verdict(validator, value)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ("Counted", "counted", "whole_number")
-
 
 class Counted(NamedTuple):
     """Tokens of a call as they are priced."""

@@ -10,17 +10,17 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from ._export.batch import Answer, Batch, Stats
+from ._export.batch import EncodedBatch, HttpAnswer, Stats
 from ._guard import GUARD, logger
 from ._propagation import propagate_to as _propagate_to
 from ._record.call import STATE, Unrecorded
-from ._record.content import Score
+from ._record.content import FeedbackRecord
 from ._record.provider import Provider
-from ._record.recording import Plan
+from ._record.recording import SpanPlan
 from ._record.redaction import redaction
 from ._record.tracer import UNSAMPLED
 from ._runtime import EXIT_SECONDS, PROCESS, PROVIDER, Runtime
-from ._settings import Settings, is_disabled, names_destination, read_settings
+from ._settings import SdkSettings, is_disabled, names_destination, read_settings
 
 
 def configure(
@@ -83,7 +83,7 @@ def configure(
         GUARD.contain("configure", error)
 
 
-def _install(settings: Settings, tracer_provider: Any) -> None:
+def _install(settings: SdkSettings, tracer_provider: Any) -> None:
     runtime = Runtime(settings, tracer_provider) if settings.enabled else None
     _propagate_to(settings.propagate_to)
     if settings.enabled and "console" in settings.exporters:
@@ -105,7 +105,7 @@ class Unconfigured:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def start(self, plan: Plan, context: Context) -> tuple[Any, Context]:
+    def start(self, plan: SpanPlan, context: Context) -> tuple[Any, Context]:
         """A span, where the environment says where to send it."""
         starter = self.resolve()
         return (Unrecorded(plan), context) if starter is None else starter.start(plan, context)
@@ -130,7 +130,7 @@ STATE.starter = UNCONFIGURED = Unconfigured()
 PROVIDER.resolve = UNCONFIGURED.resolve
 
 
-def describe(settings: Settings) -> str:
+def describe(settings: SdkSettings) -> str:
     """One line: destination, content, redaction."""
     content = "on" if settings.policy.capture else f"off ({settings.content_reason})"
     destination = settings.destination
@@ -146,9 +146,10 @@ def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str
     """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
     try:
         UNCONFIGURED.resolve()
-        if PROCESS.runtime is not None:
+        runtime = PROCESS.runtime
+        if runtime is not None:
             number = int(trace_id, 16)
-            PROCESS.runtime.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
+            runtime.offer(FeedbackRecord(runtime.own, number, time.time_ns(), str(name), float(score), comment))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("feedback", error)
 
@@ -168,7 +169,7 @@ def doctor(timeout: float = 2.0) -> str:
     if "otlp" not in runtime.settings.exporters:
         return describe(runtime.settings)
     transport = runtime.connect()
-    answer = transport.send(Batch("traces", b"", 0, False), timeout)
+    answer = transport.send(EncodedBatch("traces", b"", 0, False), timeout)
     transport.close()
     counts = stats()
     lines = [
@@ -186,7 +187,7 @@ def doctor(timeout: float = 2.0) -> str:
     return "\n".join(lines)
 
 
-def _fix(answer: Answer) -> str:
+def _fix(answer: HttpAnswer) -> str:
     """What to do about an answer that accepts nothing."""
     if "CERTIFICATE_VERIFY_FAILED" in answer.message:
         return "name the authority of its certificate: OTEL_EXPORTER_OTLP_CERTIFICATE=FILE, or SSL_CERT_FILE"

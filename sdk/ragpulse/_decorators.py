@@ -7,15 +7,15 @@ from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, cast, over
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
-from . import attributes as names
+from . import _names as names
+from ._calls.wrappers import is_generator, wrapper_of
 from ._guard import GUARD
-from ._record.call import STATE, Call, begin
+from ._record.call import STATE, RecordedCall, begin
 from ._record.capture import Capture, CaptureOptions, declared_usage
-from ._record.crews import CREWS
+from ._record.frameworks.crews import CREWS
 from ._record.otel import RECORDING_KEY, current, enter, leave
-from ._record.recording import Plan, left_withholding_block, plan_for, snapshot_text
+from ._record.recording import SpanPlan, left_withholding_block, plan_for, snapshot_text
 from ._record.scope import scope_attributes
-from ._wrappers import is_generator, wrapper_of
 
 
 class CurrentSpan:
@@ -94,7 +94,7 @@ class Decorator:
         self._name = name
         self._options = options
         self._declared = declared
-        self._open: list[tuple[Call, Any]] = []
+        self._open: list[tuple[RecordedCall, Any]] = []
 
     def __repr__(self) -> str:
         return f"ragpulse.{self._kind if self._kind in names.OPERATIONS else 'span'}"
@@ -113,7 +113,7 @@ class Decorator:
             GUARD.contain(f"decorating {function!r}", error)
             return function
 
-    def _plan(self, name: str, *, streams: bool = False) -> Plan:
+    def _plan(self, name: str, *, streams: bool = False) -> SpanPlan:
         withholds = not (self._declared.capture_inputs and self._declared.capture_outputs)
         return plan_for(self._kind, name, withholds=withholds, streams=streams, **self._options)
 

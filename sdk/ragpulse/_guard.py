@@ -31,7 +31,7 @@ class Limiter:
         logger.warning("ragpulse: %s%s", message, suffix, exc_info=exc_info)
 
 
-class Guard:
+class FailureGuard:
     """Turns a failure inside the SDK into a rate-limited warning, or in strict mode into the exception."""
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class Guard:
         return "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict
 
     def contain(self, action: str, error: Exception) -> None:
-        """Logs `error`, which happened while `doing`; raises it again in strict mode."""
+        """Logs that `action` failed with `error`; raises the error again in strict mode."""
         if self.is_strict():
             raise error
         self.limiter.warn(action, f"{action} failed; your function is not affected", exc_info=error)
 
 
-GUARD = Guard()
+GUARD = FailureGuard()

@@ -15,6 +15,7 @@ from opentelemetry.propagators.textmap import TextMapPropagator, default_getter,
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+# The public module, loaded before the function takes its name in the package: a later import would bind it again.
 from . import attributes as names
 from ._export.batch import host_of
 from ._guard import GUARD
@@ -26,7 +27,7 @@ from ._record.scope import (
     with_scope,
     without_identities,
 )
-from ._record.span import Span
+from ._record.span import OwnSpan
 
 _BAGGAGE = W3CBaggagePropagator()
 _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), _BAGGAGE])
@@ -66,7 +67,7 @@ def _called_host(span: Any) -> str:
     if getattr(span, "kind", None) is not SpanKind.CLIENT:
         return ""
     # Of our own span what was set on it, whatever the content policy shows.
-    attributes = (span.facts if isinstance(span, Span) else getattr(span, "attributes", None)) or {}
+    attributes = (span.facts if isinstance(span, OwnSpan) else getattr(span, "attributes", None)) or {}
     return next((host_of(str(attributes[key])) for key in _HOST_KEYS if key in attributes), "")
 
 
@@ -88,7 +89,7 @@ _INSTALLED: list[ListedHosts] = []
 class Attributes:
     """`ragpulse.attributes(...)`: attributes of the request, for all spans below.
 
-    The module of attribute names has the same name; its constants can be read here, too.
+    The public module of attribute names has the same name, so its constants can be read here, too.
     """
 
     def __call__(

@@ -1,7 +1,6 @@
 """One configuration in use: its exporter, tracer and provider, from its first span to the end of the process."""
 
 import threading
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from . import attributes as names
-from ._export import encoder
-from ._export.encoder import Origin
+from . import _names as names
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
 from ._record.call import STATE
-from ._record.content import Score
 from ._record.provider import Provider
-from ._record.recording import Plan
-from ._record.span import Span
-from ._record.tracer import SDK_VERSION, Sampler, Tracer
-from ._settings import Settings
+from ._record.recording import SpanPlan
+from ._record.tracer import SDK_VERSION, Tracer, TraceSampler
+from ._settings import SdkSettings
 
 if TYPE_CHECKING:
     from ._export.spool import DiskSpool
@@ -34,7 +29,7 @@ EXIT_SECONDS = 1.5
 class Runtime:
     """One configuration in use. Chooses the provider when the first span starts."""
 
-    def __init__(self, settings: Settings, tracer_provider: Any = None) -> None:
+    def __init__(self, settings: SdkSettings, tracer_provider: Any = None) -> None:
         # Imported here: it loads `http.client` and `ssl`, which a program that is never configured does not use. Not on
         # the exporting thread: a child that is forked in the middle of an import keeps half a module.
         from ._export.transport import HttpTransport
@@ -45,9 +40,7 @@ class Runtime:
         self._application_provider = tracer_provider
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
-        self._resource = self._identified()
         self.exporter = Exporter(
-            self._encode,
             self.connect,
             max_bytes=settings.max_queue_bytes,
             gzip=settings.destination.gzip,
@@ -58,27 +51,13 @@ class Runtime:
         self.own = Tracer(
             self.offer,
             policy=settings.policy,
-            sampler=Sampler.named(settings.sampler, settings.sampler_arg),
+            sampler=TraceSampler.named(settings.sampler, settings.sampler_arg),
             resource=settings.resource,
             processors=PROVIDER.processors,
             isolated=settings.isolated,
         )
 
-    def _identified(self) -> bytes:
-        """The encoded resource, with an identity of this process unless it was given one."""
-        return encoder.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self.settings.resource})
-
-    def _encode(self, record: Any) -> tuple[Origin, bytes]:
-        data = record.encode(self.settings.policy)
-        if isinstance(record, Span):
-            library = record.plan.library
-            scope = encoder.scope(library.name, library.version) if library else encoder.scope("ragpulse", SDK_VERSION)
-            return ("traces", self._resource, scope), data
-        if isinstance(record, Score):
-            return ("logs", self._resource, encoder.scope("ragpulse", SDK_VERSION)), data
-        return record.origin(), data
-
-    def start(self, plan: Plan, context: Context) -> Any:
+    def start(self, plan: SpanPlan, context: Context) -> Any:
         """Starts the first span: chooses the tracer that starts all others."""
         with self._lock:
             if STATE.starter is self:
@@ -135,7 +114,6 @@ class Runtime:
     def forked(self) -> None:
         """In a forked child: new identities, an empty queue, a thread and connections of its own."""
         self._lock = threading.Lock()
-        self._resource = self._identified()
         self.own.forked()
         if self._forwarder is not None:
             self._forwarder.forked()

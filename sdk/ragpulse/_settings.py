@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from . import attributes as names
+from . import _names as names
 from ._export.batch import Destination, Gzip, host_of, is_loopback
 from ._guard import GUARD
 from ._record.content import ContentPolicy
@@ -26,7 +26,7 @@ def _gzip(compression: str | None, url: str) -> Gzip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SdkSettings:
     """Everything that `configure` decided."""
 
     enabled: bool
@@ -86,7 +86,7 @@ def read_settings(
     max_text_bytes: int,
     propagate_to: Sequence[str] = (),
     env: Mapping[str, str] = os.environ,
-) -> Settings:
+) -> SdkSettings:
     """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
     for name, value in {"capture_content": capture_content, "enabled": enabled}.items():
         if value not in (True, False, None):  # "no" would mean yes
@@ -95,7 +95,7 @@ def read_settings(
         raise ValueError(f"max_text_bytes= is a number, and not {max_text_bytes!r}")
     destination = _destination(endpoint, headers, api_key, env)
     capture, reason = _captures(capture_content, destination, env)
-    return Settings(
+    return SdkSettings(
         enabled=not is_disabled(enabled, env),
         destination=destination,
         policy=ContentPolicy(capture=capture, redact=redaction(redact), max_text_bytes=max_text_bytes),

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from . import attributes as names
+from . import _names as names
 from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
-from ._record.content import ContentPolicy, Score, all_attributes, cleaned
+from ._record.content import ContentPolicy, FeedbackRecord, all_attributes, cleaned
 from ._record.redaction import redaction
-from ._record.span import Span
-from ._record.tracer import Ids, Sampler, Tracer
+from ._record.span import OwnSpan
+from ._record.tracer import Ids, Tracer, TraceSampler
 from ._runtime import PROCESS
 
 _EPOCH_NS = 1_700_000_000_000_000_000
@@ -121,12 +121,12 @@ class RecordedSpans:
     """The spans of a test, in the order in which they ended."""
 
     def __init__(self) -> None:
-        self._spans: list[Span] = []
+        self._spans: list[OwnSpan] = []
         self.policy = ContentPolicy(redact=redaction("default"))
 
     def offer(self, span: Any, /) -> None:
         """Takes a finished span, as the exporter would."""
-        if not isinstance(span, Score):
+        if not isinstance(span, FeedbackRecord):
             self._spans.append(span)
 
     def __iter__(self) -> Iterator[RecordedSpan]:
@@ -161,7 +161,7 @@ class RecordedSpans:
             raise AssertionError(f"{child} is not directly below {parent}")
 
 
-def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
+def _recorded(span: OwnSpan, policy: ContentPolicy) -> RecordedSpan:
     attributes = all_attributes(span, span.scope, policy)
     return RecordedSpan(
         name=span.name,
@@ -182,7 +182,7 @@ def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
     """Records into memory within the block instead of sending; strict.
 
-    It is redacted, cut and withheld as it would be sent: as `configure` was told to before, else by the defaults.
+    It is redacted, cut and withheld as it would be sent: as `configure` asked for before, else by the defaults.
     """
     spans = RecordedSpans()
     spans.policy = policy or (PROCESS.runtime.settings.policy if PROCESS.runtime else spans.policy)
@@ -190,7 +190,7 @@ def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
     STATE.starter = Tracer(
         spans.offer,
         policy=spans.policy,
-        sampler=Sampler(),
+        sampler=TraceSampler(),
         resource={},
         isolated=True,
         ids=CountingIds(),

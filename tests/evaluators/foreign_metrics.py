@@ -157,7 +157,7 @@ def metrics(folder: Path, package: str) -> dict[str, Evaluator]:
 @pytest.mark.parametrize("package", FILES)
 async def test_a_genuine_metric_is_one_of_ours(tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores, needs, skipped cases, cost class, model, version, and what the package tells of tokens and cost."""
-    needs, told = KNOWN[package]
+    needs, stated = KNOWN[package]
     found = metrics(tmp_path, package)
     free, asked = found["free"], found["asked"]
     assert (free.cost_class, free.judge_id, asked.cost_class, asked.judge_id) == (
@@ -172,11 +172,11 @@ async def test_a_genuine_metric_is_one_of_ours(tmp_path: Path, package: str, mon
     assert (await free(Case(response="Paris"))).status == "skipped"
     assert (await asked(Case())).status == "skipped"
     calls = [(call.input_tokens, call.output_tokens, call.cost_usd) for call in results[2].calls]
-    assert calls == ([] if told is None else [pytest.approx(told)])
+    assert calls == ([] if stated is None else [pytest.approx(stated)])
     assert metrics(tmp_path, package)["asked"].version == asked.version
     monkeypatch.setenv("MODEL_NAME", "gpt-4o")
     assert metrics(tmp_path, package)["asked"].version != asked.version
-    assert os.environ["MODEL_URL"] not in str(asked.fingerprint())
+    assert os.environ["MODEL_URL"] not in str(asked.version_parts())
 
 
 async def test_a_ragas_metric_of_the_older_classes() -> None:

@@ -9,7 +9,7 @@ from ragpulse_evaluators import Case, Scale, evaluate
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.errors import ConfigurationError
 
-pytestmark = pytest.mark.filterwarnings("default")  # deprecations inside other packages are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # deprecations inside other packages are not ours to fix
 CASE = Case(query="q", response="Paris", contexts=["Paris is in France."], reference="Paris")
 
 

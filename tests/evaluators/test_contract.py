@@ -122,7 +122,7 @@ async def test_an_unreadable_judge_is_invalid(name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 async def test_an_unreachable_judge_is_a_retriable_error(name: str) -> None:
-    """A judge that cannot be reached is an error that another try may mend."""
+    """A judge that cannot be reached is an error that another attempt may pass."""
     result = await made(name, judge=ScriptedJudge([JudgeError("down")] * 100))(FULL)
     assert (result.status, result.score, result.retriable) == ("error", None, True)
 

@@ -1,8 +1,10 @@
 """The contract of an evaluator: needs, scale, version, and failures as values."""
 
 import asyncio
+import json
 import linecache
 import math
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -220,7 +222,46 @@ def test_the_digest_of_the_source_stands_beside_the_version_of_a_user(tmp_path: 
         (own,) = load(tmp_path / "own.py")
         assert isinstance(own, Evaluator)
         assert own.version == "4"
-        digests.append(own.source_digest)
+        digests.append(own.version.source)
     assert digests[0] == digests[1] != digests[2]
     assert None not in digests
-    assert get_evaluator("exact_match").source_digest is None
+    assert get_evaluator("exact_match").version.source is None
+
+
+class Stated(Length):
+    """A user's class that states its version as a text."""
+
+    version = "3"  # type: ignore[assignment]
+
+
+@evaluator(version="2")
+def by_hand(response: str) -> bool:
+    """A user's function."""
+    return bool(response)
+
+
+unreadable: dict[str, Any] = {}
+exec("def typed(response):\n    return True", unreadable)
+
+
+@pytest.mark.parametrize(
+    ("made", "is_label", "label", "has_source"),
+    [
+        (get_evaluator("exact_match"), False, "1", False),
+        (Length(), False, "1", True),
+        (Stated(), True, "3", False),
+        (by_hand, True, "2", True),
+        (evaluator(unreadable["typed"]), True, "1", False),
+    ],
+    ids=["built in", "class", "stated", "function", "typed"],
+)
+def test_one_version_is_made_of_a_label_and_a_digest(
+    made: Evaluator, is_label: bool, label: str, has_source: bool
+) -> None:
+    """The version is one of the two; what is stored beside it is the other, and the label where there is no other."""
+    version = made.version
+    assert (version == label, version.label, version.source is not None) == (is_label, label, has_source)
+    assert version.beside == (version.source if is_label and has_source else label)
+    assert pickle.loads(pickle.dumps(version)).beside == version.beside
+    assert json.loads(json.dumps({"version": version})) == {"version": str(version)}
+    assert type(EvaluationResult.of(made).version) is str

@@ -14,7 +14,7 @@ from waiting import eventually
 
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, Registry, ScriptedJudge, default_registry
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.isolated import Isolated, Limits, isolated
+from ragpulse_evaluators.isolated import Isolated, ProcessLimits, isolated
 from ragpulse_evaluators.judges.protocol import Message
 from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
 from ragpulse_evaluators.loading import load
@@ -102,7 +102,7 @@ def users(tmp_path: Path) -> Path:
 
 def registry(path: Path, time_s: float = 60.0) -> Registry:
     """The evaluators of the file, each in a process of its own."""
-    limits = Limits(time_s=time_s, processes=1)
+    limits = ProcessLimits(time_s=time_s, processes=1)
     return default_registry().with_(*(isolated(item, ("file", str(path)), limits) for item in load(path)))
 
 
@@ -175,15 +175,15 @@ async def test_budget_and_patience_are_of_this_process(users: Path) -> None:
 
 async def test_a_cancelled_case_ends_its_process(users: Path, tmp_path: Path) -> None:
     """What nobody waits for does not run on."""
-    told = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     one = registry(users).get("sleeps")
-    task = asyncio.create_task(one(Case(response=str(told))))
-    await asyncio.to_thread(eventually, lambda: told.exists() and told.read_text())
+    task = asyncio.create_task(one(Case(response=str(pid_file))))
+    await asyncio.to_thread(eventually, lambda: pid_file.exists() and pid_file.read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+        os.kill(int(pid_file.read_text()), 0)
 
 
 async def test_evaluators_of_others_are_made_in_the_child(users: Path) -> None:
@@ -200,4 +200,4 @@ async def test_yaml_holds_no_code(tmp_path: Path) -> None:
     path = tmp_path / "tone.yaml"
     path.write_text("prompt: 'Tone of {completion}?'\nchoice_strings: [dry, warm]\nchoice_scores: {dry: 0, warm: 1}\n")
     (item,) = load(path)
-    assert isolated(item, ("file", str(path)), Limits()) is item
+    assert isolated(item, ("file", str(path)), ProcessLimits()) is item

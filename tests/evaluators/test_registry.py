@@ -28,7 +28,7 @@ NAMES = (
     "semscore string_distance embedding_similarity embedding_distance is_json json_match json_schema "
     "format_adherence regex retriever_recall retriever_relevance recall_at_k precision_at_k mrr hit_rate ndcg "
     "map latency cost throughput pass_rate composite custom_yaml groundedness context_utilization "
-    "citation_check refusal "
+    "citation_check refusal groundedness_model "
 )
 
 

@@ -30,3 +30,11 @@ def test_a_number_that_is_none_makes_the_result_invalid(number: float) -> None:
 def test_the_case_stays_out_of_the_serialised_result() -> None:
     """A stored result does not repeat the texts of its case."""
     assert "case" not in EvaluationResult(case=Case(query="q")).model_dump()
+
+
+@pytest.mark.parametrize(("costs", "total"), [([], 0.0), ([0.5, 0.25], 0.75), ([0.5, None], None)])
+def test_a_results_cost_is_the_sum_of_its_calls_and_unknown_where_one_is(
+    costs: list[float | None], total: float | None
+) -> None:
+    """The ledger, the score's row and a client's budget read it here."""
+    assert EvaluationResult(calls=tuple(JudgeCall(cost_usd=cost) for cost in costs)).cost_usd == total

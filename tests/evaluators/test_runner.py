@@ -163,7 +163,7 @@ def test_the_blocking_form_runs_without_a_loop() -> None:
 
 
 async def test_the_blocking_form_inside_a_loop_names_the_other() -> None:
-    """A notebook is told to await."""
+    """A notebook has to await."""
     with pytest.raises(ConfigurationError, match="await evaluate"):
         evaluate_sync(CASES, "exact_match")
 
@@ -215,3 +215,10 @@ async def test_metrics_over_a_set_give_one_result() -> None:
 async def test_an_empty_batch_is_empty() -> None:
     """No cases is no error."""
     assert await evaluate([], ["exact_match"]) == {"exact_match": []}
+
+
+def test_waits_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
+    """One backoff for judges, webhooks and replays; a thousand failures in a row do not overflow it."""
+    assert [Retry(first_s=1.0, longest_s=5.0).wait(attempt) for attempt in (0, 1, 2, 3, 1000)] == [1, 2, 4, 5, 5]
+    waits = [Retry(first_s=1.0, jitter=0.5).wait(0) for _ in range(100)]
+    assert 0.5 <= min(waits) < max(waits) <= 1.0

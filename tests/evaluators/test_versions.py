@@ -51,10 +51,14 @@ class Recording(ReadableJudge):
         return await super().ask(messages, n=n, schema=schema, logprobs=logprobs)
 
 
+OF_A_MODEL = "groundedness_model"
+"""Its version is that of the model's files."""
+
+
 def versions() -> dict[str, str]:
     """The version of every built-in evaluator, in every language, and of some configured ones."""
     entries = default_registry().entries
-    found = {entry.name: made(entry.name).version for entry in entries if entry.name != "bertscore"}
+    found = {entry.name: made(entry.name).version for entry in entries if entry.name not in ("bertscore", OF_A_MODEL)}
     found["bertscore"] = next(entry for entry in entries if entry.name == "bertscore").factory().version
     for name in JUDGED:
         found |= {f"{name} {language}": made(name, language=language).version for language in ("zh", "pt")}
@@ -79,7 +83,7 @@ def test_no_version_has_changed() -> None:
     """A stored series goes on: every version is what it was."""
     pinned = json.loads(PINNED.read_text(encoding="utf-8"))["versions"]
     assert versions() == pinned
-    assert set(NEEDED) <= set(pinned)
+    assert set(NEEDED) <= {*pinned, OF_A_MODEL}
 
 
 def test_no_recorded_question_has_changed() -> None:

@@ -1,5 +1,6 @@
 """A collector for tests: a real server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
 
+import gc
 import gzip
 import socket
 import ssl
@@ -122,9 +123,17 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _collections_are_quick() -> Iterator[None]:
+    """Only what the tests of a module make is looked through for garbage; with all loaded frameworks it takes 0.5 s."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever an earlier test of this process warned of is told again."""
+    """Whatever an earlier test of this process warned of is logged again."""
     monkeypatch.setattr(GUARD, "limiter", Limiter())
 
 

@@ -109,7 +109,7 @@ def test_the_providers_limits_hold_for_its_exporters_and_not_for_our_copy(
 
 
 class Choosy(Sampler):
-    """Decides by what it is told, and adds an attribute of its own."""
+    """Decides by its argument, and adds an attribute of its own."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []

@@ -92,7 +92,7 @@ def test_documents_beside_something_else(ragpulse_spans: RecordedSpans, result: 
 
 
 def test_declared_capture_wins(ragpulse_spans: RecordedSpans) -> None:
-    """`query`, `contexts`, `response` and `usage` read what they are told to read."""
+    """`query`, `contexts`, `response` and `usage` read what they name."""
 
     @ragpulse.rag(
         query=lambda args: args["request"]["ask"],
@@ -150,10 +150,14 @@ def test_current_span_adds_and_wins(ragpulse_spans: RecordedSpans) -> None:
     answer("q")
     span = ragpulse_spans.one("answer")
     assert (span.query, span.response, span.contexts[0]["content"]) == ("rewritten", "short", "A")
-    told = span.attributes
-    assert (told["gen_ai.request.model"], told["llm.cost.total"], told["gen_ai.usage.input_tokens"]) == ("m", 0.5, 5)
-    assert told["gen_ai.usage.cache_read.input_tokens"] == 2
-    assert json.loads(told["metadata"]) == {"a": 1, "b": 2}
+    recorded = span.attributes
+    assert (recorded["gen_ai.request.model"], recorded["llm.cost.total"], recorded["gen_ai.usage.input_tokens"]) == (
+        "m",
+        0.5,
+        5,
+    )
+    assert recorded["gen_ai.usage.cache_read.input_tokens"] == 2
+    assert json.loads(recorded["metadata"]) == {"a": 1, "b": 2}
 
 
 def test_usage_is_set_in_any_providers_form(ragpulse_spans: RecordedSpans) -> None:
@@ -174,7 +178,7 @@ def test_current_span_outside_a_span_is_a_no_op() -> None:
 
 
 def test_context_managers_record_like_decorators(ragpulse_spans: RecordedSpans) -> None:
-    """A `with` block of any kind is a span; errors are told and pass through."""
+    """A `with` block of any kind is a span; errors are recorded and pass through."""
     with ragpulse.rag("turn") as turn, ragpulse.retriever("search") as search:
         turn.set(query="q", response="r")
         search.set(contexts=["A"])
@@ -213,6 +217,6 @@ def test_embeddings_record_no_vectors(ragpulse_spans: RecordedSpans) -> None:
     """Usage and model, but not the numbers."""
     result = {"data": [{"embedding": [0.1, 0.2]}], "model": "e", "usage": {"prompt_tokens": 4, "total_tokens": 4}}
     ragpulse.embedding(name="embed")(lambda texts: result)(["a"])
-    told = ragpulse_spans.one("embed").attributes
-    assert "0.1" not in json.dumps(told)
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.response.model"]) == (4, "e")
+    recorded = ragpulse_spans.one("embed").attributes
+    assert "0.1" not in json.dumps(recorded)
+    assert (recorded["gen_ai.usage.input_tokens"], recorded["gen_ai.response.model"]) == (4, "e")

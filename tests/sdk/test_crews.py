@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ragpulse
-from ragpulse._record.crews import CREWS, _Listener
+from ragpulse._record.frameworks.crews import CREWS, _Listener
 from ragpulse.testing import RecordedSpans, ragpulse_spans
 
 __all__ = ["ragpulse_spans"]

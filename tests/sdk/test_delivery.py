@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
-from ragpulse._export.batch import Batch, Destination
+from ragpulse._export.batch import Destination, EncodedBatch
 from ragpulse._export.spool import DiskSpool
 from ragpulse._export.transport import Poster
 
@@ -371,7 +371,7 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(pulse: Collector) -> None:
 
 def _spooled(folder: Path) -> DiskSpool:
     spool = DiskSpool(folder)
-    assert spool.put(Batch("/v1/traces", b"a prompt", 1, False))
+    assert spool.put(EncodedBatch("/v1/traces", b"a prompt", 1, False))
     return spool
 
 
@@ -393,7 +393,7 @@ def test_the_spool_follows_no_link_and_trusts_no_other_user(tmp_path: Path, monk
     other = tmp_path / "other"
     _spooled(other)
     (tmp_path / "link").symlink_to(other)
-    assert not DiskSpool(tmp_path / "link").put(Batch("/v1/traces", b"x", 1, False))
+    assert not DiskSpool(tmp_path / "link").put(EncodedBatch("/v1/traces", b"x", 1, False))
     (inner,) = other.iterdir()
     root = tmp_path / "root"
     root.mkdir()
@@ -411,7 +411,7 @@ def test_what_a_crash_cut_short_is_removed_and_counted(tmp_path: Path, caplog: p
     folder = tmp_path / "00000000000000000001-1"
     folder.mkdir(mode=0o755)
     whole = DiskSpool(tmp_path / "elsewhere")
-    whole.put(Batch("/v1/traces", b"whole", 1, False))
+    whole.put(EncodedBatch("/v1/traces", b"whole", 1, False))
     (file,) = (tmp_path / "elsewhere").rglob("*.otlp")
     file.rename(folder / file.name)
     (folder / "000000000002.part").write_bytes(b"half")
@@ -429,5 +429,5 @@ def test_a_batch_that_the_disk_refuses_leaves_no_part(tmp_path: Path, monkeypatc
 
     spool = _spooled(tmp_path)
     monkeypatch.setattr(os, "fsync", full)
-    assert not spool.put(Batch("/v1/traces", b"x", 1, False))
+    assert not spool.put(EncodedBatch("/v1/traces", b"x", 1, False))
     assert list(tmp_path.rglob("*.part")) == []

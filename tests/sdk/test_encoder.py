@@ -6,24 +6,25 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ragpulse._export import encoder as encoder
-from ragpulse._reading.contexts import Document, quoting, to_documents_json
-from ragpulse._record.attach import ForwardedSpan, Forwarder
-from ragpulse._record.content import ContentPolicy
-from ragpulse._record.recording import Plan, plan_for
+from ragpulse._reading.contexts import RecordedDocument, quoting, to_documents_json
+from ragpulse._record.attach import AttachTracer, ForwardedSpan, Forwarder
+from ragpulse._record.content import ContentPolicy, FeedbackRecord
+from ragpulse._record.recording import SpanPlan, plan_for
 from ragpulse._record.redaction import special_characters
-from ragpulse._record.scope import Scope
-from ragpulse._record.tracer import Sampler, Tracer
+from ragpulse._record.scope import RequestScope
+from ragpulse._record.tracer import Tracer, TraceSampler, Unsampled
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 scalar = text | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
@@ -60,9 +61,9 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 
 def _ours(span: ReadableSpan) -> bytes:
-    forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
+    forwarder = Forwarder(_Queue(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
     forwarded = ForwardedSpan(span, forwarder, "", 0)
-    return encoder.request(*forwarded.origin()[1:], [forwarded.encode(ContentPolicy())])
+    return encoder.request(*forwarded.origin()[1:], [forwarded.encode()])
 
 
 @given(spans())
@@ -72,13 +73,17 @@ def test_any_sdk_span_is_encoded_as_the_stock_encoder_does(span: ReadableSpan) -
     assert ExportTraceServiceRequest.FromString(_ours(span)) == encode_spans([span])
 
 
-class _Kept:
+class _Queue:
     def __init__(self) -> None:
         self.spans: list[Any] = []
 
     def offer(self, span: Any) -> None:
         """Keep the span."""
         self.spans.append(span)
+
+    def flush(self, timeout: float) -> bool:
+        """Nothing waits."""
+        return True
 
 
 @given(text, attributes, attributes, number)
@@ -87,11 +92,11 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
     name: str, constants: dict[str, Any], dynamic: dict[str, Any], started: int
 ) -> None:
     """Constants encoded beforehand, scope and dynamic attributes together are one ordinary span, without doubles."""
-    kept = _Kept()
-    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=Sampler(), resource={}, clock=lambda: started)
-    plan = Plan(name=name, kind="", span_kind=1, constants=constants)
+    queue = _Queue()
+    tracer = Tracer(queue.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={}, clock=lambda: started)
+    plan = SpanPlan(name=name, kind="", span_kind=1, constants=constants)
     span, _ = tracer.start(plan, {})  # type: ignore[arg-type]
-    span.scope = Scope({"session.id": "s1"})
+    span.scope = RequestScope({"session.id": "s1"})
     span.set_attributes(dynamic)
     span.add_event("happened", dynamic, 7)
     span.end()
@@ -104,7 +109,7 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
         start_time=started,
         end_time=max(started, 1),
     )
-    ours = Span.FromString(kept.spans[0].encode(ContentPolicy()))
+    ours = Span.FromString(queue.spans[0].encode())
     expected = encode_spans([stock]).resource_spans[0].scope_spans[0].spans[0]
     assert {item.key: item.value for item in ours.attributes} == {item.key: item.value for item in expected.attributes}
     assert len(ours.attributes) == len(expected.attributes)
@@ -138,6 +143,46 @@ def test_a_score_is_a_log_record_with_event_name_and_trace() -> None:
     assert found.attributes[0].value.double_value == 1.5
 
 
+def _records() -> list[tuple[str, Any]]:
+    """A record of each kind, with the name of the library that it is sent under."""
+    queue = _Queue()
+    tracer = Tracer(queue.offer, policy=ContentPolicy(), sampler=TraceSampler(), resource={"service.name": "shop"})
+    for library in (None, InstrumentationScope("openinference", "2")):
+        span, _ = tracer.start(SpanPlan(name="step", kind="", span_kind=1, constants={}, library=library), Context())
+        span.end()
+    forwarder = Forwarder(queue, tracer.policy, content_on_spans=True, resource={})  # type: ignore[arg-type]
+    provider = TracerProvider()
+    provider.add_span_processor(forwarder)
+    AttachTracer(provider.get_tracer("ragpulse"), forwarder, Unsampled()).start(PLAN, Context())[0].end()
+    provider.get_tracer("peer").start_span("chat", attributes={"gen_ai.operation.name": "chat"}).end()
+    queue.offer(FeedbackRecord(tracer, 1, 7, "thumbs", 1.0, None))
+    return list(zip(("ragpulse", "openinference", "ragpulse", "peer", "ragpulse"), queue.spans, strict=True))
+
+
+def test_each_record_says_how_it_is_encoded_and_what_it_is_sent_with() -> None:
+    """A span of ours, of a library, beside the application's, forwarded, and a score: no list of classes decides."""
+    records = _records()
+    for library, record in records:
+        path, resource, scope = record.origin()
+        ((sent_path, body, count),) = encoder.encode_requests([record])
+        assert (sent_path, count) == (path, 1)
+        assert (resource in body, record.encode() in body) == (True, True)
+        assert library.encode() in scope
+    requests = encoder.encode_requests([*(record for _, record in records), Unencodable()])
+    assert [(path, count) for path, _, count in requests] == [("traces", 4), ("logs", 1)]
+
+
+class Unencodable:
+    """A record that spoils no batch."""
+
+    def origin(self) -> encoder.Origin:
+        """Fails."""
+        raise ValueError
+
+
+PLAN = SpanPlan(name="step", kind="", span_kind=1, constants={})
+
+
 def test_a_decorated_functions_constants_follow_the_conventions() -> None:
     """Kind, operation and names under all three vocabularies."""
     plan = plan_for("llm", "generate", model="m", provider="openai", data_source=None, scope={})
@@ -155,5 +200,5 @@ def test_a_decorated_functions_constants_follow_the_conventions() -> None:
 def test_documents_are_json_whatever_is_in_them(texts: list[str]) -> None:
     """However their texts are quoted: none that needs it, the usual five characters, or any."""
     quote = quoting(special_characters(" ".join(texts).encode()))
-    rows = json.loads(to_documents_json([Document(None, 0.5, text, None) for text in texts], quote))
+    rows = json.loads(to_documents_json([RecordedDocument(None, 0.5, text, None) for text in texts], quote))
     assert [row["content"] for row in rows] == texts

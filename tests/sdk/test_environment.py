@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import ragpulse
 from ragpulse._instrument import LIBRARIES, run
-from ragpulse._settings import Settings
+from ragpulse._settings import SdkSettings
 
 from .conftest import Collector
 from .test_settings import _settings
@@ -29,7 +29,7 @@ ROWS = re.findall(r"^\| (`OTEL_.+?) \| (yes|no) \|", TABLE, re.M)
 STATED = {name: answer == "yes" for names, answer in ROWS for name in re.findall(r"`(OTEL_[A-Z_]+\*?)`", names)}
 OTLP, TRACES, LOGS = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_LOGS_"
 APM = {f"{OTLP}ENDPOINT": "http://apm:4318"}
-Read = Callable[[Settings], Any]
+Read = Callable[[SdkSettings], Any]
 HONOURED: list[tuple[dict[str, str], Read, Any]] = [
     ({"OTEL_SDK_DISABLED": "true"}, lambda read: read.enabled, False),
     ({"OTEL_TRACES_EXPORTER": "none"}, lambda read: read.enabled, False),
@@ -117,10 +117,10 @@ def test_nothing_is_sent(
     trace_id = ragpulse.rag(lambda q: ragpulse.current_span().trace_id)("token sk-proj-" + "a1B2" * 12)
     ragpulse.feedback(trace_id or "1", "thumbs", 1)
     assert ragpulse.flush(timeout=5)
-    told, printed = ragpulse.doctor(), capsys.readouterr().out
+    report, printed = ragpulse.doctor(), capsys.readouterr().out
     ragpulse.shutdown(timeout=1)
     assert (collector.requests, ragpulse.stats().dropped) == ([], 0)
-    assert "OTEL_TRACES_EXPORTER" in told
+    assert "OTEL_TRACES_EXPORTER" in report
     if value == "console" and not attached:
         assert json.loads(printed)["attributes"]["input.value"] == "token [redacted:key]"
     else:
@@ -223,7 +223,7 @@ def test_a_share_is_no_mark(collector: Collector, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["-m", "nope"], "there is no module 'nope' to run with -m"),
         (["-m", "os.nope"], "there is no module 'os.nope'"),
@@ -233,8 +233,8 @@ def test_a_share_is_no_mark(collector: Collector, caplog: pytest.LogCaptureFixtu
         (["sh"], "is not a Python program"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_run_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`ragpulse run`: exit 2 with the reason, and nothing is configured."""
     assert run(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line

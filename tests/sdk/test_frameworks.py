@@ -254,7 +254,7 @@ def test_requests_in_threads_do_not_share_a_run(pulse: Collector) -> None:
 
 
 def test_langchains_runs_are_never_current(pulse: Collector) -> None:
-    """What `_record/frameworks.py` assumes; the public function of the instrumentation names the run."""
+    """What `_record/frameworks/runs.py` assumes; the public function of the instrumentation names the run."""
     from openinference.instrumentation.langchain import get_current_span
 
     def step(question: str) -> list[Any]:

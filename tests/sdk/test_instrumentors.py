@@ -212,9 +212,9 @@ def test_a_model_call_that_returns_a_text_has_the_usage_of_its_client(
         instrumentor.uninstrument()
         client.close()
     ragpulse.shutdown(timeout=20)
-    told = collector.one("stream" if streamed else "words").attributes
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (240, 10)
-    assert (told["gen_ai.response.model"], told["output.value"]) == ("m", "yes")
+    on_span = collector.one("stream" if streamed else "words").attributes
+    assert (on_span["gen_ai.usage.input_tokens"], on_span["gen_ai.usage.output_tokens"]) == (240, 10)
+    assert (on_span["gen_ai.response.model"], on_span["output.value"]) == ("m", "yes")
 
 
 @pytest.mark.parametrize("decorated", [False, True])
@@ -293,7 +293,7 @@ def test_a_closed_tab_is_no_error(pulse: Collector) -> None:
 
 
 class Marking(SpanProcessor):
-    """A processor of the application that sets an attribute and, when told to, fails."""
+    """A processor of the application that sets an attribute and, when asked to, fails."""
 
     fails = False
 

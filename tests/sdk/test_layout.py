@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,3 +49,15 @@ def test_no_private_name_of_another_package_is_imported_or_read() -> None:
 def test_a_module_can_be_read_in_one_sitting() -> None:
     """At most 350 lines in each."""
     assert {module.name: lines for module in _MODULES if (lines := len(module.read_text().splitlines())) > 350} == {}
+
+
+def test_the_name_attributes_is_a_function_and_a_module_and_neither_hides_the_other() -> None:
+    """Whichever is imported first; the SDK's own modules, also those that load late, read the module `_names`."""
+    code = (
+        "import ragpulse, importlib; module = importlib.import_module('ragpulse.attributes');"
+        "assert ragpulse.attributes is not module and callable(ragpulse.attributes);"
+        "assert ragpulse.attributes.SPAN_KIND == module.SPAN_KIND == 'ragpulse.span.kind';"
+        "from ragpulse._record import attach; assert attach.names.__name__ == 'ragpulse._names'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", f"from ragpulse.attributes import SPAN_KIND; {code}"], check=True)

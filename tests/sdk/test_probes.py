@@ -483,8 +483,8 @@ def test_decoration_keeps_signature_hints_and_kind_of_function(pulse: Collector)
 
 def test_changing_a_returned_object_does_not_change_the_record(pulse: Collector) -> None:
     """The snapshot is taken when the function returns."""
-    kept: dict[str, Any] = {"text": "before", "metadata": {"n": [1]}}
-    found = ragpulse.retriever(name="search")(lambda query: [kept])("q")
+    context: dict[str, Any] = {"text": "before", "metadata": {"n": [1]}}
+    found = ragpulse.retriever(name="search")(lambda query: [context])("q")
     found[0]["text"] = "after"
     found[0]["metadata"]["n"].append(2)
     documents = json.loads(_flushed(pulse).one("search").attributes["gen_ai.retrieval.documents"])

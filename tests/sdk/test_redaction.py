@@ -103,7 +103,7 @@ def test_values_under_a_secrets_name_are_removed_from_json() -> None:
         "required": ["password", "e-mail"],
         "tests": {"pass": 12, "fail": 3},
     }
-    kept = {
+    unchanged = {
         "Cookie": {"sid": "[redacted:key]", "n": ["[redacted:key]"]},
         "on": {"password": "[redacted:key]", "token": None},
         "headers": [["Authorization", "[redacted:key]"], ["Accept", "y"]],
@@ -113,7 +113,7 @@ def test_values_under_a_secrets_name_are_removed_from_json() -> None:
         ],
         "argv": ["run", "--password", "[redacted:key]", "--verbose", "y"],
     }
-    assert json.loads(redact.json(json.dumps(given), applied)) == {**given, **kept}
+    assert json.loads(redact.json(json.dumps(given), applied)) == {**given, **unchanged}
     assert applied == ["key"]
     piece = json.dumps({"token": "Par", "logprob": -0.1})
     assert json.loads(redact.json(piece, [])) == json.loads(piece)
@@ -154,7 +154,9 @@ def test_rules_are_chosen_by_name_pattern_or_function() -> None:
 )
 def test_no_text_makes_redaction_slow(part: str) -> None:
     """256 KiB that almost match, over and over; patterns that retry at each place would take minutes."""
-    redaction("all")(part * (262_144 // len(part)) + " api a@ eyJ", [])
+    text = part * (262_144 // len(part)) + " api a@ eyJ"
+    clean = redaction("all")(text, [])
+    assert clean == text or "[redacted:key]" in clean
 
 
 def test_a_failing_redaction_function_withholds_the_text() -> None:

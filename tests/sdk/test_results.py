@@ -90,11 +90,11 @@ WHOLE: dict[str, tuple[Ask, str | None]] = {
 
 def _assert_whole(span: RecordedSpan, said: str | None = SAID) -> None:
     """Text (none beside calls of tools) and every figure, from a stream that was read to its end or a whole reply."""
-    told = span.attributes
-    assert (span.response, told.get("ragpulse.response.missing_reason")) == (said, None if said else "tool_calls")
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (120, 5)
-    assert told["gen_ai.response.model"] == "m"
-    assert "ragpulse.ended_early" not in told
+    seen = span.attributes
+    assert (span.response, seen.get("ragpulse.response.missing_reason")) == (said, None if said else "tool_calls")
+    assert (seen["gen_ai.usage.input_tokens"], seen["gen_ai.usage.output_tokens"]) == (120, 5)
+    assert seen["gen_ai.response.model"] == "m"
+    assert "ragpulse.ended_early" not in seen
 
 
 @pytest.mark.parametrize("shape", WHOLE)
@@ -525,9 +525,9 @@ def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None
     ragpulse.llm(name="see")(lambda messages: f"![it]({url})")([{"role": "user", "content": parts}])
     ragpulse.retriever(name="search")(lambda query: [f"![small](data:image/gif;base64,{data[:400]}) and text"])(url)
     shown = "<image/png, 300004 bytes, sha256 "
-    told = ragpulse_spans.one("see").attributes
-    assert told["gen_ai.input.messages"].count(shown) == 2
-    assert told["output.value"].startswith(f"![it]({shown}")
+    seen = ragpulse_spans.one("see").attributes
+    assert seen["gen_ai.input.messages"].count(shown) == 2
+    assert seen["output.value"].startswith(f"![it]({shown}")
     (context,) = ragpulse_spans.one("search").contexts
     assert context["content"].endswith(") and text")
     assert "<image/gif, 300 bytes, sha256 " in context["content"]

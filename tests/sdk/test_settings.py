@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import ragpulse
-from ragpulse._settings import Settings, read_settings
+from ragpulse._settings import SdkSettings, read_settings
 
 
-def _settings(env: dict[str, str] | None = None, **given: Any) -> Settings:
+def _settings(env: dict[str, str] | None = None, **given: Any) -> SdkSettings:
     nothing = dict.fromkeys(
         (
             "service_name",

@@ -126,7 +126,7 @@ def test_what_is_captured_is_what_would_be_sent(shape: str) -> None:
 
 
 def test_what_is_withheld_is_not_captured() -> None:
-    """As `configure` was told."""
+    """As `configure` was called."""
     ragpulse.configure(endpoint="http://127.0.0.1:9", capture_content=False, max_text_bytes=10)
     try:
         with capture() as spans:

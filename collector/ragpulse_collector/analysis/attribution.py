@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
-from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, grouping, iso, range_of, window_of
+from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.quality import Figures
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, SQUARED_ERROR
-from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.documents import documents_of, named_documents
+from ragpulse_collector.store.queries.documents import NamedDocument, documents_of, named_documents
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_evaluators.statistics import Estimate, Moments
@@ -23,7 +26,7 @@ RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators of whether an answer answers the question."""
 
 
-def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
+def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> Uncertain | None:
     """Return the cost of a good answer with its interval; None where cost or quality is unknown.
 
     The cost is counted: the interval is that of the share of good answers, inverted.
@@ -31,7 +34,7 @@ def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str
     if cost is None or share is None or not n or share.estimate <= 0:
         return None
     lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))
-    return {"value": cost / (n * share.estimate), "lo": lo, "hi": None if math.isinf(hi) else hi}
+    return Uncertain(value=cost / (n * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
@@ -80,48 +83,81 @@ def good_share(store: Store, window: Window, filters: Filter, available: Sequenc
 _GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"
 
 
-KINDS = ("good", "retrieval", "generation", "refusal_right", "refusal_wrong", "unknown")
+FailureKind = Literal["good", "retrieval", "generation", "refusal_right", "refusal_wrong", "unknown"]
 SUFFICIENT = ("context_recall", "context_relevancy", "context_precision")
 """Evaluators of whether the contexts contain the answer, the most trusted first; all need a judge."""
 
 
-def failure_attribution(
-    store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The evaluators whose verdicts decide where an answer failed; null where there is none."""
+
+    faithful: str | None
+    sufficient: str | None
+    used: str | None
+    answered: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCell:
+    """The answers of a bucket and group by kind, weighted by 1/pi; `n` counts those with a verdict."""
+
+    t: datetime
+    group: Mapping[str, GroupValue]
+    n: int
+    good: float
+    retrieval: float
+    generation: float
+    refusal_right: float
+    refusal_wrong: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureAttribution:
+    """Failures by retrieval and by generation."""
+
+    evaluators: Roles
+    cells: Sequence[FailureCell]
+    other_groups: int
+    """Groups beyond the largest, which are one: `(other)`."""
+
+
+def failure_attribution(store: Store, query: Query) -> FailureAttribution:
     """Answer `GET blame`: per bucket and group the estimated number of answers of each kind (weighted by 1/pi).
 
     good: contexts sufficient, answer supported. retrieval: contexts insufficient. generation: sufficient, yet the
     answer is not supported. A refusal is right where the contexts were insufficient. Without a verdict on the
     contexts, an unsupported answer counts as generation if it used any context, else as retrieval.
     """
-    window = window_of({"width": 30, **params}, now=clock())
-    filters = filter_of(params)
-    groups, other_groups = grouping(store, window, filters, dimensions(params))
-    roles = {
-        "faithful": first_of(store, window, FAITHFUL),
-        "sufficient": first_of(store, window, SUFFICIENT),
-        "used": first_of(store, window, ("context_utilization",)),
-        "answered": first_of(store, window, ("refusal",)),
-    }
-    cells: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for start, n, weight, faithful, sufficient, used, answered, *group in _patterns(
-        store, window, filters, groups, roles
-    ):
-        cell = cells.setdefault((start, *group), {"n": 0, **dict.fromkeys(KINDS, 0.0)})
-        kind = verdict_on(faithful=faithful, sufficient=sufficient, used=used, answered=answered)
-        cell["n"] += n
-        cell[kind] += weight
-    return {
-        "evaluators": roles,
-        "cells": [
-            {"t": iso(key[0]), "group": dict(zip(map(public_name, groups), key[1:], strict=True)), **cells[key]}
-            for key in sorted(cells, key=lambda key: (key[0], str(key[1:])))
-        ],
-        "other_groups": other_groups,
-    }
+    groups, other_groups = grouping(store, query.window, query.filters, query.groups)
+    roles = Roles(
+        faithful=first_of(store, query.window, FAITHFUL),
+        sufficient=first_of(store, query.window, SUFFICIENT),
+        used=first_of(store, query.window, ("context_utilization",)),
+        answered=first_of(store, query.window, ("refusal",)),
+    )
+    by_place: dict[tuple[datetime, tuple[GroupValue, ...]], list[_Pattern]] = defaultdict(list)
+    for pattern in _patterns(store, query, groups, roles):
+        by_place[pattern.start, pattern.group].append(pattern)
+    names = [public_name(group) for group in groups]
+    cells = [
+        _cell(start, dict(zip(names, group, strict=True)), by_place[start, group])
+        for start, group in sorted(by_place, key=lambda key: (key[0], str(key[1])))
+    ]
+    return FailureAttribution(roles, cells, other_groups)
 
 
-def verdict_on(*, faithful: bool | None, sufficient: bool | None, used: bool | None, answered: bool | None) -> str:
+def _cell(start: datetime, group: Mapping[str, GroupValue], patterns: Sequence[_Pattern]) -> FailureCell:
+    weights = dict.fromkeys(get_args(FailureKind), 0.0)
+    for pattern in patterns:
+        weights[pattern.kind] += pattern.weight
+    return FailureCell(t=start, group=group, n=sum(pattern.n for pattern in patterns), **weights)
+
+
+def verdict_on(
+    *, faithful: bool | None, sufficient: bool | None, used: bool | None, answered: bool | None
+) -> FailureKind:
     """Return the kind of an answer from its verdicts; None stands for a missing verdict."""
     if answered is False:
         return "unknown" if sufficient is None else "refusal_wrong" if sufficient else "refusal_right"
@@ -134,16 +170,33 @@ def verdict_on(*, faithful: bool | None, sufficient: bool | None, used: bool | N
     return "retrieval" if sufficient is None and used is False else "generation"
 
 
-def _patterns(
-    store: Store, window: Window, filters: Filter, groups: tuple[str, ...], roles: Mapping[str, str | None]
-) -> list[tuple[Any, ...]]:
-    """Return units and their weight (by the smallest pi) per bucket, group and combination of verdicts."""
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """The units of a bucket and group with the same verdicts, and their weight (by the smallest pi)."""
+
+    start: datetime
+    n: int
+    weight: float
+    faithful: bool | None
+    sufficient: bool | None
+    used: bool | None
+    answered: bool | None
+    group: tuple[GroupValue, ...]
+
+    @property
+    def kind(self) -> FailureKind:
+        """The kind of these answers."""
+        return verdict_on(faithful=self.faithful, sufficient=self.sufficient, used=self.used, answered=self.answered)
+
+
+def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles) -> list[_Pattern]:
+    names = {role.name: getattr(roles, role.name) for role in fields(roles)}
     parts: list[str] = []
     parameters: dict[str, Any] = {}
     group_sql = "".join(f", {group}" for group in groups)
-    for role, name in roles.items():
+    for role, name in names.items():
         if name is not None:
-            sample = sample_of(store, name, window.parameters, filters, columns=groups, prefix=f"{role}_")
+            sample = sample_of(store, name, query.window.parameters, query.filters, columns=groups, prefix=f"{role}_")
             passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
             parts.append(
                 f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role, {passed} AS ok{group_sql}"
@@ -152,54 +205,91 @@ def _patterns(
             parameters |= sample.parameters
     if not parts:
         return []
-    verdicts = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in roles)
+    verdicts = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in names)
     units = (
         f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
         f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql}"
     )
-    return store.read(
-        f"SELECT {window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(roles)}{group_sql}"
+    rows = store.read(
+        f"SELECT {query.window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(names)}{group_sql}"
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
+    return [
+        _Pattern(start, n, weight, faithful, sufficient, used, answered, tuple(group))
+        for start, n, weight, faithful, sufficient, used, answered, *group in rows
+    ]
 
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20
 """A document in this share of requests and questions is a hub, from this number of questions on."""
 
 
-_SORTS = {
-    "worst": "shrunk ASC NULLS LAST",
-    "best": "shrunk DESC NULLS LAST",
+DocumentSort = Literal["worst", "best", "retrieved", "unused"]
+_SORTS: Mapping[DocumentSort, str] = {
+    "worst": "shrunk ASC NULLS LAST, z ASC NULLS LAST",
+    "best": "shrunk DESC NULLS LAST, z DESC NULLS LAST",
     "retrieved": "retrieved DESC",
     "unused": "used_share ASC NULLS LAST",
 }
 
 
-def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET documents`: `evaluator` (default: the available faithfulness), `sort`, `limit`, filters.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedDocument:
+    """A retrieved document and the quality of its answers."""
 
-    `quality` is Hajek's mean over the answers that had the document, `quality_without` over the others; `shrunk` pulls
-    a document with few answers towards the mean of all (empirical Bayes). `never_used` counts retrieved documents that
-    no answer used; `used_share` needs `context_utilization`. Every document of the range is counted and ordered in
-    SQL; intervals, questions and texts are read only for the listed ones.
+    id: str
+    hash: str | None
+    text: str | None
+    source: str | None
+    """The document that the passage was cut from, as its metadata name it."""
+    retrieved: int
+    queries: int
+    used_share: float | None
+    shrunk: float | None
+    """The quality, pulled towards the mean of all documents where few answers had it (empirical Bayes)."""
+    quality: Figures
+    """Hajek's mean over the answers that had the document."""
+    quality_without: float | None
+    """The mean over the others."""
+    hub: bool
+    """Whether it is found for much of everything."""
+    last_seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RatedDocuments:
+    """Quality by retrieved document."""
+
+    evaluator: str
+    documents: Sequence[RatedDocument]
+    never_used: int
+    """Retrieved documents that no answer used."""
+    total: int
+
+
+def documents(
+    store: Store, query: Query, *, evaluator: str | None = None, sort: DocumentSort = "retrieved", limit: int = 100
+) -> RatedDocuments:
+    """Answer `GET documents`; `evaluator` is by default the available faithfulness.
+
+    `used_share` needs `context_utilization`. Every document of the range is counted and ordered in SQL; intervals,
+    questions and texts are read only for the listed ones.
     """
-    window = range_of(params, now=clock(), back="7d")
-    filters = filter_of(params)
-    evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
-    order = _SORTS[params.get("sort") or "retrieved"]
-    scored = sample_of(store, evaluator, window.parameters, filters)
-    used = sample_of(store, "context_utilization", window.parameters, filters, prefix="used_")
-    sql = _QUERY.format(scored=scored.sql, used=used.sql, retrievals=documents_of(filters), order=order)
-    limit = min(1000, max(1, int(params.get("limit") or 100)))
-    rows = store.read(sql, {**scored.parameters, **used.parameters, "limit": limit}).dicts()
-    names = named_documents(store, [row["doc"] for row in rows], window.parameters)
-    return {
-        "evaluator": evaluator,
-        "documents": [names[row["doc"]] | _document(row) for row in rows],
-        "never_used": rows[0]["never_used"] if rows else 0,
-        "total": rows[0]["total"] if rows else 0,
-    }
+    within = query.window.parameters
+    evaluator = evaluator or first_of(store, query.window, FAITHFUL) or "groundedness"
+    scored = sample_of(store, evaluator, within, query.filters)
+    used = sample_of(store, "context_utilization", within, query.filters, prefix="used_")
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, retrievals=documents_of(query.filters), order=_SORTS[sort])
+    parameters = {**scored.parameters, **used.parameters, "limit": min(1000, limit)}
+    rows = [_Rated(*row) for row in store.read(sql, parameters).rows]
+    names = named_documents(store, [row.doc for row in rows], within)
+    return RatedDocuments(
+        evaluator=evaluator,
+        documents=[_document(row, names[row.doc]) for row in rows],
+        never_used=rows[0].never_used if rows else 0,
+        total=rows[0].total if rows else 0,
+    )
 
 
 _QUERY = f"""
@@ -228,15 +318,17 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM (SELECT doc, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy, sum(1 / pi / pi) AS c_ww
           FROM pairs JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 ), rated AS MATERIALIZED (
-    SELECT doc, wy / w AS mean, prior,
+    SELECT doc, w, wy / w AS mean, prior,
            greatest({SQUARED_ERROR}, greatest(0.01, prior * (1 - prior)) * ww / (w * w)) AS error
     FROM sums, (SELECT prior FROM whole)
 ), spread AS (
-    SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, avg((mean - prior) ** 2 - error)) ELSE 0.0 END AS between
+    SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, sum(w * ((mean - prior) ** 2 - error)) / sum(w)) ELSE 0.0 END
+           AS between
     FROM rated
 ), ranked AS (
     SELECT doc, retrieved, n_used / n_use AS used_share,
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
+           (mean - prior) / sqrt(error) AS z,
            count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
     FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
@@ -252,25 +344,55 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
-SELECT listed.*, history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
+SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
        totals.queries AS all_queries, totals.traces AS all_traces
 FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
 """
 """The documents to list. `text_rank` is the rank of a context among those with a text, as for evaluators. `error` is
 the squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents,
-by the method of moments."""
+by the method of moments, weighted by their answers: unweighted it is 0 in half of the stores with many rare documents.
+Where it is 0 and all are alike after shrinkage, `z` decides: how many standard errors a document lies off."""
 
 
-def _document(row: Mapping[str, Any]) -> dict[str, Any]:
-    moments = Moments.of(row["moments"]) if row["moments"] else None
-    rest_weight = row["whole_w"] - moments.w if moments else 0.0
-    queries = row["all_queries"]
-    return {
-        **{key: row[key] for key in ("retrieved", "queries", "used_share", "shrunk")},
-        "quality": point(moments.estimate() if moments else None, identified=bool(row["identified"])),
-        "quality_without": (row["whole_wy"] - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
-        "hub": queries >= _HUB_QUERIES
-        and row["queries"] >= _HUB_SHARE * queries
-        and row["retrieved"] >= _HUB_SHARE * row["all_traces"],
-        "last_seen": iso(row["last_seen"]),
-    }
+class _Rated(NamedTuple):
+    """A row of the query."""
+
+    doc: int
+    retrieved: int
+    used_share: float | None
+    shrunk: float | None
+    never_used: int
+    total: int
+    queries: int
+    last_seen: datetime
+    moments: Sequence[float] | None
+    identified: bool | None
+    whole_wy: float | None
+    whole_w: float | None
+    all_queries: int
+    all_traces: int
+
+    @property
+    def hub(self) -> bool:
+        """Whether the document is found for a large share of the requests and of the questions."""
+        return (
+            self.all_queries >= _HUB_QUERIES
+            and self.queries >= _HUB_SHARE * self.all_queries
+            and self.retrieved >= _HUB_SHARE * self.all_traces
+        )
+
+
+def _document(row: _Rated, name: NamedDocument) -> RatedDocument:
+    moments = Moments.of(row.moments) if row.moments else None
+    rest_weight = (row.whole_w or 0.0) - moments.w if moments else 0.0
+    return RatedDocument(
+        **name._asdict(),
+        retrieved=row.retrieved,
+        queries=row.queries,
+        used_share=row.used_share,
+        shrunk=row.shrunk,
+        quality=Figures.of(moments.estimate() if moments else None, identified=bool(row.identified)),
+        quality_without=((row.whole_wy or 0.0) - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
+        hub=row.hub,
+        last_seen=row.last_seen,
+    )

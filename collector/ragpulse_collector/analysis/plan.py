@@ -11,6 +11,7 @@ from ragpulse_collector.analysis.quality import Bucket, Measured, current, estim
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.registry import default_registry
@@ -33,8 +34,13 @@ class Plan:
     """The mean score that the number is for."""
     assumed_from: str
     n: int
+    users: int | None
+    """The users that these answers must come from; null where each answer counts as one of its own."""
     traces_per_day: float
+    users_per_day: float
+    """Different users of the range, per day."""
     rate_for_daily: float | None
+    """Null also where a day has too few users at any rate."""
     rate_for_weekly: float | None
     days_at_full_rate: float | None
     cost_usd_each: float | None
@@ -45,49 +51,67 @@ class Plan:
 def plan(store: Store, query: Query, evaluator: str, half_width: float) -> Plan:
     """Answer `GET plan`: how many traces must be scored for an interval of ± half_width (e.g. 0.02).
 
-    Which rate that is of a day's (and a week's) traffic, and what it costs at the mean cost so far. Raises Invalid.
+    Users are taken to ask as often, and answers of a user to be as alike, as in the range. Which rate that is of a
+    day's (and a week's) traffic, and what it costs at the mean cost so far. Raises Invalid.
     """
     if not MIN_HALF_WIDTH <= half_width < 0.5:
         raise Invalid(
             f"half_width is at least {MIN_HALF_WIDTH} and below 0.5: a narrower interval needs a hundred million scores"
         )
-    traces = store.read(
-        f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
+    needed = _needed(current(estimates(store, evaluator, query.window, query.filters)), half_width)
+    traces, users = store.read(
+        f"SELECT count(*), count(DISTINCT {CLUSTER}) FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
         query.parameters,
-    ).rows[0][0]
-    a_day = traces * 86_400 / (query.window.last - query.window.first).total_seconds()
-    rate, source, n = _needed(current(estimates(store, evaluator, query.window, query.filters)), half_width)
+    ).rows[0]
+    day = 86_400 / (query.window.last - query.window.first).total_seconds()
+    a_day, users_a_day, n = traces * day, users * day, needed.n
     mean, unknown = mean_cost(store, evaluator)
     cost = None if unknown else mean
     return Plan(
         evaluator=evaluator,
         half_width=half_width,
-        assumed=rate,
-        assumed_from=source,
+        assumed=needed.mean,
+        assumed_from=needed.source,
         n=n,
+        users=needed.users,
         traces_per_day=a_day,
-        rate_for_daily=min(1.0, n / a_day) if a_day else None,
-        rate_for_weekly=min(1.0, n / (7 * a_day)) if a_day else None,
-        days_at_full_rate=n / a_day if a_day else None,
+        users_per_day=users_a_day,
+        rate_for_daily=_rate(needed, a_day, users_a_day),
+        rate_for_weekly=_rate(needed, 7 * a_day, 7 * users_a_day),
+        days_at_full_rate=max(n / a_day, (needed.users or 0) / users_a_day) if a_day else None,
         cost_usd_each=cost,
         cost_usd=None if cost is None else n * cost,
         cost_usd_per_day=None if cost is None or not a_day else min(n, a_day) * cost,
     )
 
 
-def _needed(bucket: Bucket | None, half: float) -> tuple[float, str, int]:
-    """Return the assumed rate, its source, and n; spread of graded scores and unequal weights count."""
-    if bucket is None or bucket.estimate is None:
-        return _GUESS, "nothing measured yet: assumed", needed_n(_GUESS, half)
-    estimate = bucket.estimate
-    rate = min(1.0, max(0.0, estimate.estimate))
-    design = estimate.n / estimate.n_eff if estimate.n_eff else 1.0
-    n = needed_n(rate, half)
-    if estimate.se is not None and estimate.se > 0 and estimate.n > 1:
-        spread = estimate.se**2 * estimate.n_eff
-        if spread < 0.999 * rate * (1 - rate):
-            n = math.ceil(spread * (1.96 / half) ** 2)
-    return rate, "measured", math.ceil(n * design)
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """So many answers of so many users, at an assumed mean."""
+
+    mean: float
+    source: str
+    n: int
+    users: int | None = None
+
+
+def _needed(bucket: Bucket | None, half: float) -> _Needed:
+    """Return how many answers, and of how many users, have an interval of ± half."""
+    if bucket is None or bucket.moments is None or bucket.estimate is None or bucket.estimate.lo is None:
+        return _Needed(_GUESS, "nothing measured yet: assumed", needed_n(_GUESS, half))
+    moments = bucket.moments
+    times = moments.times_needed(half)
+    n, mean = math.ceil(moments.n * times), min(1.0, max(0.0, moments.mean))
+    if moments.clusters >= moments.n:
+        return _Needed(mean, "measured", n)
+    source = f"measured: a user asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    return _Needed(mean, source, n, math.ceil(moments.clusters * times))
+
+
+def _rate(needed: _Needed, answers: float, users: float) -> float | None:
+    """Return the share of so many answers that is needed; None without answers, or where users are too few."""
+    return min(1.0, needed.n / answers) if answers and (needed.users or 0) <= users else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class _Loop:
                 failures = 0
             else:  # only failures: the judge may need a pause
                 await asyncio.sleep(retry.wait(failures))
-                failures = min(failures + 1, 20)
+                failures += 1
 
     async def _round(self, jobs: Sequence[dict[str, Any]], show: Show) -> bool:
         """Evaluate some cases; returns whether there is a result other than a failure that may pass."""
@@ -155,16 +155,16 @@ class _Loop:
             started = time.perf_counter()
             try:
                 result = await asyncio.wait_for(self._evaluator(case), _TIMEOUT_S)
-                spent = _spent(result, reserved)
+                spent = result.cost_usd
             except TimeoutError:
-                result, spent = _timeout(self._evaluator), reserved  # its calls may cost money nevertheless
+                result, spent = _timeout(self._evaluator), None  # its calls may cost money nevertheless
             self._budget.settle(reserved, spent)
         elapsed_ms = (time.perf_counter() - started) * 1000.0
         return {"job_id": job["job_id"], "result": result.model_dump(mode="json"), "elapsed_ms": elapsed_ms}
 
     def _reserve(self, case: Case) -> float | None:
         """Reserve the most that a case may cost (USD); None from the first case on that would exceed the cap."""
-        from ragpulse_collector.evaluation.budget import OverBudget, max_usd_of
+        from ragpulse_collector.evaluation.budget import max_usd_of
         from ragpulse_evaluators.errors import BudgetExceeded
 
         if self._run["max_usd"] is None:
@@ -174,7 +174,7 @@ class _Loop:
                 usd = max_usd_of(self._evaluator, case, self._price)
                 self._budget.reserve(usd)
                 return usd
-        except (OverBudget, BudgetExceeded) as error:
+        except BudgetExceeded as error:
             self._capped = str(error)
         return None
 
@@ -190,13 +190,7 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 
 def _declaration(evaluator: Evaluator) -> dict[str, Any]:
     key = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-    return {**key, "label": str(evaluator.revision), "needs": sorted(evaluator.needs)}
-
-
-def _spent(result: EvaluationResult, reserved: float) -> float:
-    """Return the cost of a case (USD); its reservation where the cost of a call is unknown."""
-    costs = [call.cost_usd for call in result.calls]
-    return reserved if None in costs else sum(filter(None, costs))
+    return {**key, "label": evaluator.version.beside, "needs": sorted(evaluator.needs)}
 
 
 def _timeout(evaluator: Evaluator) -> EvaluationResult:

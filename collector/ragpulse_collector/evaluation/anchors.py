@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from ragpulse_collector.analysis.selection import duration_s, instant, iso
-from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.drift import (
     Anchor,
     Anchors,
@@ -24,11 +24,11 @@ from ragpulse_collector.evaluation.drift import (
     store_check,
 )
 from ragpulse_collector.evaluation.jobs import Resolve
-from ragpulse_collector.evaluation.scores import cost_of
 from ragpulse_collector.refusals import Conflict, Refusal
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
+from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.judges.protocol import close_judge
 
 _log = logging.getLogger("ragpulse.collector")
@@ -99,10 +99,10 @@ class DriftWatch:
             results = asyncio.run(self._judge(evaluator, anchors))
         except ExceptionGroup as failed:
             refusal = failed.exceptions[0]
-            if isinstance(refusal, OverBudget):
+            if isinstance(refusal, BudgetExceeded):
                 raise Conflict(str(refusal)) from failed
             raise
-        costs = [cost_of(result) for result in results]
+        costs = [result.cost_usd for result in results]
         check = Check(
             evaluator=anchors.evaluator,
             version=evaluator.version,
@@ -142,7 +142,7 @@ class DriftWatch:
             reason = "no result in time"
             result = EvaluationResult(evaluator=evaluator.name, status="error", explanation=reason, calls=lost)
         if reservation is not None:
-            spent = cost_of(result)
+            spent = result.cost_usd
             await asyncio.wrap_future(self.store.write(lambda tx: self.ledger.settle(tx, [(reservation, spent)])))
         return result
 

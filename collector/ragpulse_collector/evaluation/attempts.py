@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,18 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.evaluation.batcher import commit
-from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
+from ragpulse_collector.evaluation.budget import Ledger, Reservation, Reservations
 from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, missing_span
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
+from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import Retry
 
 _log = logging.getLogger(__name__)
 _MAX_LOGGED = 1000
 """How many different reasons are logged."""
+_RETRY = Retry(longest_s=60.0, jitter=0.5)
 _UNJUDGED_CONCURRENCY = 8
 """How many evaluators without a judge run at once."""
 
@@ -37,8 +38,8 @@ class AttemptOptions:
 
     timeout_s: float = 120.0
     """Time limit of an evaluator without a judge; a judge has a limit for each request."""
-    retry_first_s: float = 0.5
-    """Wait after the first error; it doubles with each further error."""
+    retry: Retry = _RETRY
+    """Waits between the attempts; the store counts the attempts themselves, over restarts."""
 
 
 class JobRunner:
@@ -101,7 +102,7 @@ class JobRunner:
         for attempt in range(work.job.attempts, work.max_attempts):
             try:
                 reservation = await self._reservations.take(work) if work.judged else None
-            except OverBudget as refusal:
+            except BudgetExceeded as refusal:
                 await self._drop(work, str(refusal))
                 return False
             try:
@@ -109,7 +110,7 @@ class JobRunner:
             finally:
                 self._reservations.release(reservation)
             last = verdict.final or verdict.dead
-            if last or await self.pause(backoff_s(attempt + 1, first=self._options.retry_first_s)):
+            if last or await self.pause(self._options.retry.wait(attempt)):
                 return verdict.final
         return False
 
@@ -121,7 +122,7 @@ class JobRunner:
             job=job,
             score_key=work.key,
             result=result,
-            label_version=work.evaluator.revision,
+            label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - started) * 1000.0,
             reservation=reservation,
             created_at=self._clock(),
@@ -198,12 +199,7 @@ class JobRunner:
             gate = work.gate or self._gate
             refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
             if refusals > 1:
-                gate.pause(backoff_s(refusals - 1, first=self._options.retry_first_s))
-
-
-def backoff_s(failures: int, *, first: float = 0.5) -> float:
-    """Return the seconds to wait after this many failures in a row: the runner's backoff, times 0.5 to 1."""
-    return Retry(first_s=first, longest_s=60.0).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+                gate.pause(self._options.retry.wait(refusals - 2))
 
 
 _MAX_BYTES = 2**20
@@ -275,4 +271,4 @@ def count_interrupted(
 
 def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
     result = EvaluationResult.of(evaluator, explanation=_REASON, status="error", retriable=True)
-    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.revision)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.version.beside)

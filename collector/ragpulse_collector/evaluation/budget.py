@@ -20,8 +20,10 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, add_entries, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
+from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
+from ragpulse_evaluators.judges.wrappers import has_room
 
 _DAY_S = 86_400.0
 Price = Callable[[str, int, int], float | None]
@@ -52,16 +54,10 @@ class Account(NamedTuple):
         return f"the day's judge budget{'' if self.rule is None else f' of rule {self.rule}'}, at this hour,"
 
 
-class OverBudget(Exception):
-    """A cap refuses this call; the message says which cap and what is left."""
-
-    account: Account | None = None
-
-
 def max_usd_of(evaluator: Evaluator, case: Case, price: Price) -> float:
     """Return the maximum cost of a case, each reply as long as the limit and repaired once; 0 without a call.
 
-    Raises OverBudget where the price is unknown: no cap could hold.
+    Raises BudgetExceeded where the price is unknown: no cap could hold.
     """
     estimate = evaluator.estimate(case)
     if evaluator.judge is None or estimate.calls == 0:
@@ -69,7 +65,7 @@ def max_usd_of(evaluator: Evaluator, case: Case, price: Price) -> float:
     model = model_of(evaluator.judge)
     usd = price(model, *max_tokens(estimate, evaluator.judge))
     if usd is None:
-        raise OverBudget(unknown_price(model))
+        raise BudgetExceeded(unknown_price(model))
     return usd
 
 
@@ -140,11 +136,11 @@ class Ledger:
     def max_cost(self, evaluator: Evaluator, case: Case) -> float:
         """Return the maximum cost of a case, at least what a case has cost beyond its reservation.
 
-        An evaluator may ask more often than it estimates. Raises OverBudget where the price is unknown.
+        An evaluator may ask more often than it estimates. Raises BudgetExceeded where the price is unknown.
         """
         return max(max_usd_of(evaluator, case, self._price), self._max_spent.get(evaluator.name, 0.0))
 
-    def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[OverBudget | None]:
+    def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[BudgetExceeded | None]:
         """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation."""
         self._read_interrupted(tx)
         spent: dict[Account, float] = {}
@@ -193,20 +189,17 @@ class Ledger:
         """USD spent or set aside online on a UTC day."""
         return spent_usd(self._store.read, day=day.date())
 
-    def _refusal(self, tx: Transaction, spent: dict[Account, float], reservation: Reservation) -> OverBudget | None:
+    def _refusal(self, tx: Transaction, spent: dict[Account, float], reservation: Reservation) -> BudgetExceeded | None:
         """Book a reservation on every account with a cap; returns the refusal where it does not fit."""
         caps = [(account, self._cap(account, reservation)) for account in reservation.accounts]
         limited = [(account, cap) for account, cap in caps if cap is not None]
         for account, cap in limited:
             if account not in spent:
                 spent[account] = spent_usd(tx.execute, **account._asdict())
-            if spent[account] + reservation.usd > cap * (1 + 1e-12):
-                remaining = max(0.0, cap - spent[account])
-                refusal = OverBudget(
-                    f"{account} is {cap:.4g} USD, {remaining:.4g} left, this needs {reservation.usd:.4g}"
-                )
-                refusal.account = account
-                return refusal
+            if not has_room(cap, spent[account], reservation.usd):
+                left, needed = max(0.0, cap - spent[account]), reservation.usd
+                message = f"{account} is {cap:.4g} USD, {left:.4g} left, this needs {needed:.4g}"
+                return BudgetExceeded(message, account=account)
         for account, _ in limited:
             spent[account] += reservation.usd
         return None
@@ -291,7 +284,7 @@ class Reservations:
         self._released = asyncio.Event()
 
     async def take(self, work: Work) -> Reservation | None:
-        """Reserve on disk; returns None without a cap or a call. Raises OverBudget."""
+        """Reserve on disk; returns None without a cap or a call. Raises BudgetExceeded."""
         if work.case is None or not self._ledger.limits(work.run, work.job.rule):
             return None
         usd = self._ledger.max_cost(work.evaluator, work.case)
@@ -322,8 +315,8 @@ class Reservations:
             self._released.set()
             self._released = asyncio.Event()
 
-    async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[OverBudget | None]:
-        answers: Sequence[OverBudget | None] = await commit(
+    async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[BudgetExceeded | None]:
+        answers: Sequence[BudgetExceeded | None] = await commit(
             self._store, lambda tx: self._ledger.reserve(tx, reservations)
         )
         return answers

@@ -18,13 +18,14 @@ from pydantic import ValidationError
 from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
-from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
+from ragpulse_collector.evaluation.scores import Verdict, append_verdicts
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
+from ragpulse_evaluators.digest import Version
 
 _NAME = re.compile(r"\w[\w.:/ -]{0,99}\Z")
 _VERSION = re.compile(r"[\w.+-]{1,64}\Z")
@@ -37,7 +38,7 @@ class Declared(Evaluator):
 
     def __init__(self, name: str, version: str, judge: str | None, label: str, needs: frozenset[str]) -> None:
         super().__init__()
-        self.name, self.version, self.label, self.needs = name, version, label, needs
+        self.name, self.version, self.needs = name, Version(version, label), needs
         self._judge_id = judge
 
     @property
@@ -46,15 +47,10 @@ class Declared(Evaluator):
         return self._judge_id
 
     @property
-    def revision(self) -> str:
-        """The label or the digest from the caller."""
-        return self.label
-
-    @property
     def as_json(self) -> dict[str, Any]:
         """The JSON that `read_declaration` reads."""
         own = {"evaluator": self.name, "version": self.version, "judge": self._judge_id}
-        return {**own, "label": self.label, "needs": sorted(self.needs)}
+        return {**own, "label": self.version.beside, "needs": sorted(self.needs)}
 
     def run(self, case: Case) -> Any:
         """Raise NotFound: its code is elsewhere."""
@@ -180,7 +176,7 @@ class ClientReplays:
             score_key=key,
             created_at=now,
             result=caller_result.result,
-            label_version=evaluator.revision,
+            label_version=evaluator.version.beside,
             elapsed_ms=caller_result.elapsed_ms,
             reservation=booked if caller_result.result.calls else None,
         )
@@ -240,7 +236,7 @@ def _close(tx: Transaction, run: Run) -> bool:
 def _beyond_cap(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> str | None:
     if run.max_usd is None:
         return None
-    if any(verdict.result is not None and cost_of(verdict.result) is None for verdict in verdicts):
+    if any(verdict.result is not None and verdict.result.cost_usd is None for verdict in verdicts):
         return "the price of a judge call is unknown, so the cap cannot be kept: add it to [prices]"
     spent = spent_usd(tx.execute, run_id=run.run_id)
     return f"{spent:.4g} of {run.max_usd:.4g} USD are spent" if spent >= run.max_usd else None

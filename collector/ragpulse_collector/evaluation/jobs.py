@@ -174,11 +174,12 @@ class Evaluators:
 
     def _warn_of_changed_code(self, evaluator: Evaluator) -> None:
         """Log that a user's function changed since its last scores, but not its version."""
-        if evaluator.revision != evaluator.source_digest:
+        version = evaluator.version
+        if version.beside != version.source:
             return
-        former = last_revision(self._store, evaluator.name, evaluator.version)
-        if former not in (None, evaluator.revision):
-            versions = (evaluator.name, evaluator.version, former, evaluator.revision)
+        former = last_revision(self._store, evaluator.name, version)
+        if former not in (None, version.source):
+            versions = (evaluator.name, version, former, version.source)
             _log.warning(
                 "the code of evaluator %s changed, but not its version %s (source %s, now %s):"
                 " old and new scores are one series; change version= in the code",

@@ -16,8 +16,8 @@ from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import JudgeError
 from ragpulse_evaluators.judges.protocol import (
     Judge,
+    JudgeQuestion,
     JudgeWrapper,
-    Question,
     count_tokens,
     max_tokens_of,
     model_of,
@@ -79,7 +79,7 @@ class PricedJudge(JudgeWrapper):
         super().__init__(judge)
         self._prices = prices
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask, and price the calls."""
         model = model_of(self._inner)
         try:
@@ -93,7 +93,7 @@ class PricedJudge(JudgeWrapper):
     def _priced(self, call: JudgeCall, model: str) -> JudgeCall:
         return call.model_copy(update={"cost_usd": self._prices.cost_of_call(call, model)})
 
-    def _lost(self, question: Question, model: str) -> JudgeCall:
+    def _lost(self, question: JudgeQuestion, model: str) -> JudgeCall:
         prompt = transcript(question.messages)
         tokens = question.n * count_tokens(prompt), question.n * max_tokens_of(self._inner)
         figures: dict[str, Any] = {"input_tokens": tokens[0], "output_tokens": tokens[1], "finish_reason": "lost"}

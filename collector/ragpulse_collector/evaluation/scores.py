@@ -60,7 +60,7 @@ class Verdict:
     @property
     def spent_usd(self) -> float | None:
         """The amount to settle; None books the whole reservation, since the price is unknown."""
-        return 0.0 if self.result is None else cost_of(self.result)
+        return 0.0 if self.result is None else self.result.cost_usd
 
     @property
     def unreserved(self) -> Reservation:
@@ -99,7 +99,7 @@ class Verdict:
             "ci_lo": lo,
             "ci_hi": hi,
             "calls": _CALLS.dump_json(result.calls).decode() if result.calls else None,
-            "cost_usd": cost_of(result),
+            "cost_usd": result.cost_usd,
             "elapsed_ms": self.elapsed_ms,
             "attempt": self._attempt,
             "created_at": self.created_at,
@@ -116,12 +116,6 @@ class Verdict:
             "u": self.job.u,
             "job_id": bytes.fromhex(self.job.job_id),
         }
-
-
-def cost_of(result: EvaluationResult) -> float | None:
-    """Return what the judge cost for this result; None where a call's price is unknown, 0 without a call."""
-    costs = [call.cost_usd for call in result.calls]
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
 def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
@@ -231,7 +225,7 @@ class ImmediateScorer:
             score_key=work.key,
             created_at=self._clock(),
             result=result,
-            label_version=work.evaluator.revision,
+            label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - start) * 1000.0,
         )
 

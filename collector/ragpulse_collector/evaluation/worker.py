@@ -190,7 +190,7 @@ class Worker:
             moved = await self._advance()
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
             _log.exception("could not claim evaluation jobs; trying again")
-            await self._runner.pause(self._options.retry_first_s * 10)
+            await self._runner.pause(self._options.retry.first_s * 10)
             self._read_at = -math.inf
             return
         if moved:
@@ -324,7 +324,7 @@ class Worker:
                 self._signal.set()
         except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
             _log.exception("a batch of evaluations failed; its jobs stay pending")
-            await self._runner.pause(self._options.retry_first_s * 10)
+            await self._runner.pause(self._options.retry.first_s * 10)
         finally:
             self._immediate.running -= 1
             self._signal.set()
@@ -362,7 +362,7 @@ class Worker:
                 await self._runner(work)
         except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
             _log.exception("evaluating %s failed; the job stays pending", job)
-            await self._runner.pause(self._options.retry_first_s * 10)
+            await self._runner.pause(self._options.retry.first_s * 10)
             self._read_at = -math.inf
         finally:
             self._claimed.discard(job.job_id)

@@ -282,7 +282,7 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits, workers: anyi
     try:
         if body.signal == "metrics":
             count = PARSERS[body.content_type].metrics
-            return Receipt(not_stored=await anyio.to_thread.run_sync(count, body.body, limiter=workers))
+            return Receipt(not_stored=dict(await anyio.to_thread.run_sync(count, body.body, limiter=workers)))
         # Shielded: a sender that disconnects must not cancel the write.
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:

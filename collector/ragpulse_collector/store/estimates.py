@@ -8,6 +8,7 @@ here, too: with them the interval is computed in Python.
 from __future__ import annotations
 
 from ragpulse_evaluators.statistics.distributions import STUDENT_975
+from ragpulse_evaluators.statistics.weighted import ENOUGH_OF_CLASS
 
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""
@@ -58,9 +59,14 @@ def _variance(far: str) -> str:
     """The variance of the mean for the bound on the side whose end lies `far` away."""
     unseen = f"(CASE WHEN alone THEN 0.25 ELSE 1.0 END) * ({far} * most) ** 2"
     least = "greatest(shown, variance * each)"
-    return (
+    pooled = (
         f"least({least} + {unseen}, greatest({least}, p * (1 - p) * cluster_squares))"
         f" + 0.5 * {far} ** 2 * greatest(0.0, heavy - (2 * each) ** 2)"
+    )
+    of_classes = f"greatest(shown, by_class + rho * variance * (cluster_squares - squares)) + ({far} * most) ** 2"
+    return (
+        f"CASE WHEN by_class IS NULL THEN {pooled} WHEN alone THEN least({pooled}, by_class)"
+        f" ELSE least({pooled}, {of_classes}) END"
     )
 
 
@@ -92,8 +98,9 @@ _SIZED = f"""
             SELECT *, {_Z**2!r} / ({_Z**2!r} + freedom / cluster_squares) AS room,
                    CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("p")}) * freedom END AS below,
                    CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("(1 - p)")}) * freedom END AS above,
-                   CASE WHEN error > 0 THEN least(n, p * (1 - p) / error) ELSE 1 / squares END AS trials,
-                   CASE WHEN alone AND NOT graded THEN 0.5 ELSE 0.0 END AS step,
+                   greatest(CASE WHEN error > 0 THEN least(n, p * (1 - p) / error) ELSE 1 / squares END,
+                            CASE WHEN squares * n > 1 + 1e-9 THEN p * (1 - p) / by_class END) AS trials,
+                   CASE WHEN alone AND NOT graded AND by_class IS NULL THEN 0.5 ELSE 0.0 END AS step,
                    CASE WHEN alone THEN error ELSE shown END AS held
             FROM shares),"""
 """How many independent answers are as informative, seen from either end of the scale."""
@@ -110,6 +117,17 @@ _BOUNDS = """
                         WHEN simple THEN wilson_hi(p, trials) ELSE wilson_hi(p + step / above, above) END AS hi
             FROM sized)"""
 """The interval: none, Student's, or Wilson's."""
+
+
+def by_class(source: str, keys: str) -> str:
+    """Return the query for `class_wwy`, `class_wwyy` and `class_n` of `statistics.Moments`, one row per `keys`."""
+    return f"""
+            SELECT {keys}, sum(ww * (n / w * wy + 1) / (n + 2)) AS class_wwy,
+                   sum(ww * (n / w * wyy + 1) / (n + 2)) AS class_wwyy, min(n) AS class_n
+            FROM (SELECT {keys}, floor(log2(1 / pi)) AS class, count(y) AS n, sum(1 / pi) AS w,
+                         sum((1 / pi) * (1 / pi)) AS ww, sum(y * (1 / pi)) AS wy, sum(y * (y * (1 / pi))) AS wyy
+                  FROM {source} WHERE y IS NOT NULL GROUP BY {keys}, class)
+            GROUP BY {keys}"""
 
 
 def hajek(source: str, *, keys: str) -> str:
@@ -131,14 +149,18 @@ def hajek(source: str, *, keys: str) -> str:
                    max(c_w) / sum(c_w) AS largest, min(c_low) AS low, max(c_high) AS high,
                    bool_or(c_between) AS graded, bool_or(known) AS identified
             FROM clustered GROUP BY {keys}),
+        classed AS ({by_class("picked", keys)}),
         users AS (
             SELECT {keys}, sum((c_wy - m * c_w) ** 2) / any_value(w) ** 2 AS error,
                    sum((c_wy - m * c_w) ** 2 / c_w) / any_value(w) AS between
             FROM clustered JOIN means USING ({keys}) GROUP BY {keys}),
         spread AS (
             SELECT {keys}, any_value(COLUMNS(means.* EXCLUDE ({keys}))), any_value(error) AS error,
-                   any_value(between) AS between, sum((y - m) ** 2 / pi) / any_value(w) AS variance
-            FROM picked JOIN means USING ({keys}) JOIN users USING ({keys}) GROUP BY {keys}),
+                   any_value(between) AS between, sum((y - m) ** 2 / pi) / any_value(w) AS variance,
+                   any_value(CASE WHEN class_n >= {ENOUGH_OF_CLASS} AND low >= 0 AND high <= 1
+                                  THEN (class_wwyy - 2 * m * class_wwy) / w ** 2 + m * m * squares END) AS by_class
+            FROM picked JOIN means USING ({keys}) JOIN users USING ({keys}) JOIN classed USING ({keys})
+            GROUP BY {keys}),
         {_KINDS}{_SHARES}{_SIZED}{_BOUNDS}
         SELECT {keys}, m AS estimate, lo, hi, n::BIGINT AS n, 1 / squares AS n_eff,
                CASE WHEN identified THEN clusters END AS users
@@ -155,8 +177,8 @@ CLUSTER_SUMS = (
 MOMENTS = (
     "sum(c_n), count_if(c_n > 0), sum(c_w), sum(c_wy), sum(c_wyy), sum(c_ww), sum(c_w * c_w), sum(c_w * c_wy),"
     " sum(c_wy * c_wy), sum(c_wy * (c_wy / c_w)), sum(c_ww / c_w), 1 / min(c_rarest), max(c_w), min(c_low),"
-    " max(c_high), sum(c_between)"
+    " max(c_high), sum(c_between), 0.0, 0.0, 0"
 )
-"""The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS."""
+"""The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS, which do not know classes of pi."""
 SQUARED_ERROR = "greatest(0.0, cluster_ss - 2 * (wy / w) * cluster_ws + (wy / w) ** 2 * cluster_ww) / (w * w)"
 """The square of `statistics.Moments.se`, from columns named as its fields: to order groups by what they are worth."""

@@ -1,18 +1,23 @@
 """`/explain`: what is more common among bad, slow or expensive answers than among the others."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import fit_range, read_metrics
-from ragpulse_dashboards.formats import iso, parse_time, unit_of
+from ragpulse_dashboards.formats import iso, unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
 
-__all__ = ["Heatmap", "build_heatmap", "routes"]
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
+
+__all__ = ["routes"]
 
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
@@ -53,13 +58,33 @@ class Heatmap(NamedTuple):
     cells: Sequence[tuple[int, int, int, int]]
     """Column, row from the bottom, shade 1..4, count; empty cells are left out."""
     x: Sequence[str]
-    """Start of each column."""
+    """Start of each column, as the browser reads it."""
     y: Sequence[float]
     """Lower edge of each row."""
     table: Sequence[Column]
     """Newest first, without empty columns."""
     end: str
     """The end of the last column."""
+
+
+class Bars(NamedTuple):
+    """Stacked bars of good and bad requests."""
+
+    stacks: Sequence[tuple[int, float, float, Bar]]
+    """Place, heights of all and of the bad as percent of the highest one, and the counts."""
+    starts: Sequence[str]
+    top: int
+
+
+class Cause(NamedTuple):
+    """A row of the table: an attribute with its verb, its links, and the attributes that it explains."""
+
+    found: Distinction
+    verb: str
+    folded: Sequence[Distinction]
+    traces_url: str
+    document_url: str
+    compare_url: str
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -77,13 +102,11 @@ async def explain(site: Site, request: Request) -> Response:
     selection = {name: query[name] for name in SELECTION if query.get(name)}
     bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
     params = {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
-    answer = await site.api("GET explain", params)
-    dip = answer["dip"]
-    marked = selection or ({"sel_from": dip["from"], "sel_to": dip["to"]} if dip else {})
-    lifted = [attribute for attribute in answer["attributes"] if _is_lifted(attribute)]
-    causes = [
-        _cause(view, metric, marked, attribute, lifted) for attribute in lifted if not attribute.get("explained_by")
-    ][:MAX_ROWS]  # fmt: skip
+    answer: Explanation = await site.api("GET explain", params)
+    dip = answer.dip
+    marked = selection or ({"sel_from": iso(dip.from_), "sel_to": iso(dip.to)} if dip else {})
+    lifted = [found for found in answer.attributes if _is_lifted(found)]
+    causes = [_cause(view, metric, marked, found, lifted) for found in lifted if not found.explained_by][:MAX_ROWS]
     by_weight = sorted(causes, key=_weight, reverse=True)
     context = {
         "view": view,
@@ -93,8 +116,8 @@ async def explain(site: Site, request: Request) -> Response:
         "detected": not selection and bool(marked),
         "answer": answer,
         "bad": _bad_words(metric, bounded=bounded),
-        "bars": _bars(answer["bars"]) if ":" in metric or metric.startswith("error") else None,
-        "heatmap": build_heatmap(answer["heatmap"]),
+        "bars": _bars(answer.bars) if ":" in metric or metric.startswith("error") else None,
+        "heatmap": _heatmap(answer.heatmap),
         "causes": causes,
         "first": by_weight,
         "alert_url": _alert_url(metric, by_weight),
@@ -103,16 +126,15 @@ async def explain(site: Site, request: Request) -> Response:
     return site.render(request, "explain.html", context)
 
 
-def _is_lifted(attribute: Mapping[str, Any]) -> bool:
+def _is_lifted(found: Distinction) -> bool:
     """Whether an attribute is significantly more common among the marked requests."""
-    lift = attribute.get("lift")
-    return attribute.get("p_adjusted", 1.0) <= SIGNIFICANT and (lift is None or lift > 1)
+    return found.p_adjusted <= SIGNIFICANT and (found.lift is None or found.lift > 1)
 
 
-def _weight(cause: Mapping[str, Any]) -> float:
+def _weight(cause: Cause) -> float:
     """Return how much a cause explains: a lift of ten in a tenth of the requests is less than one of five in all."""
-    share: float = cause["selected"]["share"]
-    return share * math.log(share / (cause["baseline"]["share"] or _LEAST_SHARE))
+    share = cause.found.selected.share
+    return share * math.log(share / (cause.found.baseline.share or _LEAST_SHARE))
 
 
 def _bad_words(metric: str, *, bounded: bool) -> str:
@@ -126,23 +148,16 @@ def _bad_words(metric: str, *, bounded: bool) -> str:
     return {"ms": "slow requests", "usd": "expensive requests"}.get(unit_of(metric), "largest requests")
 
 
-def _bars(bars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return stacked bars of good and bad, as percent of the highest one."""
-    top = max((bar["n"] for bar in bars), default=0) or 1
-    stacks = [(x, bar["n"] / top * 100, bar["bad"] / top * 100, bar) for x, bar in enumerate(bars) if bar["n"]]
-    return {"stacks": stacks, "starts": [bar["t"] for bar in bars], "top": top}
+def _bars(bars: Sequence[Bar]) -> Bars:
+    top = max((bar.n for bar in bars), default=0) or 1
+    stacks = [(x, bar.n / top * 100, bar.bad / top * 100, bar) for x, bar in enumerate(bars) if bar.n]
+    return Bars(stacks, [iso(bar.t) for bar in bars], top)
 
 
 def _cause(
-    view: View,
-    metric: str,
-    marked: Mapping[str, str],
-    attribute: Mapping[str, Any],
-    lifted: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return a row of the table: the attribute with its verb, its links, and the attributes that it explains."""
-    name, value = attribute["attribute"], str(attribute["value"])
-    key = {"attribute": name, "value": attribute["value"]}
+    view: View, metric: str, marked: Mapping[str, str], found: Distinction, lifted: Sequence[Distinction]
+) -> Cause:
+    name, value = found.attribute, found.value
     stretch = {"from_": marked["sel_from"], "to": marked.get("sel_to")} if marked.get("sel_from") else {}
     own = {name: value} if name in FILTERS or name == "document" else {}
     evaluator = metric.partition(":")[2]
@@ -150,14 +165,14 @@ def _cause(
         {"evaluator": evaluator, "failing": "true", "sort": "worst"} if evaluator else _LISTED.get(unit_of(metric), {})
     )
     kind = SELECTORS.get(name)
-    return {
-        **attribute,
-        "verb": _verb(name, value),
-        "folded": [other for other in lifted if other.get("explained_by") == key],
-        "traces_url": view.url("/traces", group_by=None, **stretch, **bad, **own),
-        "document_url": view.url("/documents", sort="worst") if name == "document" else "",
-        "compare_url": view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
-    }
+    return Cause(
+        found=found,
+        verb=_verb(name, value),
+        folded=[other for other in lifted if (by := other.explained_by) and (by.attribute, by.value) == (name, value)],
+        traces_url=view.url("/traces", group_by=None, **stretch, **bad, **own),
+        document_url=view.url("/documents", sort="worst") if name == "document" else "",
+        compare_url=view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
+    )
 
 
 def _verb(name: str, value: str) -> str:
@@ -167,35 +182,32 @@ def _verb(name: str, value: str) -> str:
     return VERBS.get(name, f"have the {name.replace('_', ' ')}")
 
 
-def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
+def _alert_url(metric: str, causes: Sequence[Cause]) -> str:
     """Return the form of an alert on this metric, limited to the first cause that a condition can name."""
     presets = (("latency", "latency"), ("cost", "cost"), ("error", "errors"), (":", "quality"))
     draft = {"metric": metric, "preset": next((preset for word, preset in presets if word in metric), "")}
-    cause = next((cause for cause in causes if cause["attribute"] in FILTERS and cause["attribute"] != "error"), None)
-    if cause:
-        value = str(cause["value"]).replace("'", "''")
-        draft["where"] = f"{cause['attribute']} = '{value}'"
+    nameable = (cause.found for cause in causes if cause.found.attribute in FILTERS)
+    found = next((found for found in nameable if found.attribute != "error"), None)
+    if found:
+        value = found.value.replace("'", "''")
+        draft["where"] = f"{found.attribute} = '{value}'"
     return link("/alerts/new", draft)
 
 
-def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
-    """Return shaded cells of `cells[column][row]`; the shade is logarithmic, so that small counts stay visible."""
-    x, y, counts = answer["x"], answer["y"], answer["cells"]
-    top = max((number for column in counts for number in column), default=0)
+def _heatmap(counts: HeatCounts) -> Heatmap:
+    """Return shaded cells; the shade is logarithmic, so that small counts stay visible."""
+    x, y = [iso(start) for start in counts.x], counts.y
+    top = max((number for column in counts.cells for number in column), default=0)
     cells = [
         (left, up, math.ceil(math.log1p(number) / math.log1p(top) * SHADES), number)
-        for left, column in enumerate(counts)
+        for left, column in enumerate(counts.cells)
         for up, number in enumerate(column)
         if number
     ]
-    table = [_table_row(x, y, left, column) for left, column in enumerate(counts) if any(column)]
-    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=_end(x))
-
-
-def _end(x: Sequence[str]) -> str:
-    """Return the end of the last of several columns, which all have the same length."""
-    before, last = (parse_time(start) for start in x[-2:]) if len(x) > 1 else (None, None)
-    return iso(last + (last - before)) if before and last else ""
+    table = [_table_row(x, y, left, column) for left, column in enumerate(counts.cells) if any(column)]
+    # All columns have the same length.
+    end = iso(counts.x[-1] + (counts.x[-1] - counts.x[-2])) if len(x) > 1 else ""
+    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=end)
 
 
 def _table_row(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:

@@ -215,7 +215,7 @@ class Latency(_Figure):
     needs = frozenset({"latency_s"})
 
 
-class Cost(_Figure):
+class CostOfAnswer(_Figure):
     """How many USD did the answer cost?"""
 
     name = "cost"
@@ -328,7 +328,7 @@ ENTRIES: tuple[Entry, ...] = (
         options='positive="grounded"',
     ),
     Entry.of(Latency, source=_FIGURES, options="target=2.0"),
-    Entry.of(Cost, source=_FIGURES, options="target=0.01"),
+    Entry.of(CostOfAnswer, source=_FIGURES, options="target=0.01"),
     Entry.of(
         Throughput,
         source=_FIGURES,

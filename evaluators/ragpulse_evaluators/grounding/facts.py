@@ -1,17 +1,17 @@
 """Quantities by value: digits and words, units, dates, clock times, shares, and what follows from two of them.
 
 "Nine weeks" and "63 days" are one quantity, "nine weeks" and "five working days" are two. A number without a unit is
-equal to any quantity of the same number.
+equal to any quantity of the same number. Each form is a pattern over the normalized words of a sentence, joined by
+spaces, and a function that reads what it matches.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 
 from ragpulse_evaluators.grounding.lexicon import (
     APPROXIMATIONS,
-    LONG_TIMES,
     MAGNITUDES,
     MONTHS,
     NUMBER_WORDS,
@@ -23,18 +23,19 @@ from ragpulse_evaluators.grounding.text import Word
 
 __all__ = ["Quantity", "is_derived", "quantities"]
 
-_THOUSANDS = re.compile(r"-?\d{1,3}([.,])\d{3}(\1\d{3})*")
-_CLOCK = re.compile(r"(\d{1,2})[:.](\d{1,2})(?::\d\d)?")
-_DOTTED_DATE = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})")
-_DAY = 86400.0
-_ROUNDED = 0.015
-"""Values in two units may differ by this share: "5 miles" is "8 km"."""
-_CALENDAR = 0.09
-"""And those of which one counts in months or years: "a month" is "four weeks"."""
-_HALVES = {"morning": 0, "afternoon": 12, "evening": 12, "am": 0, "pm": 12, "a": 0, "p": 12, "noon": 12}
-_NAMED_TIMES = {"noon": 720.0, "midday": 720.0, "midnight": 0.0}
+_ROUNDED = 0.09
+"""Values in two units may differ by this share: "5 miles" is "8 km", "a month" is "four weeks"."""
+_WORKING = 1.4
+"""Five working days are a week."""
 _PARTS = {"half": 0.5, "third": 1 / 3, "quarter": 0.25, "fifth": 0.2, "tenth": 0.1}
-_ONE = frozenset({"a", "an", "one"})
+_NAMED_TIMES = {"noon": 12.0, "midday": 12.0, "midnight": 0.0}
+_SHIFTS = {"half past": 30, "quarter past": 15, "quarter to": -15}
+_MORNING = frozenset({"am", "a m", "in the morning"})
+_AFTERNOON = frozenset({"pm", "p m", "noon", "in the afternoon", "in the evening"})
+_STARTS = frozenset({"a", "an", "half", "quarter", *_NAMED_TIMES, *MONTHS})
+_BEFORE = frozenset({"$", "€", "£", "¥", "usd", "eur", "gbp", "百分之", "千分之"})
+"""Units that stand before their number."""
+_WHOLES = frozenset({3.0, 4.0, 5.0, 10.0, 100.0, 1000.0})
 _MOST_OPERANDS = 12
 
 
@@ -54,257 +55,236 @@ class Quantity:
 
     def agrees(self, other: "Quantity") -> bool:
         """Tell whether both may be the same."""
-        if "version" in (self.sort, other.sort):
+        sorts = {self.sort, other.sort}
+        if "version" in sorts:
             return self.text == other.text
-        if {self.unit, other.unit} == {"£", "lb"}:
-            return not self.numbers.isdisjoint(other.numbers)
-        if self.sort == other.sort:
-            slack = _slack(self.unit, other.unit)
-            return any(abs(a - b) <= slack * max(abs(a), abs(b)) for a in self.values for b in other.values)
-        if "ratio" in (self.sort, other.sort) and None in (self.sort, other.sort):
-            return not (self.values | self.numbers).isdisjoint(other.values | other.numbers)
-        if "month" in (self.sort, other.sort):
-            return False
-        return None in (self.sort, other.sort) and not self.numbers.isdisjoint(other.numbers)
+        if len(sorts) == 1:
+            slack = 1e-9 if self.unit == other.unit else _ROUNDED
+            return any(abs(a - b) <= slack * max(abs(a), abs(b)) for a, b in product(self.values, other.values))
+        return None in sorts and not self._plain.isdisjoint(other._plain)
+
+    @property
+    def _plain(self) -> frozenset[float]:
+        """The numbers that it may be without its unit: 15% is 15 or 0.15."""
+        return {"ratio": self.numbers | self.values, "month": frozenset[float]()}.get(self.sort or "", self.numbers)
 
 
-def _slack(one: str | None, other: str | None) -> float:
-    if one == other:
-        return 1e-9
-    return _CALENDAR if (one in LONG_TIMES) != (other in LONG_TIMES) else _ROUNDED
+class _Line:
+    """The words of a sentence and their normalized text; numbers that point at what was read are left out."""
+
+    def __init__(self, tokens: Sequence[Word]) -> None:
+        self.tokens = tokens
+        self.text = _POINTER.sub(lambda m: re.sub(r"\S", "_", m[0]), " ".join([t.norm for t in tokens]))
+
+    def before(self, start: int) -> str:
+        """Return the normalized word before one."""
+        return self.tokens[start - 1].norm if start else ""
+
+    def quantity(
+        self,
+        start: int,
+        match: re.Match[str],
+        last: str,
+        values: Iterable[float],
+        unit: str | None = None,
+        sort: str | None = None,
+    ) -> Quantity:
+        """Return a quantity made of the words of a match up to a group; its values are converted to the base unit."""
+        end, numbers = start + _size(match, last), frozenset(values)
+        words = self.tokens[start:end]
+        measured, factor = UNIT_SCALES.get(unit or "", (sort or unit, 1.0))
+        working = _WORKING if any(t.norm in ("working", "business") for t in words) else 1.0
+        text = ("" if words[0].kind == "char" else " ").join(t.text for t in words)
+        meant = frozenset(v * factor * extra for v in numbers for extra in (1.0, working))
+        return Quantity(text, meant, unit, measured, numbers, start, end)
+
+
+_Reader = Callable[[_Line, int, re.Match[str]], list[Quantity]]
 
 
 def quantities(tokens: Sequence[Word]) -> list[Quantity]:
     """Return the quantities of a sentence in order."""
     found: list[Quantity] = []
-    if not any([t.numeric or t.norm in _STARTS for t in tokens]):
+    starts = [t.numeric or t.norm in _STARTS for t in tokens]
+    if not any(starts):
         return found
-    at = 0
-    while at < len(tokens):
-        if tokens[at].norm in _POINTERS:
-            at = _after_pointer(tokens, at + 1)
-            continue
-        read = _date(tokens, at) or _time(tokens, at) or _number(tokens, at) or _month(tokens, at)
-        found += read
-        at = max([at + 1, *(q.end for q in read)])
+    line, at = _Line(tokens), 0
+    for i, token in enumerate(tokens):
+        if starts[i] and (not found or i >= found[-1].end):
+            found += _read(line, i, at)
+        at += len(token.norm) + 1
     return found
 
 
-def _after_pointer(tokens: Sequence[Word], at: int) -> int:
-    """Skip the numbers in "passage 3" and "sources 1, 2 and 4": they point at what was read."""
-    while at < len(tokens) and (tokens[at].kind == "number" or tokens[at].norm in ("and", ",", "or")):
-        at += 1
-    return at
+def _read(line: _Line, start: int, at: int) -> list[Quantity]:
+    """Return what the first form reads that fits a place of the text."""
+    for form, read in _FORMS:
+        if (match := form.match(line.text, at)) and (found := read(line, start, match)):
+            return found
+    return []
 
 
-_POINTERS = frozenset({"passage", "passages", "context", "contexts", "document", "documents", "source", "sources"})
-_STARTS = frozenset({"a", "an", *_PARTS, *_NAMED_TIMES, *MONTHS})
+def _size(match: re.Match[str], group: str) -> int:
+    """Return how many words stand up to the end of a group of a match."""
+    return match.string.count(" ", match.start(), match.end(group)) + 1
 
 
-def _make(tokens: Sequence[Word], start: int, end: int, values: set[float], sort: str | None = None) -> Quantity:
-    glue = "" if tokens[start].kind == "char" else " "
-    kept = frozenset(values)
-    return Quantity(glue.join(t.text for t in tokens[start:end]), kept, None, sort, kept, start, end)
+def _any(words: Iterable[str]) -> str:
+    return "|".join(sorted(map(re.escape, words), key=lambda word: (-len(word), word)))
 
 
-def _date(tokens: Sequence[Word], i: int) -> list[Quantity]:
-    """Read "2024-03-05" or "05.03.2024" as year, month and day."""
-    norm, end = tokens[i].norm, i + 1
-    tail = [t.norm for t in tokens[i + 1 : i + 3] if t.kind == "number" and len(t.norm) == 2]
-    if tokens[i].kind == "number" and len(norm) == 4 and len(tail) == 2 and 0 < int(tail[0]) < 13:
-        year, month, day, end = norm, tail[0], tail[1], i + 3
-    elif (dotted := _DOTTED_DATE.fullmatch(norm)) and 0 < int(dotted[2]) < 13:
-        day, month, year = dotted.groups()
-    else:
-        return []
-    parts = ((year, None), (month, "month"), (day, None))
-    return [_make(tokens, i, end, {float(value)}, sort) for value, sort in parts]
+_POINTER = re.compile(r"\b(?:passage|context|document|source)s?(?: (?:and|or|\d+))+(?!\S)")
+_TENS = _any(word for word, value in NUMBER_WORDS.items() if value >= 20)
+_CHINESE = "[〇零一二两兩三四五六七八九十百千]"
+_SPELLED = (
+    rf"(?:(?:{_TENS}) (?:one|two|three|four|five|six|seven|eight|nine)|{_CHINESE}(?: {_CHINESE})+|{_any(NUMBER_WORDS)})"
+)
+_SCALE = rf"(?:{_any(MAGNITUDES.keys() - {'m'})})"
+_SCALED = rf"(?:(?: {_SCALE})+(?: (?:and )?{_SPELLED})?)"
+_NUMBER = rf"(?:(?<=[$€£¥] )\d[\d.,]* m|an?{_SCALED}+|(?:-?\d[\d.,:/]*|{_SPELLED}){_SCALED}*)(?!\S)"
+_PART = rf"(?:{_any(_PARTS)})"
+_UNIT = rf"(?: (?P<unit>\S+)(?: and a (?P<late>{_PART})(?!\S)| (?P<second>\S+))?)?"
 
 
-def _month(tokens: Sequence[Word], i: int) -> list[Quantity]:
-    """Read a month; "may" and "march" only beside a number or with a capital inside a sentence."""
-    month = MONTHS.get(tokens[i].norm)
-    beside = any(t.kind == "number" for t in (*tokens[max(0, i - 1) : i], *tokens[i + 1 : i + 2]))
-    sure = len(tokens[i].norm) > 5 or beside or (i > 0 and tokens[i].text.istitle())
-    return [_make(tokens, i, i + 1, {float(month)}, "month")] if month and sure else []
+def _values(written: str) -> set[float]:
+    """Return every value that a number in digits or words may mean."""
+    head, *rest = written.split()
+    if head[-1].isdigit() and head.isascii():
+        return {_spelled(rest, value) for value in _digits(head)}
+    return {_spelled([head, *rest], 0.0)}
 
 
-def _time(tokens: Sequence[Word], i: int) -> list[Quantity]:
-    """Read a time of the day in minutes: "9 am", "21:56", "half past seven", "noon"."""
-    norm = tokens[i].norm
-    if norm in _NAMED_TIMES:
-        return [_make(tokens, i, i + 1, {_NAMED_TIMES[norm]}, "clock")]
-    following = [t.norm for t in tokens[i + 1 : i + 3]]
-    if norm in ("half", "quarter") and len(following) == 2 and following[0] in ("past", "to"):
-        part = 30 if norm == "half" else 15
-        return _on_clock(tokens, i, i + 3, following[1], part if following[0] == "past" else -part)
-    if clock := _CLOCK.fullmatch(norm):
-        after = tokens[i + 1].norm if i + 1 < len(tokens) else ""
-        if (":" in norm or after in ("am", "pm", "a", "p")) and int(clock[2]) < 60:
-            return _on_clock(tokens, i, i + 1, clock[1], int(clock[2]))
-    halved = following[:1] and following[0] in ("am", "pm", "o'clock")
-    dotted = len(following) == 2 and following[0] in ("a", "p") and following[1] == "m"
-    spoken = following == ["in", "the"] and i + 3 < len(tokens) and tokens[i + 3].norm in _HALVES
-    return _on_clock(tokens, i, i + 1, norm, 0) if tokens[i].numeric and (halved or dotted or spoken) else []
-
-
-def _on_clock(tokens: Sequence[Word], start: int, end: int, hour: str, minutes: int) -> list[Quantity]:
-    """Return a time; without "am" or "pm" and up to twelve it may be either."""
-    value = float(hour) if hour.isdigit() else float(NUMBER_WORDS.get(hour, 99))
-    if value > 24:
-        return []
-    near = [t.norm for t in tokens[end : end + 4]]
-    half = next((_HALVES[word] for word in near if word in _HALVES), None)
-    if near[:2] == ["in", "the"] and half is not None:
-        end += 3
-    elif near[:1] and near[0] in ("am", "pm", "o'clock"):
-        end += 1
-    hours = (
-        {value}
-        if value > 12 or hour.startswith("0")
-        else {value % 12 + h for h in ((0, 12) if half is None else (half,))}
-    )
-    made = _make(tokens, start, end, {(60 * h + minutes) % 1440 for h in hours}, "clock")
-    return [Quantity(made.text, made.values, None, "clock", frozenset({value} if not minutes else ()), start, end)]
-
-
-def _number(tokens: Sequence[Word], i: int) -> list[Quantity]:
-    """Read a number and its unit; "a month" counts where something measures it ("about a month")."""
-    if part := _part(tokens, i):
-        return part
-    token = tokens[i]
-    if token.norm in ("a", "an") and not _measured(tokens, i):
-        return []
-    if token.norm not in ("a", "an") and not token.numeric:
-        return []
-    end, values = (i + 1, {1.0}) if token.norm in ("a", "an") else _value(tokens, i)
-    if [t.norm for t in tokens[end : end + 2]] == ["and", "a"] and (add := _PARTS.get(_norm(tokens, end + 2))):
-        end, values = end + 3, {v + add for v in values}
-    elif [t.norm for t in tokens[end : end + 2]] == ["in", "ten"] and values <= {float(n) for n in range(1, 10)}:
-        return [_quantity(tokens, i, end + 2, {10 * v for v in values}, "½")]
-    unit, place = _unit(tokens, i, end)
-    if place and [t.norm for t in tokens[place : place + 2]] == ["and", "a"] and _norm(tokens, place + 2) in _PARTS:
-        values = {v + _PARTS[_norm(tokens, place + 2)] for v in values}
-        place += 3
-    if values == {1.0} and token.kind != "number" and unit is None:
-        return []
-    named = i > 0 and (tokens[i - 1].capital or tokens[i - 1].norm in ("version", "v", "release"))
-    if not values or (unit is None and named and "." in token.norm and token.norm.endswith("0")):
-        return [Quantity(token.text, frozenset(), None, "version", frozenset(), i, end)]
-    return [_quantity(tokens, i, end, values, unit, place)]
-
-
-def _norm(tokens: Sequence[Word], i: int) -> str:
-    return tokens[i].norm.removesuffix("s") if i < len(tokens) else ""
-
-
-def _quantity(
-    tokens: Sequence[Word], start: int, end: int, values: set[float], unit: str | None, place: int = 0
-) -> Quantity:
-    if unit == "cent":
-        values, unit = {v / 100 for v in values}, None
-    sort, factor = UNIT_SCALES.get(unit or "", (unit, 1.0))
-    meant = {v * factor for v in values}
-    if any(t.norm in ("working", "business") for t in tokens[end : end + 2]):
-        meant |= {v * 1.4 for v in meant}
-    end = max(end, place)
-    glue = "" if tokens[start].kind == "char" else " "
-    text = glue.join(t.text for t in tokens[start:end])
-    return Quantity(text, frozenset(meant), unit, sort, frozenset(values), start, end)
-
-
-def _measured(tokens: Sequence[Word], i: int) -> bool:
-    """Tell whether "a" before a unit says how much: "takes about a month", not "three times a month"."""
-    unit, end = _unit(tokens, i, i + 1)
-    measures = (i > 0 and tokens[i - 1].norm in APPROXIMATIONS) or [t.norm for t in tokens[end : end + 2]] == [
-        "and",
-        "a",
-    ]
-    return unit is not None and measures and end == i + 2
-
-
-def _part(tokens: Sequence[Word], i: int) -> list[Quantity]:
-    """Read "half an hour", "three quarters of a year", "a third of the members", "one in ten"."""
-    counted = tokens[i].norm in _ONE or tokens[i].numeric
-    at = i + 1 if counted and _norm(tokens, i + 1) in _PARTS else i
-    if _norm(tokens, at) not in _PARTS or (at == i and tokens[i].norm != "half"):
-        return []
-    count = next(iter(_value(tokens, i)[1]), 1.0) if at > i and tokens[i].norm not in _ONE else 1.0
-    value, end = count * _PARTS[_norm(tokens, at)], at + 1
-    skip = end + sum(t.norm in ("of", "a", "an", "the") for t in tokens[end : end + 2])
-    unit, place = _unit(tokens, i, skip)
-    if unit:
-        return [_quantity(tokens, i, end, {value}, unit, place)]
-    return [_quantity(tokens, i, end, {100 * value}, "½")] if skip > end or tokens[at].norm.endswith("s") else []
-
-
-def _value(tokens: Sequence[Word], i: int) -> tuple[int, set[float]]:
-    """Read a number in digits or words: where it ends, and every value it may mean (none: a version)."""
-    end, values = (i + 1, _digits(tokens[i].norm)) if tokens[i].kind == "number" else _spelled(tokens, i)
-    money = i > 0 and tokens[i - 1].norm in "$€£"
-    while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and (money or tokens[end].norm != "m"):
-        values, end = {value * scale for value in values}, end + 1
-        rest = tokens[end].norm == "and" if end < len(tokens) else False
-        if rest and end + 1 < len(tokens) and tokens[end + 1].norm in NUMBER_WORDS:
-            end, more = _spelled(tokens, end + 1)
-            values = {value + extra for value in values for extra in more}
-    if i and tokens[i - 1].norm == "minus":
-        values = {-abs(value) for value in values}
-    return end, values
-
-
-def _spelled(tokens: Sequence[Word], i: int) -> tuple[int, set[float]]:
-    if tokens[i].kind == "char":
-        return _chinese(tokens, i)
-    value = float(NUMBER_WORDS[tokens[i].norm])
-    following = NUMBER_WORDS.get(tokens[i + 1].norm, 0) if i + 1 < len(tokens) else 0
-    return (i + 2, {value + following}) if value >= 20 and 0 < following < 10 else (i + 1, {value})
-
-
-def _chinese(tokens: Sequence[Word], i: int) -> tuple[int, set[float]]:
-    total, digit, end, digits = 0.0, 0.0, i, ""
-    while end < len(tokens):
-        norm = tokens[end].norm
-        if norm in NUMBER_WORDS and norm != "十":
-            digit = float(NUMBER_WORDS[norm])
-            digits += str(int(digit))
-        elif norm in ("十", "百", "千"):
-            total += (digit or 1.0) * {"十": 10.0, "百": 100.0, "千": 1000.0}[norm]
-            digit, digits = 0.0, ""
+def _spelled(words: Sequence[str], digit: float) -> float:
+    """Add up number words after a number in digits: "2.5 million", "two hundred and fifty", 二十五."""
+    total = part = 0.0
+    for word in words:
+        scale = MAGNITUDES.get(word)
+        if scale is None:
+            digit = digit * (1 if word.isascii() else 10) + NUMBER_WORDS.get(word, 0)
+        elif scale < 1000:
+            part, digit = part + (digit or 1.0) * scale, 0.0
         else:
-            break
-        end += 1
-    return end, {float(digits) if len(digits) > 1 else total + digit}
+            total, part, digit = total + (part + digit or 1.0) * scale, 0.0, 0.0
+    return total + part + digit
 
 
 def _digits(written: str) -> set[float]:
-    """Return every value digits may mean ("1.000" is 1 or 1000); none for a version ("2.4.1", "3.10")."""
-    if _THOUSANDS.fullmatch(written):
-        values = {float(re.sub(r"[.,]", "", written))}
-        return values | ({float(written)} if written.count(".") == 1 and "," not in written else set())
-    if written.count(",") > 1:  # "boxes 1,2,3"
-        return {float(part) for part in written.split(",") if part.isdigit()}
-    if written.count(".") > 1 or ":" in written or "/" in written:
+    """Return every value digits may mean ("1.000" is 1 or 1000); none for a version ("2.4.1") or a fraction."""
+    if re.fullmatch(r"-?\d{1,3}([.,])\d{3}(\1\d{3})*", written):
+        plain = {float(re.sub("[.,]", "", written))}
+        return plain | ({float(written)} if written.count(".") == 1 else set())
+    decimal = re.fullmatch(r"-?[\d,]*\d(?:\.\d+)?|-?[\d.]*\d,\d+", written)
+    if not decimal or written.count(".") > 1:
         return set()
-    sign = -1.0 if written.startswith("-") else 1.0
-    head, _, tail = written.lstrip("-").replace(",", ".").rpartition(".")
-    return {sign * float(f"{head.replace('.', '') or '0'}.{tail}" if head else tail)}
+    return {float(written.replace(",", "." if written.count(",") == 1 and "." not in written else ""))}
 
 
-def _unit(tokens: Sequence[Word], start: int, end: int) -> tuple[str | None, int]:
-    """Return the unit before or after a number and where it ends; "five working days" has a word between."""
-    if (
-        start
-        and tokens[start - 1].norm in UNITS
-        and (tokens[start - 1].kind == "sign" or tokens[start - 1].kind == "char")
-    ):
-        return UNITS[tokens[start - 1].norm], end
-    for place in (end, end + 1):
-        if place < len(tokens) and (unit := UNITS.get(tokens[place].norm)):
-            timed = UNIT_SCALES.get(unit, ("",))[0] == "time"
-            if place == end or (timed and not tokens[end].function and not tokens[end].numeric):
-                return unit, place + 1
-    return None, 0
+def _unit(line: _Line, start: int, match: re.Match[str]) -> tuple[str | None, str]:
+    """Return the unit before or after a number and the group where it ends; "five working days" has a word between."""
+    before, first, second = line.before(start), match["unit"] or "", match["second"] or ""
+    if before in _BEFORE:
+        return UNITS[before], ""
+    if first in UNITS:
+        return UNITS[first], "late" if match["late"] else "unit"
+    if first + second in UNITS:  # "per cent", "° c"
+        return UNITS[first + second], "second"
+    timed = UNIT_SCALES.get(UNITS.get(second, ""), ("",))[0] == "time"
+    between = line.tokens[start + _size(match, "number")] if timed else None
+    return (UNITS[second], "second") if between and not between.function and not between.numeric else (None, "")
+
+
+def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read a number and its unit; "a month" counts where something measures it ("about a month")."""
+    written, token = match["number"], line.tokens[start]
+    unit, last = _unit(line, start, match)
+    part = _PARTS.get(match["more"] or (match["late"] if last == "late" else ""), 0.0)
+    values = {1.0 + part} if written in ("a", "an") else {value + part for value in _values(written)}
+    measured = last == "late" or (last == "unit" and line.before(start) in APPROXIMATIONS)
+    if not measured if written in ("a", "an") else values == {1.0} and token.kind != "number" and not unit:
+        return []
+    end = last or ("more" if match["more"] else "number")
+    named = start and (line.tokens[start - 1].capital or line.before(start) in ("version", "v", "release"))
+    if not values or (unit is None and named and "." in written and written.endswith("0")):
+        return [line.quantity(start, match, end, (), sort="version")]
+    if line.before(start) == "minus":
+        values = {-abs(value) for value in values}
+    if unit == "cent":
+        unit, values = None, {value / 100 for value in values}
+    return [line.quantity(start, match, end, values, unit)]
+
+
+def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read "half an hour", "three quarters of a year", "half a million", "a third of the members"."""
+    count, unit, scale = match["count"], UNITS.get(match["unit"] or ""), match["scale"]
+    value = _PARTS[match["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
+    if unit or scale:
+        value *= MAGNITUDES.get(scale, 1.0)
+        return [line.quantity(start, match, "unit" if unit else "scale", {value}, unit)]
+    whole = match["of"] or match["many"] or line.before(start) in APPROXIMATIONS
+    return [line.quantity(start, match, "part", {100 * value}, "½")] if whole else []
+
+
+def _share(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read "one in ten"."""
+    wholes = _values(match["whole"]) & _WHOLES
+    values = {100 * a / b for a, b in product(_values(match["number"]), wholes) if a < b}
+    return [line.quantity(start, match, "whole", values, "½")] if values else []
+
+
+def _date(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read "2024-03-05" or "05.03.2024" as year, month and day."""
+    year, day = sorted((float(match["first"]), float(match["last"])), reverse=True)
+    month = line.quantity(start, match, "last", {float(match["month"])}, sort="month")
+    return [line.quantity(start, match, "last", {year}), month, line.quantity(start, match, "last", {day})]
+
+
+def _month(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read a month; "may" and "march" only beside a number or with a capital inside a sentence."""
+    word, near = line.tokens[start], line.tokens[max(0, start - 1) : start + 2]
+    sure = len(word.norm) > 5 or any(t.kind == "number" for t in near) or (start > 0 and word.text.istitle())
+    return [line.quantity(start, match, "month", {MONTHS[word.norm]}, sort="month")] if sure else []
+
+
+def _time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    """Read a time of the day in hours; without "am" or "pm" and up to twelve it may be either."""
+    (hour,), half, minute, shift = _values(match["hour"]), match["half"], match["minute"] or "", match["shift"]
+    if not (half or shift or ":" in minute):
+        return []
+    halves = (0,) if half in _MORNING else (12,) if half in _AFTERNOON else (0, 12)
+    hours = {hour} if hour > 12 or match["hour"].startswith("0") else {hour % 12 + add for add in halves}
+    more = (int(minute[1:3].rstrip(":") or 0) + _SHIFTS.get(shift or "", 0)) / 60
+    return [
+        line.quantity(start, match, "half" if half else "hour", {(value + more) % 24 for value in hours}, sort="clock")
+    ]
+
+
+def _named_time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+    return [line.quantity(start, match, "hour", {_NAMED_TIMES[match[0]]}, sort="clock")]
+
+
+_FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
+    (re.compile(r"(?P<first>\d{4}) (?P<month>0[1-9]|1[0-2]) (?P<last>\d\d)(?!\S)"), _date),
+    (re.compile(r"(?P<first>\d{1,2})[./](?P<month>0?[1-9]|1[0-2])[./](?P<last>\d{4})(?!\S)"), _date),
+    (re.compile(rf"(?P<hour>{_any(_NAMED_TIMES)})(?!\S)"), _named_time),
+    (
+        re.compile(
+            rf"(?:(?P<shift>{_any(_SHIFTS)}) )?(?P<hour>[01]?\d|2[0-4]|{_SPELLED})"
+            r"(?P<minute>[:.][0-5]?\d(?::\d\d)?)?(?!\S)"
+            rf"(?: (?P<half>{_any((*_MORNING, *_AFTERNOON))}|o'clock)(?!\S))?"
+        ),
+        _time,
+    ),
+    (
+        re.compile(
+            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?=half))(?P<part>{_PART})(?P<many>s)?(?!\S)"
+            rf"(?P<of>(?: (?:of|an?|the)(?!\S))+)?(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
+        ),
+        _part,
+    ),
+    (re.compile(rf"(?P<number>{_NUMBER}) in (?P<whole>{_NUMBER})"), _share),
+    (re.compile(rf"(?P<number>{_NUMBER}|an?)(?!\S)(?: and a (?P<more>{_PART})(?!\S))?{_UNIT}"), _number),
+    (re.compile(rf"(?P<month>{_any(MONTHS)})(?!\S)"), _month),
+)
 
 
 def is_derived(claim: Sequence[Word], quantity: Quantity, known: Sequence[Quantity]) -> bool:
@@ -319,15 +299,14 @@ def is_derived(claim: Sequence[Word], quantity: Quantity, known: Sequence[Quanti
 
 def _results(known: Sequence[Quantity], named: set[str]) -> Iterator[float]:
     for one, other in permutations(known, 2):
-        for a in one.numbers:
-            for b in other.numbers:
-                if one.unit == "½":
-                    yield a / 100 * b
-                if "+" in named:
-                    yield a + b
-                if "-" in named:
-                    yield a - b
-                if "*" in named:
-                    yield a * b
-                if "/" in named and b:
-                    yield from (a / b, round(100 * a / b))
+        for a, b in product(one.numbers, other.numbers):
+            if one.unit == "½":
+                yield a / 100 * b
+            if "+" in named:
+                yield a + b
+            if "-" in named:
+                yield a - b
+            if "*" in named:
+                yield a * b
+            if "/" in named and b:
+                yield from (a / b, round(100 * a / b))

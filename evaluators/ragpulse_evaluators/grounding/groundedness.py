@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
@@ -80,7 +80,7 @@ class CodeEvidence:
     start: int
     """Offset of the code in the response."""
     end: int
-    unknown: tuple[str, ...]
+    unknown: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,34 +111,33 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     """
     response = response[:MAX_RESPONSE_CHARS]
     reading = read_markup(response, ids)
-    judged = _judge_all(response, reading.text, index_of(tuple(contexts)))
+    read = _read_all(reading.text, index_of(tuple(contexts)))
     code = tuple(_check_code(block, contexts) for block in reading.code)
-    claims = [findings for findings, _ in judged if findings]
+    claims = [sentence.findings for sentence in read if sentence.findings]
+    mean = sum(map(claim_score, claims)) / len(claims) if claims else 1.0
+    sentences = tuple(_judge(response, sentence, mean) for sentence in read)
     if not claims:
-        return Assessment(None, None, tuple(evidence for _, evidence in judged), code)
-    mean = sum(evidence.score for findings, evidence in judged if findings) / len(claims)
-    sentences = tuple(_compared(findings, evidence, mean) for findings, evidence in judged)
+        return Assessment(None, None, sentences, code)
     return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code)
 
 
-def _compared(findings: Findings | None, evidence: SentenceEvidence, mean: float) -> SentenceEvidence:
-    """Decide a claim beside the others: one that stands out is not supported."""
-    verdict = claim_verdict(findings, evidence.score, mean) if findings else True
-    return replace(evidence, supported=verdict) if verdict is not evidence.supported else evidence
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A sentence, what was found for it (None where it claims nothing), and the best context sentence."""
+
+    place: Sentence
+    findings: Findings | None
+    best: ContextSentence | None
 
 
-def _judge_all(response: str, read: str, index: EvidenceIndex) -> list[tuple[Findings | None, SentenceEvidence]]:
-    """Judge each sentence; `read` is the response with everything blank that is no sentence."""
-    return [
-        _judge(Sentence(response[found.start : found.end], found.start, found.end), found.text, index)
-        for found in split_sentences(read)[:MAX_SENTENCES]
-    ]
+def _read_all(text: str, index: EvidenceIndex) -> list[_Read]:
+    return [_read(sentence, index) for sentence in split_sentences(text)[:MAX_SENTENCES]]
 
 
 def read_claims(response: str, contexts: Sequence[str]) -> list[tuple[int, int, Findings]]:
     """Return place and findings of each claim: what the fit and the benchmark measure."""
-    judged = _judge_all(response, read_markup(response).text, index_of(tuple(contexts)))
-    return [(evidence.start, evidence.end, findings) for findings, evidence in judged if findings]
+    read = _read_all(read_markup(response).text, index_of(tuple(contexts)))
+    return [(s.place.start, s.place.end, s.findings) for s in read if s.findings]
 
 
 _CODE_WORD = re.compile(r"--?[A-Za-z][\w-]*|[^\W\d]\w*|\d+(?:\.\d+)*")
@@ -157,42 +156,38 @@ def _check_code(block: Code, contexts: Sequence[str]) -> CodeEvidence:
     known = {word for text in contexts for word in _CODE_WORD.findall(text)}
     names = dict.fromkeys(_CODE_WORD.findall(block.text))
     unknown = [n for n in names if n not in known and not _LANGUAGE_WORDS.fullmatch(n) and len(n) > 1]
-    return CodeEvidence(block.start, block.end, tuple(unknown[:_MAX_UNKNOWN]))
+    return CodeEvidence(block.start, block.end, unknown[:_MAX_UNKNOWN])
 
 
 def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
     """Score one claim, taken as one sentence, against an index of contexts."""
-    return _judge(Sentence(claim, 0, len(claim)), claim, index)[1]
+    return _judge(claim, _read(Sentence(claim, 0, len(claim)), index), None)
 
 
-def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings | None, SentenceEvidence]:
-    """Judge one sentence; `read` is its text without marks. What claims nothing is not measured."""
-    tokens = words(blank_lead_in(read))
-    if claims_nothing(read) or speaks_of_sources(read) or not any([t.content for t in tokens]):
-        return None, _evidence(sentence, 1.0, True, None, (NOTHING_CLAIMED,), claim=False)
+def _read(sentence: Sentence, index: EvidenceIndex) -> _Read:
+    """Measure a sentence without marks, unless it claims nothing."""
+    tokens = words(blank_lead_in(sentence.text))
+    if claims_nothing(sentence.text) or speaks_of_sources(sentence.text) or not any([t.content for t in tokens]):
+        return _Read(sentence, None, None)
     support = index.support(tokens)
-    findings = measure(tokens, support, index)
-    score = claim_score(findings)
-    verdict = claim_verdict(findings, score, score)
-    return findings, _evidence(sentence, score, verdict, support[0] if support else None, _reasons(findings, verdict))
+    return _Read(sentence, measure(tokens, support, index), support[0] if support else None)
 
 
-def _evidence(
-    sentence: Sentence,
-    score: float,
-    supported: bool | None,
-    best: ContextSentence | None,
-    reasons: tuple[str, ...],
-    *,
-    claim: bool = True,
-) -> SentenceEvidence:
+def _judge(response: str, read: _Read, mean: float | None) -> SentenceEvidence:
+    """Decide a sentence beside the others of its response, which have a mean score: one that stands out fails."""
+    place, best = read.place, read.best
+    score, verdict, reasons = 1.0, True, (NOTHING_CLAIMED,)
+    if read.findings:
+        score = claim_score(read.findings)
+        verdict = claim_verdict(read.findings, score, score if mean is None else mean)
+        reasons = _reasons(read.findings, verdict)
     return SentenceEvidence(
-        text=sentence.text,
-        start=sentence.start,
-        end=sentence.end,
+        text=response[place.start : place.end],
+        start=place.start,
+        end=place.end,
         score=round(score, 4),
-        supported=supported,
-        claim=claim,
+        supported=verdict,
+        claim=read.findings is not None,
         rank=best.context + 1 if best else None,
         evidence=best.sentence.text if best else "",
         evidence_start=best.sentence.start if best else None,
@@ -211,7 +206,6 @@ def _reasons(findings: Findings, verdict: bool | None) -> tuple[str, ...]:
 
 _SHOWN = 3
 _SHOWN_WORDS = 5
-_SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
 
 
 class Groundedness(Evaluator):
@@ -257,7 +251,7 @@ class Groundedness(Evaluator):
                 "unclear": sum(s.supported is None for s in sentences),
                 "claims": sum(s.claim for s in sentences),
                 "sentences": [_part(s) for s in sentences],
-                **_code_part(assessment.code),
+                **({"code": [asdict(block) for block in assessment.code]} if assessment.code else {}),
             },
         )
 
@@ -288,14 +282,11 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     return contexts
 
 
-def _code_part(code: Sequence[CodeEvidence]) -> dict[str, Any]:
-    return {"code": [asdict(block) | {"unknown": list(block.unknown)} for block in code]} if code else {}
-
-
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
-    shown = {name: getattr(sentence, name) for name in _SHOWN_FIELDS}
-    return shown | {"reasons": list(sentence.reasons)}
+    shown = asdict(sentence) | {"reasons": list(sentence.reasons)}
+    del shown["evidence"]
+    return shown
 
 
 def _explain(assessment: Assessment, passing: bool | None) -> str:

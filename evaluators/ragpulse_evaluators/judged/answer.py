@@ -14,7 +14,7 @@ from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadabl
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo, number_in, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import Embedder, cosine, for_sampling, together
 from ragpulse_evaluators.judges.providers import as_embedder
@@ -46,10 +46,10 @@ class LLMSimilarity(JudgedEvaluator):
     needs = frozenset({"response", "reference"})
     parser = "share"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call per reference; the closest counts."""
         prompts = [self.render("evaluate", case, left=case.response or "", right=text) for text in case.references]
-        shares = [await session.read(prompt, Share) for prompt in prompts]
+        shares = [await session.reply(prompt, Share) for prompt in prompts]
         best = max(shares, key=lambda share: share.score)
         parts = {"scores": [share.score for share in shares]}
         return Outcome(score=best.score, explanation=best.reason or None, parts=parts)
@@ -143,17 +143,17 @@ class AnswerCorrectness(JudgedEvaluator):
         """All three prompt files."""
         return "\n".join((self.prompts.source, self._checks.source, self._compare.source))
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge facts and meaning, then weigh them."""
         facts, explanation = await (self._supported if self._mode == "seed" else self._classified)(case, session)
         meaning = await self._meaning(case, session) if self._weights[1] else None
         score = (self._weights[0] * facts + self._weights[1] * (meaning or 0.0)) / sum(self._weights)
         return Outcome(score=score, explanation=explanation, parts={"facts": facts, "similarity": meaning})
 
-    async def _statements(self, text: str, case: Case, session: Session) -> list[str]:
+    async def _statements(self, text: str, case: Case, session: JudgeSession) -> list[str]:
         return await split_statements(session, self.render("statements", case, text=text, file=self._checks))
 
-    async def _supported(self, case: Case, session: Session) -> tuple[float, str]:
+    async def _supported(self, case: Case, session: JudgeSession) -> tuple[float, str]:
         statements = await self._statements(case.response or "", case, session)
         if not statements:
             return (0.0 if any(text.strip() for text in case.references) else 1.0), "the response states nothing"
@@ -161,23 +161,23 @@ class AnswerCorrectness(JudgedEvaluator):
         checked = await check_statements(session, prompt, statements)
         return fmean(item.verdict for item in checked), unsupported(checked)
 
-    async def _classified(self, case: Case, session: Session) -> tuple[float, str]:
+    async def _classified(self, case: Case, session: JudgeSession) -> tuple[float, str]:
         response = await self._statements(case.response or "", case, session)
         reference = await self._statements("\n".join(case.references), case, session)
         if not response and not reference:
             return 1.0, "neither text states anything"
 
-        def read(text: str) -> Classes:
+        def classified(text: str) -> Classes:
             classes = read_model(text, Classes)
             check_count(response, [*classes.TP, *classes.FP], "statements of the response")
             return classes
 
         prompt = self.render("classify", case, ours=response, theirs=reference)
-        classes = await session.parse(prompt, read, form=Classes.form, schema=Classes)
+        classes = await session.parse(prompt, classified, form=Classes.form, schema=Classes)
         counts = len(classes.TP), len(classes.FP), len(classes.FN)
         return f_beta(*counts, self._beta), f"{counts[0]} in both, {counts[1]} only in the response, {counts[2]} missed"
 
-    async def _meaning(self, case: Case, session: Session) -> float:
+    async def _meaning(self, case: Case, session: JudgeSession) -> float:
         response = case.response or ""
         if self._similarity is not None:
             similarities = [self._similarity(response, text) for text in case.references]
@@ -188,7 +188,7 @@ class AnswerCorrectness(JudgedEvaluator):
             prompts = [
                 self.render("evaluate", case, left=response, right=text, file=self._compare) for text in case.references
             ]
-            similarities = [(await session.read(prompt, Share)).score for prompt in prompts]
+            similarities = [(await session.reply(prompt, Share)).score for prompt in prompts]
         if not all(0.0 <= value <= 1.0 for value in similarities):
             raise Unreadable(f"a similarity lies outside 0..1: {similarities}")
         return max(similarities)
@@ -234,7 +234,7 @@ class AnswerRelevancy(JudgedEvaluator):
         if self.judge is not None and self._n > 1:
             self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Make up questions, compare, average."""
         questions = await self._questions(case, session)
         if all(question.noncommittal for question in questions):
@@ -244,13 +244,13 @@ class AnswerRelevancy(JudgedEvaluator):
         parts = {"questions": texts, "scores": scores, "noncommittal": False}
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
 
-    async def _questions(self, case: Case, session: Session) -> list[Question]:
+    async def _questions(self, case: Case, session: JudgeSession) -> list[Question]:
         prompt = self.render("question", case)
         if self._n == 1:
-            return [await session.read(prompt, Question)]
+            return [await session.reply(prompt, Question)]
         return await session.samples(prompt, Question, n=self._n)
 
-    async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
+    async def _closeness(self, case: Case, questions: Sequence[str], session: JudgeSession) -> list[float]:
         query = case.query or ""
         if self._embedder is not None:
             query_vector, *vectors = await self._embedder.embed([query, *questions])
@@ -258,7 +258,7 @@ class AnswerRelevancy(JudgedEvaluator):
                 raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await together(session.read(prompt, Share) for prompt in prompts)]
+        return [share.score for share in await together(session.reply(prompt, Share) for prompt in prompts)]
 
     def calls_for(self, case: Case) -> int:
         """`n` questions, and as many comparisons without an embedder."""
@@ -294,9 +294,9 @@ class Correctness(JudgedEvaluator):
     def __init__(self, *, threshold: float | None = 4.0, **options: Any) -> None:
         super().__init__(threshold=threshold, **options)
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call; the mark is on the first line or in the JSON."""
-        mark = await session.read(self.render("evaluate", case), Mark)
+        mark = await session.reply(self.render("evaluate", case), Mark)
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
 

@@ -23,7 +23,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, max_tokens_of, split_text, with_sampling
 from ragpulse_evaluators.judges.providers import as_judge
@@ -227,7 +227,7 @@ class JudgedEvaluator(Evaluator):
         return copied
 
     @abstractmethod
-    async def assess(self, case: Case, session: Session) -> Any:
+    async def assess(self, case: Case, session: JudgeSession) -> Any:
         """Score one case by asking through `session`."""
 
     async def run(self, case: Case) -> Any:
@@ -247,7 +247,7 @@ class JudgedEvaluator(Evaluator):
 
     async def _assess(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
         canary = fields_of(case)["mark"] if self._canary else None
-        return await self.assess(case, Session(judge, calls, self.words, repair=self._repair, canary=canary))
+        return await self.assess(case, JudgeSession(judge, calls, self.words, repair=self._repair, canary=canary))
 
     def calls_for(self, case: Case) -> int:
         """The number of judge calls of this case when every reply can be read."""

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, YesNo
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo
 from ragpulse_evaluators.judges.parsing import read_model
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -45,7 +45,7 @@ class _PerTurn(JudgedEvaluator):
     parser = "turns"
     reply_tokens = 400
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Show the whole session, read a verdict for each turn."""
         turns = session_of(case)
         prompt = self.render("evaluate", case.model_copy(update={"history": None}), session=turns)

@@ -13,7 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling, together
 from ragpulse_evaluators.registry import Entry
@@ -38,7 +38,7 @@ class Guideline(JudgedEvaluator):
         self._rules = rules
         self.cost_class = "1 call" if len(rules) == 1 else "k calls"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
         verdicts = await together(self._check(rule, case, session) for rule in self._rules)
         passing = all(verdict.verdict for verdict in verdicts)
@@ -49,8 +49,8 @@ class Guideline(JudgedEvaluator):
         }
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
 
-    async def _check(self, rule: str, case: Case, session: Session) -> Verdict:
-        return await session.read(self.render("evaluate", case, guidelines=rule), Verdict)
+    async def _check(self, rule: str, case: Case, session: JudgeSession) -> Verdict:
+        return await session.reply(self.render("evaluate", case, guidelines=rule), Verdict)
 
     def calls_for(self, case: Case) -> int:
         """One per guideline."""
@@ -101,16 +101,16 @@ class Rubric(JudgedEvaluator):
         self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
         self._criterion = criterion
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
         lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
         marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
         criterion = self._criterion or self.prompts.render(self.criterion, **marks)
         prompt = self.render("evaluate", case, criterion=criterion, **marks)
-        score, comment = await session.parse(prompt, self._read, form=Marked.form, schema=Marked)
+        score, comment = await session.parse(prompt, self._score_and_comment, form=Marked.form, schema=Marked)
         return Outcome(score=score, explanation=comment or None)
 
-    def _read(self, text: str) -> tuple[float, str]:
+    def _score_and_comment(self, text: str) -> tuple[float, str]:
         if not is_json(text):
             return self._mark(text), reasoning_of(text, self.words)
         reply = read_model(text, Marked)
@@ -221,7 +221,7 @@ class Judgement(JudgedEvaluator):
         if self.judge is not None and n > 1:
             self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
@@ -229,7 +229,7 @@ class Judgement(JudgedEvaluator):
         if self._n > 1:
             replies = await session.samples(prompt, Judged, n=self._n)
         else:
-            replies = [await session.read(prompt, Judged)]
+            replies = [await session.reply(prompt, Judged)]
         scores = [reply.score for reply in replies]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, Field, WithJsonSchema
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, YesNo
 from ragpulse_evaluators.judges.parsing import Words, check_count, is_json, read_model, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
@@ -57,7 +57,7 @@ class _Support(JudgedEvaluator):
         self._window = context_window
         self._stop = on_yes == "stop"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask piece by piece; where a piece is too long for the judge, once more with smaller pieces."""
         try:
             return await self._refined(case, session, self._window)
@@ -70,14 +70,14 @@ class _Support(JudgedEvaluator):
             explanation = f"{outcome.explanation or ''} {note}".strip()
             return replace(outcome, explanation=explanation, parts={"context_window": window})
 
-    async def _refined(self, case: Case, session: Session, window: int) -> Outcome:
+    async def _refined(self, case: Case, session: JudgeSession, window: int) -> Outcome:
         """Ask about the first piece of context, then offer each next piece with the answer so far."""
         verdict: Verdict | None = None
         for context in pack(case.texts, window):
             step = "evaluate" if verdict is None else "refine"
             existing = "" if verdict is None else ("YES" if verdict.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
-            verdict = await session.read(prompt, Verdict)
+            verdict = await session.reply(prompt, Verdict)
             if self._stop and verdict.verdict:
                 break
         assert verdict is not None, "contexts are needed, so there is a piece"
@@ -137,21 +137,23 @@ class CheckedStatements(Reply):
     statements: Annotated[list[Checked], Field(validation_alias=AliasChoices("statements", "verdicts", "NLI"))]
 
 
-async def split_statements(session: Session, prompt: Sequence[Message]) -> list[str]:
+async def split_statements(session: JudgeSession, prompt: Sequence[Message]) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
-    reply = await session.read(prompt, Statements)
+    reply = await session.reply(prompt, Statements)
     return list(dict.fromkeys(statement for statement in reply.statements if statement.strip()))
 
 
-async def check_statements(session: Session, prompt: Sequence[Message], statements: Sequence[str]) -> list[Checked]:
+async def check_statements(
+    session: JudgeSession, prompt: Sequence[Message], statements: Sequence[str]
+) -> list[Checked]:
     """A verdict for each statement, in order; a statement without a verdict of its own is unreadable."""
 
-    def read(text: str) -> list[Checked]:
+    def checked(text: str) -> list[Checked]:
         if is_json(text):
             return matched(statements, read_model(text, CheckedStatements).statements)
         return matched(statements, [Checked(verdict=v) for v in read_verdicts(text, len(statements), session.words)])
 
-    return await session.parse(prompt, read, form=CheckedStatements.form, schema=CheckedStatements)
+    return await session.parse(prompt, checked, form=CheckedStatements.form, schema=CheckedStatements)
 
 
 def matched(statements: Sequence[str], items: Sequence[Checked]) -> list[Checked]:
@@ -207,7 +209,7 @@ class StatementFaithfulness(JudgedEvaluator):
     calls = 2
     reply_tokens = 400
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Two calls: take apart, check."""
         statements = await split_statements(session, self.render("statements", case, text=case.response or ""))
         if not statements:

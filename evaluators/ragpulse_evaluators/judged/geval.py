@@ -15,7 +15,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import final_text, read_number
 from ragpulse_evaluators.judges.protocol import brief, for_sampling, together
 from ragpulse_evaluators.judges.replies import end_of
@@ -34,7 +34,7 @@ _OWN = "criterion"
 
 
 @dataclass(frozen=True)
-class _Mark:
+class _DimensionMark:
     score: float | None
     n_valid: int
     problem: str
@@ -117,7 +117,7 @@ class GEval(JudgedEvaluator):
         if self.judge is not None:
             self.judge = brief(self.judge, _MARK_TOKENS)
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Mark every dimension, then average."""
         if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
@@ -134,7 +134,7 @@ class GEval(JudgedEvaluator):
             parts={**ratios, "overall": overall, "n_valid": {dim.name: mark.n_valid for dim, mark in pairs}},
         )
 
-    async def _mark(self, dimension: _Dimension, case: Case, session: Session) -> _Mark:
+    async def _mark(self, dimension: _Dimension, case: Case, session: JudgeSession) -> _DimensionMark:
         """The mean mark of one dimension over the samples that can be read."""
         source = "\n\n".join(case.texts) or case.query
         span: dict[str, Any] = {"lowest": dimension.lowest, "highest": dimension.highest, "dimension": dimension.name}
@@ -143,10 +143,10 @@ class GEval(JudgedEvaluator):
         marks, problem = [], ""
         for call in calls:
             try:
-                marks.append(self._read(call, dimension))
+                marks.append(self._mark_in(call, dimension))
             except Unreadable as unreadable:
                 problem = str(unreadable)
-        return _Mark(fmean(marks) if marks else None, len(marks), problem)
+        return _DimensionMark(fmean(marks) if marks else None, len(marks), problem)
 
     def _criterion_of(self, dimension: _Dimension) -> dict[str, Any]:
         """Criterion and steps: your own, or those of the prompt file."""
@@ -155,7 +155,7 @@ class GEval(JudgedEvaluator):
         block = f"{self._task}_{dimension.name.casefold()}"
         return {"criterion": self.prompts.render(block), "steps": self.prompts.render(f"{block}_steps")}
 
-    def _read(self, call: JudgeCall, dimension: _Dimension) -> float:
+    def _mark_in(self, call: JudgeCall, dimension: _Dimension) -> float:
         if call.logprobs and end_of(call.finish_reason) == "length" and dimension.highest < 10:
             call = call.model_copy(update={"finish_reason": "stop"})  # the first token is the whole mark
         text = final_text(call)

@@ -21,7 +21,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import read_json, read_number, unwrapped, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
@@ -128,7 +128,7 @@ class _Grouse(JudgedEvaluator):
     parser = "grouse-pair"
     reply_tokens = 500
 
-    async def grade(self, metric: str, case: Case, session: Session) -> Grade:
+    async def grade(self, metric: str, case: Case, session: JudgeSession) -> Grade:
         """Ask for one metric."""
         form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
         prompt = self.render(metric, case)
@@ -140,7 +140,7 @@ class _Single(_Grouse):
 
     metric: ClassVar[str]
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
         return (await self.grade(self.metric, case, session)).outcome()
 
@@ -196,7 +196,7 @@ class _Derived(_Grouse):
     cost_class = "k calls"
     calls = 2
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask for both, then derive."""
         relevancy = await self.grade("answer_relevancy", case, session)
         completeness = await self.grade("completeness", case, session)
@@ -230,7 +230,7 @@ class Grouse(_Grouse):
     calls = 4
     """At most."""
 
-    async def assess(self, case: Case, session: Session) -> Outcome | EvaluationResult:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome | EvaluationResult:
         """Run the chain; an unreadable answer relevancy also fails what depends on it."""
         grades, problems = await self._chain(case, session)
         parts: dict[str, Any] = {metric: grades[metric].score for metric in METRICS if metric in grades}
@@ -241,7 +241,7 @@ class Grouse(_Grouse):
         present = [unit for unit in units if unit is not None]
         return Outcome(score=fmean(present), explanation="\n".join(reasons) or None, parts=parts)
 
-    async def _chain(self, case: Case, session: Session) -> tuple[dict[str, Grade], list[str]]:
+    async def _chain(self, case: Case, session: JudgeSession) -> tuple[dict[str, Grade], list[str]]:
         grades: dict[str, Grade] = {}
         problems: list[str] = []
 

@@ -11,7 +11,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.registry import Entry
@@ -76,7 +76,7 @@ class Pairwise(JudgedEvaluator):
         self._consensus = consensus
         self.cost_class = "k calls" if consensus else "1 call"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge one order, or both and settle."""
         rival, reference = _rival(case)
         orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
@@ -84,7 +84,7 @@ class Pairwise(JudgedEvaluator):
             self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
             for first, second in orders
         ]
-        choices = await together(session.read(prompt, Choice) for prompt in prompts)
+        choices = await together(session.reply(prompt, Choice) for prompt in prompts)
         first, *flipped = (choice.winner for choice in choices)
         score = first
         parts: dict[str, Any] = {"first": _LABELS[first]}

@@ -19,7 +19,7 @@ from pydantic import AliasChoices, Field
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable
 from ragpulse_evaluators.judged.base import PromptFile, fields_of
-from ragpulse_evaluators.judged.session import Reply, Session
+from ragpulse_evaluators.judged.session import JudgeSession, Reply
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
 from ragpulse_evaluators.judges.providers import as_judge
@@ -73,7 +73,9 @@ async def generate_questions(
     if ready_judge is None or per_context < 1 or (count is not None and count < 1):
         raise ConfigurationError("generate_questions needs a judge, count and per_context of at least 1")
     passages = _sampled(contexts, count, seed)
-    writer = _Writer(GatedJudge(ready_judge, Gate(concurrency)), PromptFile("generate_questions", language, prompts))
+    writer = _QuestionWriter(
+        GatedJudge(ready_judge, Gate(concurrency)), PromptFile("generate_questions", language, prompts)
+    )
     try:
         written = await asyncio.gather(*(writer.write(passage, per_context) for passage in passages))
     finally:
@@ -96,7 +98,7 @@ def _sampled(contexts: Iterable[Context | str], count: int | None, seed: int) ->
     return [passages[index] for index in sorted(random.Random(seed).sample(range(len(passages)), count))]
 
 
-class _Writer:
+class _QuestionWriter:
     """Asks for the questions of one passage after another."""
 
     def __init__(self, judge: Judge, prompts: PromptFile) -> None:
@@ -111,9 +113,9 @@ class _Writer:
             {"role": "system", "content": self._prompts.render("evaluate_system", **fields)},
             {"role": "user", "content": self._prompts.render("evaluate", **fields)},
         ]
-        session = Session(self._judge, self.calls, words_of(self._prompts.language))
+        session = JudgeSession(self._judge, self.calls, words_of(self._prompts.language))
         try:
-            written = (await session.read(prompt, Questions)).questions
+            written = (await session.reply(prompt, Questions)).questions
         except (Unreadable, MissingField):
             self.skipped["unreadable"] += 1
             return []

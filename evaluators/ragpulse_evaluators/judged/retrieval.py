@@ -13,7 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Reply, Session, Verdict, YesNo, number_in
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, read_model, read_number, words_of
 from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.registry import Entry
@@ -42,14 +42,14 @@ class _PerContext(JudgedEvaluator):
     def score(self, verdicts: Sequence[bool]) -> float:
         """Score the verdicts in rank order."""
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
         replies = await together(self._judge_one(text, case, session) for text in case.texts)
         verdicts = [reply.verdict for reply in replies]
         return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
 
-    async def _judge_one(self, text: str, case: Case, session: Session) -> Verdict:
-        return await session.read(self.render("evaluate", case, context=text), Verdict)
+    async def _judge_one(self, text: str, case: Case, session: JudgeSession) -> Verdict:
+        return await session.reply(self.render("evaluate", case, context=text), Verdict)
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
@@ -106,9 +106,9 @@ class ContextRecall(JudgedEvaluator):
     parser = "attributions"
     reply_tokens = 400
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call: the judge takes the reference apart and attributes each statement."""
-        statements = (await session.read(self.render("evaluate", case), Attributions)).classifications
+        statements = (await session.reply(self.render("evaluate", case), Attributions)).classifications
         missing = [item.statement for item in statements if not item.attributed]
         return Outcome(
             score=fmean(item.attributed for item in statements),
@@ -172,11 +172,11 @@ class ContextRelevancy(JudgedEvaluator):
         self._dual = mode == "dual"
         self.cost_class = "k calls" if self._dual else "1 call"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Count sentences, or ask two judges."""
         return await (self._rated(case, session) if self._dual else self._counted(case, session))
 
-    async def _counted(self, case: Case, session: Session) -> Outcome:
+    async def _counted(self, case: Case, session: JudgeSession) -> Outcome:
         sentences = [sentence.text for text in case.texts for sentence in split_sentences(text)]
         if not sentences:
             raise MissingField("contexts")
@@ -189,9 +189,9 @@ class ContextRelevancy(JudgedEvaluator):
         parts = {"relevant": [sentences[number - 1] for number in relevant], "sentences": len(sentences)}
         return Outcome(score=len(relevant) / len(sentences), explanation=reason or None, parts=parts)
 
-    async def _rated(self, case: Case, session: Session) -> Outcome:
+    async def _rated(self, case: Case, session: JudgeSession) -> Outcome:
         prompts = [self.render(step, case) for step in ("first_rating", "second_rating")]
-        ratings = await together(session.read(prompt, Rating) for prompt in prompts)
+        ratings = await together(session.reply(prompt, Rating) for prompt in prompts)
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})

@@ -42,7 +42,7 @@ class Reply(BaseModel):
     """The form as a judge is shown it when a reply is repaired."""
 
     @classmethod
-    def read(cls, text: str, words: Words) -> Self:
+    def of_text(cls, text: str, words: Words) -> Self:
         """Read a reply; raises `Unreadable`."""
         return read_model(text, cls) if is_json(text) else cls.plain(text, words)
 
@@ -101,12 +101,12 @@ Reason = Annotated[
 def number_in(lo: float, hi: float) -> BeforeValidator:
     """Reads a number in `lo`..`hi` that is written as text: "4", "4/5", "4 out of 5"; true and false are no numbers."""
 
-    def read(value: Any) -> Any:
+    def number_of(value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError(f"{value} is not a number")
         return read_number(value, words_of("en"), lo=lo, hi=hi) if isinstance(value, str) else value
 
-    return BeforeValidator(read)
+    return BeforeValidator(number_of)
 
 
 class Verdict(Reply):
@@ -130,7 +130,7 @@ def reasoning_of(text: str, words: Words) -> str:
     return "\n".join(lines).strip()
 
 
-class Session:
+class JudgeSession:
     """Asks and records; made for each case."""
 
     def __init__(
@@ -155,9 +155,9 @@ class Session:
         self._calls.extend(calls)
         return calls
 
-    async def read(self, messages: Sequence[Message], shape: type[Shape]) -> Shape:
+    async def reply(self, messages: Sequence[Message], shape: type[Shape]) -> Shape:
         """Ask, and read the reply in its shape; raises as `parse` does."""
-        return await self.parse(messages, lambda text: shape.read(text, self.words), form=shape.form, schema=shape)
+        return await self.parse(messages, lambda text: shape.of_text(text, self.words), form=shape.form, schema=shape)
 
     async def parse(
         self,
@@ -192,7 +192,7 @@ class Session:
         problem: Exception | None = None
         for call in await self.ask(messages, n=n, schema=sent_schema):
             try:
-                replies.append(self._parsed(call, lambda text: shape.read(text, self.words), as_json=True))
+                replies.append(self._parsed(call, lambda text: shape.of_text(text, self.words), as_json=True))
             except (Unreadable, MissingField) as failure:
                 problem = failure
         if not replies:

@@ -15,8 +15,6 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ragpulse_evaluators.errors import ConfigurationError
 
-__all__ = ("Address", "environment_address", "hidden", "split_judge")
-
 _ENDPOINT = re.compile(r"/(?:chat/)?(?:completions|responses|embeddings|messages|models)/*$")
 _OTHER_PROTOCOL = re.compile(r"/api/(?:chat|generate|embed|tags)/*$|:generateContent")
 _LOOKS_LIKE_ADDRESS = re.compile(r"#|:/|^[^/]+:\d+/|^(?:localhost|[\d.]+|\[[\da-f:]+\])(?::\d+)?$", re.IGNORECASE)
@@ -42,6 +40,7 @@ _HOSTS = {
     "api.cohere.ai": "COHERE",
 }
 """A provider's own host → the beginning of its variables' names."""
+_OLLAMA, _OLLAMA_BASE = "ollama/", "http://127.0.0.1:11434/v1"
 _FORM = "write https://host:port/v1#model"
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _SHORTEST_SECRET = 8
@@ -58,7 +57,7 @@ class Address(NamedTuple):
     """Without the endpoint's path."""
 
     @classmethod
-    def read(cls, text: str) -> Address:
+    def parsed(cls, text: str) -> Address:
         """Read an address as people paste it; raises `ConfigurationError` that shows no key.
 
         An address without a path means `/v1`. The full URL of an endpoint is used as it is.
@@ -114,7 +113,7 @@ def _prefixes_at(where: str) -> Iterator[str]:
     for name, value in os.environ.items():
         prefix = re.sub(r"_(?:BASE_URL|API_BASE)$", "", name)
         with suppress(ConfigurationError):
-            if prefix != name and Address.read(value).where == where:
+            if prefix != name and Address.parsed(value).where == where:
                 yield prefix
 
 
@@ -124,9 +123,14 @@ def environment_address(provider: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def split_judge(judge: str) -> tuple[str, str] | None:
-    """Address and model of `http://host:port/v1#model`; None for a model's name. Raises `ConfigurationError`."""
+def split_judge(judge: str, api_base: str | None = None) -> tuple[str, str] | None:
+    """Address and model of `http://host:port/v1#model` or `ollama/NAME`; None for a model's name.
+
+    Ollama is asked at `api_base`, else where the environment says, else on this computer. Raises `ConfigurationError`.
+    """
     base, _, model = judge.strip().partition("#")
+    if base.startswith(_OLLAMA):
+        return api_base or environment_address("ollama") or _OLLAMA_BASE, judge.strip().removeprefix(_OLLAMA)
     if re.match(r"https?://", base, re.IGNORECASE):
         return base.strip(), model.strip() or "default"
     if _LOOKS_LIKE_ADDRESS.search(judge.strip()):

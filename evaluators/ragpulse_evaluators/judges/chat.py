@@ -20,12 +20,10 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.protocol import Message, Question, SampledJudge, all_calls, transcript
+from ragpulse_evaluators.judges.protocol import JudgeQuestion, Message, SampledJudge, all_calls, transcript
 from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.judges.replies import BLOCKED, Unanswered, end_of, read_choices, read_usage
 from ragpulse_evaluators.result import JudgeCall
-
-__all__ = ("ChatJudge", "strict_schema")
 
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
@@ -106,7 +104,7 @@ def _lower(limit: int, text: str) -> list[int]:
     return [*sorted(named)[-1:], *(limit >> i for i in range(1, limit.bit_length()) if limit >> i >= _LEAST_LIMIT)]
 
 
-class _Server:
+class _KnownServer:
     """A model at an address; shared by all judges that ask it."""
 
     def __init__(self, accepted: _Accepted) -> None:
@@ -115,7 +113,7 @@ class _Server:
         """Whether its replies to brief questions fit, reasoning included; None: not known yet."""
 
 
-_SERVERS: WeakValueDictionary[tuple[str, _Accepted], _Server] = WeakValueDictionary()
+_SERVERS: WeakValueDictionary[tuple[str, _Accepted], _KnownServer] = WeakValueDictionary()
 """By model and address, and what the judge's settings say, as long as a judge for it exists."""
 
 
@@ -151,7 +149,20 @@ class ChatJudge(SampledJudge):
             without=frozenset(omit),
             limits=(limit_parameter,) if limit_parameter else _LIMITS,
         )
-        self._server = _SERVERS.setdefault((place, accepted), _Server(accepted))
+        self._server = _SERVERS.setdefault((place, accepted), _KnownServer(accepted))
+
+    @property
+    def accepted(self) -> dict[str, Any]:
+        """What the server takes, as far as its answers showed."""
+        known = self._server.accepted
+        return {
+            "structured": known.formats[0] or "none",
+            "several_samples": "n" not in known.without,
+            "system_message": known.system,
+            "limit_parameter": known.limits[0],
+            "longest_reply": known.longest or self.max_tokens,
+            "omits": sorted(known.without),
+        }
 
     @property
     def asks_singly(self) -> bool:
@@ -173,7 +184,7 @@ class ChatJudge(SampledJudge):
     async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         """Send one request, return the completion; raises `Rejection` and `JudgeError`."""
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Ask for all samples in one request; a server that leaves some out is asked singly from then on."""
         if question.n > 1 and self.asks_singly:
             return await all_calls(self._asked(question.once()) for _ in range(question.n))
@@ -183,7 +194,7 @@ class ChatJudge(SampledJudge):
             calls = await all_calls((_ready(calls), self._asked(question.once())))
         return calls[: question.n]
 
-    async def _asked(self, question: Question) -> list[JudgeCall]:
+    async def _asked(self, question: JudgeQuestion) -> list[JudgeCall]:
         """The calls of one request; what a brief limit cut is asked for once more, with the rest of the limit."""
         limit = self._brief if self._brief and self._server.takes_brief else self.max_tokens
         calls = await self._complete(question, limit)
@@ -205,7 +216,7 @@ class ChatJudge(SampledJudge):
             written = sum(call.output_tokens or 0 for call in calls)
             self._server.takes_brief = self._server.takes_brief is not False and 0 < written <= self._brief * len(calls)
 
-    async def _complete(self, question: Question, limit: int) -> list[JudgeCall]:
+    async def _complete(self, question: JudgeQuestion, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
         accepted = self._server.accepted
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
@@ -228,7 +239,7 @@ class ChatJudge(SampledJudge):
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
 
-    def _body(self, question: Question, accepted: _Accepted, limit: int) -> dict[str, Any]:
+    def _body(self, question: JudgeQuestion, accepted: _Accepted, limit: int) -> dict[str, Any]:
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
@@ -242,7 +253,7 @@ class ChatJudge(SampledJudge):
         return {key: value for key, value in body.items() if key not in accepted.without}
 
     def _calls(
-        self, question: Question, body: Mapping[str, Any], answer: Mapping[str, Any], elapsed_s: float
+        self, question: JudgeQuestion, body: Mapping[str, Any], answer: Mapping[str, Any], elapsed_s: float
     ) -> list[JudgeCall]:
         """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
         prompt = transcript(question.messages)

@@ -22,26 +22,6 @@ from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable
 from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = (
-    "LANGUAGES",
-    "Words",
-    "check_count",
-    "final_text",
-    "folded_key",
-    "is_json",
-    "is_labelled",
-    "not_applicable",
-    "read_json",
-    "read_label",
-    "read_model",
-    "read_number",
-    "read_verdict",
-    "read_verdicts",
-    "refuses",
-    "unwrapped",
-    "words_of",
-)
-
 Model = TypeVar("Model", bound=BaseModel)
 _MAX_BRACES = 64
 """Braces tried that begin no object, so that a tower of them costs nothing."""

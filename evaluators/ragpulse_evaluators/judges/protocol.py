@@ -22,33 +22,6 @@ from pydantic import BaseModel
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, NoRecording, Unreadable
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = (
-    "MAX_TOKENS",
-    "BaseJudge",
-    "Embedder",
-    "Judge",
-    "JudgeWrapper",
-    "Message",
-    "OfflineEmbedder",
-    "Question",
-    "SampledJudge",
-    "ScriptedJudge",
-    "SyncEmbedder",
-    "all_calls",
-    "brief",
-    "close_judge",
-    "cosine",
-    "count_tokens",
-    "for_sampling",
-    "is_loopback",
-    "max_tokens_of",
-    "model_of",
-    "split_text",
-    "together",
-    "transcript",
-    "with_sampling",
-)
-
 Value = TypeVar("Value")
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
@@ -101,7 +74,7 @@ async def all_calls(work: Iterable[Awaitable[Sequence[JudgeCall]]]) -> list[Judg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class JudgeQuestion:
     """The arguments of `Judge.ask` as one value."""
 
     messages: Sequence[Message]
@@ -113,7 +86,7 @@ class Question:
         """Ask a judge this question, `n` times where given."""
         return await judge.ask(self.messages, n=self.n if n is None else n, schema=self.schema, logprobs=self.logprobs)
 
-    def once(self) -> Question:
+    def once(self) -> JudgeQuestion:
         """The same question, asked for one sample."""
         return replace(self, n=1)
 
@@ -169,7 +142,7 @@ def model_of(judge: Judge) -> str:
 
 
 class BaseJudge(ABC):
-    """Turns the keywords of `ask` into one `Question`; subclasses write `answer`."""
+    """Turns the keywords of `ask` into one `JudgeQuestion`; subclasses write `replies_to`."""
 
     async def ask(
         self,
@@ -180,10 +153,10 @@ class BaseJudge(ABC):
         logprobs: bool = False,
     ) -> list[JudgeCall]:
         """Answer `n` times; raises `JudgeError` when it cannot."""
-        return await self.answer(Question(messages=messages, n=n, schema=schema, logprobs=logprobs))
+        return await self.replies_to(JudgeQuestion(messages=messages, n=n, schema=schema, logprobs=logprobs))
 
     @abstractmethod
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Answer as often as the question asks."""
 
 
@@ -217,7 +190,7 @@ class SampledJudge(BaseJudge):
 
 
 class JudgeWrapper(BaseJudge):
-    """A judge around another judge, which shows the inner id, model and sampling; subclasses write `answer`."""
+    """A judge around another judge, which shows the inner id, model and sampling; subclasses write `replies_to`."""
 
     def __init__(self, judge: Judge | None) -> None:
         self._judge = judge
@@ -267,7 +240,7 @@ class ScriptedJudge(BaseJudge):
         """Every prompt received, in order."""
         self._replies = deque(replies)
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Take the next replies."""
         prompt = transcript(question.messages)
         return [self._next(prompt) for _ in range(question.n)]

@@ -23,7 +23,14 @@ from pydantic_core import to_json
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.addresses import Address, environment_address, hidden, split_judge
 from ragpulse_evaluators.judges.chat import ChatJudge
-from ragpulse_evaluators.judges.protocol import Embedder, Judge, OfflineEmbedder, Question, SyncEmbedder, is_loopback
+from ragpulse_evaluators.judges.protocol import (
+    Embedder,
+    Judge,
+    JudgeQuestion,
+    OfflineEmbedder,
+    SyncEmbedder,
+    is_loopback,
+)
 from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.judges.replies import Unanswered, joined
 from ragpulse_evaluators.result import JudgeCall
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ("HTTPJudge", "LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
 
 _MAX_BODY = 32 * 1024 * 1024
 
@@ -58,7 +64,7 @@ class HTTPJudge(ChatJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        address = Address.read(base)
+        address = Address.parsed(base)
         where = f"{model} at {address.where}"
         super().__init__(model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
         self._url, self._key = address.endpoint, api_key or address.environment_key()
@@ -114,7 +120,7 @@ class HTTPJudge(ChatJudge):
         client = idle.pop() if idle else self._new_client()
         try:
             async with client.stream("POST", self._url, content=payload, extensions={"trace": note}) as response:
-                body = await self._read(response)
+                body = await self._body_of(response)
         finally:
             idle.append(client)
         if response.status_code != 200:
@@ -138,7 +144,7 @@ class HTTPJudge(ChatJudge):
             self._closers.pop(loop, None)
             await self.aclose()
 
-    async def _read(self, response: httpx.Response) -> bytearray:
+    async def _body_of(self, response: httpx.Response) -> bytearray:
         body = bytearray()
         async for piece in response.aiter_bytes():
             body += piece
@@ -166,7 +172,7 @@ class HTTPJudge(ChatJudge):
 
 
 _NOT_SET_UP = re.compile(r"missing (?:credentials|\w+ api key)|no module named", re.IGNORECASE)
-"""Failures on this machine that no second attempt mends: a key or a provider's package is missing."""
+"""Failures on this machine that no second attempt fixes: a key or a provider's package is missing."""
 _NOT_SENT = (
     "ConnectError",
     "ConnectTimeout",
@@ -236,13 +242,13 @@ class LLMJudge(ChatJudge):
         self._own_server = where is not None
         self._library: Any = None
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """As for every chat model; the first question waits for the library, which may know what the model takes."""
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
             if not self._own_server:
                 self._ask_library()
-        return await super().answer(question)
+        return await super().replies_to(question)
 
     def _ask_library(self) -> None:
         """Take from litellm what the model takes; where it does not know the model, rejections say it."""
@@ -308,7 +314,7 @@ def _reached(
     provider = name.partition("/")[0] if "/" in name else "openai" if _OPENAIS.match(name) else ""
     access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
     given = api_base or environment_address(provider)
-    address = Address.read(given) if given else None
+    address = Address.parsed(given) if given else None
     if api_base and address:
         access["api_base"] = address.base if provider == "openai" else api_base.strip()
         api_key = api_key or address.environment_key() or (None if provider in _OTHER_CREDENTIALS else "none")
@@ -329,6 +335,8 @@ def prices(model: str) -> tuple[float, float] | None:
 def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for any compatible server.
 
+    `ollama/NAME` is such a server on this computer: no key and no litellm.
+
     `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
     over HTTP. Raises `ConfigurationError` for an address that is none, and where litellm is needed and missing.
     """
@@ -336,7 +344,7 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
         if judge is not None and not (hasattr(judge, "id") and callable(getattr(judge, "ask", None))):
             raise ConfigurationError(f"a judge is a model's name or an object with id and ask(), not {judge!r}")
         return judge
-    if at_address := split_judge(judge):
+    if at_address := split_judge(judge, access.get("api_base")):
         return HTTPJudge(*at_address, **{key: value for key, value in access.items() if key != "api_base"})
     if access.get("api_base") and importlib.util.find_spec("litellm") is None:
         return HTTPJudge(access.pop("api_base"), judge.rpartition("/")[2], **access)

@@ -9,8 +9,6 @@ from email.utils import parsedate_to_datetime
 
 from ragpulse_evaluators.errors import ContextTooLong, JudgeError, JudgeRejected
 
-__all__ = ("Rejection",)
-
 _TOO_LONG = re.compile(
     r"context[_ ]?(?:length|size|window)|(?:prompt|input) is too long|too many (?:input )?tokens|reduce the length"
     r"|token count .{0,40}exceeds|maximum prompt length|max_new_tokens` must be|request too large",

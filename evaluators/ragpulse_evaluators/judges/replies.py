@@ -14,8 +14,6 @@ from typing import Any
 from ragpulse_evaluators.judges.protocol import count_tokens
 from ragpulse_evaluators.usage import counted, whole_number
 
-__all__ = ("BLOCKED", "Unanswered", "end_of", "joined", "read_choices", "read_usage")
-
 BLOCKED = "content_filter"
 _ENDS = {
     "length": "length|max_tokens|max_output_tokens|max_new_tokens|max_completion_tokens|model_length|token_limit"

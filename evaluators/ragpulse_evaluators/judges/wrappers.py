@@ -20,9 +20,9 @@ from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError, NoRecording
 from ragpulse_evaluators.judges.protocol import (
     Judge,
+    JudgeQuestion,
     JudgeWrapper,
     Message,
-    Question,
     all_calls,
     count_tokens,
     max_tokens_of,
@@ -30,11 +30,18 @@ from ragpulse_evaluators.judges.protocol import (
 )
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ["Budget", "BudgetedJudge", "CachedJudge", "FileCache", "Gate", "GatedJudge", "JudgeCache", "call_key"]
+
+def has_room(cap: float, booked: float, usd: float) -> bool:
+    """Whether an account with this cap, spent or set aside `booked`, has room for a call that may cost so much."""
+    return booked + usd <= cap * (1 + 1e-12)  # sums of floats
 
 
 class Budget:
-    """Money shared by the judges of one run; never spends more than `max_usd`."""
+    """Money shared by the judges of one run, in memory; never spends more than `max_usd`.
+
+    The collector's `Ledger` does the same in the store, for the accounts of rules, days and replays. What is reserved
+    before a call is settled after it; where the cost is not known the whole reservation is spent.
+    """
 
     def __init__(self, max_usd: float) -> None:
         self.max_usd = max_usd
@@ -43,17 +50,17 @@ class Budget:
 
     def reserve(self, usd: float) -> None:
         """Reserve money for a request; raises `BudgetExceeded` where the rest may not suffice."""
-        if self.spent_usd + self.reserved_usd + usd > self.max_usd * (1 + 1e-12):  # sums of floats
+        if not has_room(self.max_usd, self.spent_usd + self.reserved_usd, usd):
             raise BudgetExceeded(
                 f"the budget of {self.max_usd:g} USD has no room for the next call, which may cost {usd:.2g} USD"
                 f" ({self.spent_usd:.2g} USD spent, {self.reserved_usd:.2g} USD set aside)"
             )
         self.reserved_usd += usd
 
-    def settle(self, reserved: float, spent: float) -> None:
-        """Release a reservation and record what the request cost."""
+    def settle(self, reserved: float, spent: float | None) -> None:
+        """Release a reservation and record what the request cost; None records the whole reservation."""
         self.reserved_usd -= reserved
-        self.spent_usd += spent
+        self.spent_usd += reserved if spent is None else spent
 
 
 class BudgetedJudge(JudgeWrapper):
@@ -69,19 +76,19 @@ class BudgetedJudge(JudgeWrapper):
         self._budget = budget
         self._prices = prices
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Reserve, ask, settle; raises `BudgetExceeded` without asking."""
         requests = question.n + (getattr(self._inner, "is_brief", False) * question.n)
         input_tokens = requests * count_tokens(transcript(question.messages))
         reserved = self._cost(input_tokens, question.n * max_tokens_of(self._inner))
         self._budget.reserve(reserved)
-        spent = reserved  # a failed request may still be billed
+        spent: float | None = None  # a failed request may still be billed
         try:
             calls = await question.put_to(self._inner)
             spent = sum(self._price(call) for call in calls)
             return calls
         except JudgeError as failed:  # what was not sent costs nothing, what was rejected neither
-            spent = reserved if failed.maybe_billed else sum(self._price(call) for call in failed.calls)
+            spent = None if failed.maybe_billed else sum(self._price(call) for call in failed.calls)
             raise
         except ConfigurationError:
             spent = 0.0
@@ -130,7 +137,7 @@ class Gate:
         try:
             while (wait := self._next - self._now()) > 0:
                 await asyncio.sleep(wait)
-        except BaseException:
+        except BaseException:  # a cancelled wait gives its slot back
             slots.release()
             raise
         if self._every_s:
@@ -158,13 +165,13 @@ class GatedJudge(JudgeWrapper):
         super().__init__(judge)
         self.gate = gate
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Wait for the gate, then ask."""
         if question.n == 1 or not getattr(self._judge, "asks_singly", False):
             return await self._once(question)
         return await all_calls(self._once(question.once()) for _ in range(question.n))
 
-    async def _once(self, question: Question) -> list[JudgeCall]:
+    async def _once(self, question: JudgeQuestion) -> list[JudgeCall]:
         async with self.gate:
             try:
                 return await question.put_to(self._inner)
@@ -256,7 +263,7 @@ class CachedJudge(JudgeWrapper):
         """The id under which calls are recorded: by default the judge's."""
         return self._recorded_id or self._inner.id
 
-    async def answer(self, question: Question) -> list[JudgeCall]:
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """The recorded samples; missing samples are asked for."""
         options: Any = {"schema": question.schema, "logprobs": question.logprobs}
         keys = [call_key(self.id, question.messages, **options, index=index) for index in range(question.n)]
@@ -265,7 +272,7 @@ class CachedJudge(JudgeWrapper):
         free = {"cached": True, "cost_usd": 0.0}
         return [call.model_copy(update=free) if call else next(fresh) for call in recorded]
 
-    async def _fresh(self, question: Question, keys: Sequence[str]) -> list[JudgeCall]:
+    async def _fresh(self, question: JudgeQuestion, keys: Sequence[str]) -> list[JudgeCall]:
         if not keys:
             return []
         if self._judge is None:

@@ -14,7 +14,13 @@ from statistics import stdev
 from typing import Any
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile, regularized_beta
-from ragpulse_evaluators.statistics.weighted import Estimate, WeightedMean, wilson_bounds
+from ragpulse_evaluators.statistics.weighted import (
+    ENOUGH_OF_CLASS,
+    Estimate,
+    WeightedMean,
+    spread_by_class,
+    wilson_bounds,
+)
 
 
 def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
@@ -125,8 +131,27 @@ def hajek(
         most=max(values),
         graded=bounds is not None and any(bounds[0] < value < bounds[1] for value in values),
         unseen=unseen,
+        by_class=None if finite else _by_class(values, weights, mean),
     )
     return weighted.estimate(bounds=bounds, confidence=confidence)
+
+
+def _by_class(values: Sequence[float], weights: Sequence[float], mean: float) -> float | None:
+    """The variance of the mean by classes of π, a factor of two wide each; None where a class has too few answers."""
+    classes: dict[int, list[tuple[float, float]]] = {}
+    for value, weight in zip(values, weights, strict=True):
+        classes.setdefault(math.floor(math.log2(weight)), []).append((value, weight))
+    if min(map(len, classes.values())) < ENOUGH_OF_CLASS:
+        return None
+    total = 0.0
+    for answers in classes.values():
+        n, w, ww = len(answers), *(math.fsum(weight**power for _, weight in answers) for power in (1, 2))
+        q, e = (
+            (n * math.fsum(weight * value**power for value, weight in answers) / w + 1.0) / (n + 2.0)
+            for power in (1, 2)
+        )
+        total += spread_by_class(mean, ww * q, ww * e, ww)
+    return total / math.fsum(weights) ** 2
 
 
 @dataclass(slots=True)

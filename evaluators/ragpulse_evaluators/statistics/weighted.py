@@ -42,12 +42,18 @@ class Moments:
     most: float
     between: int
     """The number of scores strictly between 0 and 1."""
+    class_wwy: float = 0.0
+    """Σ_h(A_h·q_h) over classes h of π, with A_h = Σw² and the mean q_h = (n_h·Σwy/Σw + 1)/(n_h + 2) ..."""
+    class_wwyy: float = 0.0
+    """... and Σ_h(A_h·e_h) with e_h = (n_h·Σwy²/Σw + 1)/(n_h + 2)."""
+    class_n: int = 0
+    """The least n_h; 0 without classes."""
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Moments | None:
         """Read the sums in the order of the fields; None where nothing was measured."""
-        n, clusters, *sums, between = row
-        return cls(*[int(n), int(clusters), *sums, int(between)]) if n else None
+        n, clusters, *sums = row
+        return cls(int(n), int(clusters), *sums) if n else None
 
     @property
     def mean(self) -> float:
@@ -72,6 +78,22 @@ class Moments:
         """The same if that were their mean, and answers of a user so alike."""
         return self._mean.at(mean, likeness).trials(confidence)
 
+    def times_needed(self, half: float) -> float:
+        """How many times as many answers, of as many times more users, have an interval of ± `half`."""
+        low, high = 0.0, 1.0
+        while self._half(high) > half:
+            low, high = high, 2.0 * high
+        while high - low > 1e-3 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self._half(middle) > half else (low, middle)
+        return high
+
+    def _half(self, times: float) -> float:
+        sums = {name: times * getattr(self, name) for name in _ADDED}
+        counts = {name: max(1, round(times * getattr(self, name))) for name in ("n", "clusters")}
+        lo, hi = replace(self, **sums, **counts, class_n=round(times * self.class_n)).estimate()
+        return 1.0 if lo is None or hi is None else (hi - lo) / 2.0
+
     @property
     def likeness(self) -> float:
         """The intraclass correlation of a user's answers, 0 where every answer stands alone."""
@@ -94,7 +116,27 @@ class Moments:
             least=self.least,
             most=self.most,
             graded=self.between > 0,
+            by_class=self._by_class,
         )
+
+    @property
+    def _by_class(self) -> float | None:
+        """Σ_h(A_h·(s_h² + (q_h-m)²))/W²: the variance where answers of a class are alike and classes are not."""
+        if self.class_n < ENOUGH_OF_CLASS:
+            return None
+        return spread_by_class(self.mean, self.class_wwy, self.class_wwyy, self.ww) / self.w**2
+
+
+_ADDED = (
+    "w", "wy", "wyy", "ww", "cluster_ww", "cluster_ws", "cluster_ss", "cluster_means", "cluster_own", "class_wwy",
+    "class_wwyy",
+)  # fmt: skip
+"""The sums of `Moments` that grow with the number of answers."""
+
+
+def spread_by_class(m: float, wwy: float, wwyy: float, ww: float) -> float:
+    """Return Σ_h(A_h·(s_h² + (q_h-m)²)) from the sums of `Moments`."""
+    return wwyy - 2.0 * m * wwy + m * m * ww
 
 
 NOT_ENOUGH_USERS = "not enough users"
@@ -116,6 +158,8 @@ _HEAVY = 2.0
 """An answer or user that counts for more than this many average ones is heavy ..."""
 _HEAVY_UNSEEN = 0.5
 """... and this part of one heavy answer or user is taken to be still unseen."""
+ENOUGH_OF_CLASS = 10
+"""Fewer answers of a class of π do not tell how much its answers differ (simulated)."""
 _STEP = 0.5
 """Half a success: the continuity correction of yes-or-no answers whose weights lie far apart."""
 
@@ -179,6 +223,8 @@ class WeightedMean:
     """Whether any score lies strictly between the bounds."""
     unseen: float = 1.0
     """Σw²(1-π)/Σw² where a finite list is meant, 1 where the service's rate is."""
+    by_class: float | None = None
+    """The variance of the mean of answers that stand alone, added up by classes of π; None without enough of each."""
 
     def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0), confidence: float = 0.95) -> Estimate:
         """Mean and interval; `bounds` None, or scores beyond them, mean an open scale."""
@@ -197,6 +243,7 @@ class WeightedMean:
         return replace(
             self, mean=(self.mean - low) / width, error=self.error / width**2, variance=self.variance / width**2,
             between=self.between / width**2, least=(self.least - low) / width, most=(self.most - low) / width,
+            by_class=None,
         )  # fmt: skip
 
     def at(self, mean: float, likeness: float) -> WeightedMean:
@@ -232,7 +279,7 @@ class WeightedMean:
         if self._simple:
             return wilson_bounds(p, self._observed_trials(p), confidence)
         below, above = (p * (1.0 - p) / self._variance(p, far) * freedom for far in (p, 1.0 - p))
-        step = _STEP if self._alone and not self.graded else 0.0
+        step = _STEP if self._alone and not self.graded and self.by_class is None else 0.0
         lo, _ = wilson_bounds(p - step / below, below, confidence)
         _, hi = wilson_bounds(p + step / above, above, confidence)
         return lo, hi
@@ -267,7 +314,15 @@ class WeightedMean:
         observed = max(self._observed, self.variance * each)
         cautious = observed + (_UNSEEN if self._alone else _UNSEEN_OF_USERS) * (far * most) ** 2
         limit = max(observed, p * (1.0 - p) * self.cluster_squares)  # no score from 0 to 1 varies by more
-        return min(cautious, limit) + _HEAVY_UNSEEN * far**2 * max(0.0, heavy - (_HEAVY * each) ** 2)
+        pooled = min(cautious, limit) + _HEAVY_UNSEEN * far**2 * max(0.0, heavy - (_HEAVY * each) ** 2)
+        return pooled if self.by_class is None else min(pooled, self._of_classes(self.by_class, rho, (far * most) ** 2))
+
+    def _of_classes(self, alone: float, rho: float, unseen: float) -> float:
+        """The variance where each class of π has its own spread: the heaviest answers often vary least."""
+        if self._alone:
+            return alone * self.unseen
+        alike = rho * self.variance * (self.cluster_squares - self.squares)
+        return max(self._observed, (alone + alike) * self.unseen) + _UNSEEN_OF_USERS * unseen
 
     def _each(self, likeness: float) -> float:
         """One over the number of independent answers that are as informative."""
@@ -330,7 +385,10 @@ class WeightedMean:
 
     def _observed_trials(self, p: float) -> float:
         """n*: equally weighted yes-or-no answers that are as informative; Kish's number where the error is 0."""
-        return min(p * (1.0 - p) / self.error, self.n / self.unseen) if self.error > 0.0 else 1.0 / self.squares
+        published = min(p * (1.0 - p) / self.error, self.n / self.unseen) if self.error > 0.0 else 1.0 / self.squares
+        if self.by_class is None or self.squares * self.n <= 1.0 + 1e-9:  # of one class
+            return published
+        return max(published, p * (1.0 - p) / (self.by_class * self.unseen))
 
     def _quantile(self, confidence: float) -> float:
         """Student's quantile with as many degrees of freedom as the effective number of clusters leaves."""

@@ -68,7 +68,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """The outcome of one request."""
 
     status: int
@@ -90,7 +90,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EncodedBatch:
     """An encoded export request."""
 
     path: str
@@ -99,6 +99,6 @@ class Batch:
     count: int
     gzipped: bool
 
-    def compressed(self) -> "Batch":
+    def compressed(self) -> "EncodedBatch":
         """The same records in fewer bytes."""
         return self if self.gzipped else replace(self, body=zlib.compress(self.body, 1, 31), gzipped=True)

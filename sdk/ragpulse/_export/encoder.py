@@ -7,7 +7,7 @@ message is joined from byte strings, and what is constant for a decorated functi
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -219,6 +219,10 @@ def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attri
     return b"".join(parts)
 
 
+Origin = tuple[str, bytes, bytes]
+"""Path (`traces` or `logs`), encoded resource and encoded scope of a record."""
+
+
 class Record(Protocol):
     """A finished span or score."""
 
@@ -230,14 +234,16 @@ class Record(Protocol):
         """Whether nothing of this process is around it: a local root, or a score."""
         ...
 
+    def origin(self) -> Origin:
+        """Returns what it is sent with; records of one origin share a part of a request."""
+        ...
 
-Origin = tuple[str, bytes, bytes]
-"""Path (`traces` or `logs`), encoded resource and encoded scope of a record."""
+    def encode(self) -> bytes:
+        """The record as an OTLP protobuf message, under the content policy."""
+        ...
 
 
-def encode_requests(
-    records: Iterable[Any], encode: Callable[[Any], tuple[Origin, bytes]]
-) -> list[tuple[str, bytes, int]]:
+def encode_requests(records: Iterable[Record]) -> list[tuple[str, bytes, int]]:
     """Encodes records of any origin as export requests: path, body and count of each.
 
     A record that cannot be encoded is left out, so that it does not spoil its batch.
@@ -245,7 +251,7 @@ def encode_requests(
     groups: dict[Origin, list[bytes]] = {}
     for record in records:
         try:
-            origin, data = encode(record)
+            origin, data = record.origin(), record.encode()
         except Exception as error:  # noqa: BLE001 - one bad record must not spoil its batch
             GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=error)
             continue

@@ -12,12 +12,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ragpulse._guard import GUARD
 
-from .batch import Answer, Batch, Gzip, Stats
-from .encoder import Origin, Record, encode_requests
+from .batch import EncodedBatch, Gzip, HttpAnswer, Stats
+from .encoder import Record, encode_requests
 
 if TYPE_CHECKING:
     from .spool import DiskSpool
@@ -32,7 +32,7 @@ _AT_EXIT = "not delivered before exit"
 class Transport(Protocol):
     """Carries one encoded batch."""
 
-    def send(self, batch: Batch, timeout: float | None) -> Answer:
+    def send(self, batch: EncodedBatch, timeout: float | None) -> HttpAnswer:
         """Delivers the batch; never raises."""
         ...
 
@@ -46,7 +46,6 @@ class Exporter:
 
     def __init__(
         self,
-        encode: Callable[[Any], tuple[Origin, bytes]],
         connect: Callable[[], Transport],
         *,
         max_bytes: int,
@@ -54,7 +53,6 @@ class Exporter:
         spool: "DiskSpool | None" = None,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
-        self._encode = encode
         self._connect = connect
         self._max_bytes = max_bytes
         self._gzip: Gzip = gzip
@@ -71,7 +69,7 @@ class Exporter:
         self._wake = threading.Condition(self._lock)
         self._queue: deque[Record] = deque()
         self._sizes: deque[int] = deque()
-        self._outbox: deque[Batch] = deque()
+        self._outbox: deque[EncodedBatch] = deque()
         self._queued_bytes = self._outbox_bytes = 0
         self._encoding = 0
         self._thread: threading.Thread | None = None
@@ -247,8 +245,8 @@ class Exporter:
 
     def _pack(self, records: list[Record]) -> None:
         batches = []
-        for path, body, count in encode_requests(records, self._encode):
-            batch = Batch(path, body, count, gzipped=False)
+        for path, body, count in encode_requests(records):
+            batch = EncodedBatch(path, body, count, gzipped=False)
             batches.append(batch.compressed() if self._gzip == "sent" else batch)
         with self._lock:
             lost = len(records) - sum(batch.count for batch in batches)
@@ -273,7 +271,7 @@ class Exporter:
                     self._outbox_bytes -= len(self._outbox.popleft().body)
                 self._wake.notify_all()
 
-    def _send(self, transport: Transport, batch: Batch) -> bool:
+    def _send(self, transport: Transport, batch: EncodedBatch) -> bool:
         """Sends and counts a batch; False when it must be sent again later."""
         limit = None if self._flush_until is None else max(self._flush_until - time.monotonic(), 0.05)
         answer = transport.send(batch, limit)
@@ -295,7 +293,7 @@ class Exporter:
             )
         return True
 
-    def _back_off(self, answer: Answer) -> None:
+    def _back_off(self, answer: HttpAnswer) -> None:
         self.last_error = answer.message or f"HTTP {answer.status}"
         self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _MAX_BACKOFF)
         delay = self._backoff * random.uniform(0.8, 1.2)
@@ -318,7 +316,7 @@ class Exporter:
             with self._lock:
                 self._outbox_bytes -= len(self._outbox.popleft().body)
 
-    def _put_in_spool(self, batch: Batch) -> bool:
+    def _put_in_spool(self, batch: EncodedBatch) -> bool:
         if self._spool is None or not self._spool.put(batch):
             return False
         with self._lock:

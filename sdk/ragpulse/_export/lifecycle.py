@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Runtime(Protocol):
+class Notified(Protocol):
     """The configuration that these hooks notify."""
 
     def exit(self) -> None:
@@ -29,7 +29,7 @@ class Runtime(Protocol):
 class Lifecycle:
     """The hooks of this process. They are registered once and look up the current configuration when they run."""
 
-    def __init__(self, current: Callable[[], Runtime | None]) -> None:
+    def __init__(self, current: Callable[[], Notified | None]) -> None:
         self._current = current
         self._is_hooked = self._is_fork = False
 
@@ -95,7 +95,7 @@ class _Chained:
     Under an event loop it delivers at once: uvicorn's loop and the process end a tenth of a second later.
     """
 
-    def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Runtime | None]) -> None:
+    def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Notified | None]) -> None:
         self._previous = previous
         self._current = current
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ragpulse._guard import GUARD
 
-from .batch import Batch
+from .batch import EncodedBatch
 
 try:
     import fcntl
@@ -83,7 +83,7 @@ class DiskSpool:
                 self._files.append(path)
                 self._bytes += status.st_size
 
-    def put(self, batch: Batch) -> bool:
+    def put(self, batch: EncodedBatch) -> bool:
         """Writes a batch; False when the spool is full or the disk refuses."""
         try:
             self._open()
@@ -101,12 +101,12 @@ class DiskSpool:
         self._bytes += len(header) + len(batch.body)
         return True
 
-    def head(self) -> tuple[str, Batch] | None:
+    def head(self) -> tuple[str, EncodedBatch] | None:
         """The oldest batch and its key; damaged files are renamed."""
         with contextlib.suppress(OSError):
             self._open()
         while self._files:
-            batch = _read(self._files[0])
+            batch = _batch_in(self._files[0])
             if batch is not None:
                 return str(self._files[0]), batch
             GUARD.limiter.warn("spool damaged", f"{self._files[0].name} in the spool is damaged and is not sent")
@@ -150,12 +150,12 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _read(path: Path) -> Batch | None:
+def _batch_in(path: Path) -> EncodedBatch | None:
     try:
         header, newline, body = path.read_bytes().partition(b"\n")
         name, count, gzipped, checksum = header.decode().split(" ")
         if not newline or zlib.crc32(body) != int(checksum):
             return None
-        return Batch(name, body, int(count), gzipped == "1")
+        return EncodedBatch(name, body, int(count), gzipped == "1")
     except (OSError, ValueError):
         return None

@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
-from .batch import Answer, Batch, Destination
+from .batch import Destination, EncodedBatch, HttpAnswer
 
 _MAX_BODY = 65_536
 _MAX_ANSWER = 4 * _MAX_BODY
@@ -30,7 +30,7 @@ class HttpTransport:
             "logs": Poster(destination.logs_url, destination),
         }
 
-    def send(self, batch: Batch, timeout: float | None) -> Answer:
+    def send(self, batch: EncodedBatch, timeout: float | None) -> HttpAnswer:
         """Delivers the batch; never raises."""
         return self._posters[batch.path].post(batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout)
 
@@ -49,7 +49,7 @@ class Poster:
         self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": "ragpulse", **destination.headers}
         self._connection: HTTPConnection | None = None
 
-    def post(self, body: bytes, *, encoding: str | None, timeout: float | None = None) -> Answer:
+    def post(self, body: bytes, *, encoding: str | None, timeout: float | None = None) -> HttpAnswer:
         """Sends `body`; never raises. Reconnects once if the server closed a kept connection."""
         deadline = time.monotonic() + min(timeout or self._destination.timeout, self._destination.timeout)
         while True:
@@ -59,7 +59,7 @@ class Poster:
             except (OSError, HTTPException, ValueError) as error:  # ssl.SSLError is an OSError
                 self.close()
                 if not reused or isinstance(error, TimeoutError):
-                    return Answer(0, message=f"{type(error).__name__}: {error}")
+                    return HttpAnswer(0, message=f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
         """Closes the connection; the next post opens another."""
@@ -86,7 +86,7 @@ class Poster:
             context.load_cert_chain(*self._destination.client_certificate)
         return context
 
-    def _exchange(self, body: bytes, encoding: str | None, deadline: float) -> Answer:
+    def _exchange(self, body: bytes, encoding: str | None, deadline: float) -> HttpAnswer:
         connection = self._connect(max(deadline - time.monotonic(), 0.05))
         connection.sock.settimeout(max(deadline - time.monotonic(), 0.05))
         headers = self._headers if encoding is None else {**self._headers, "Content-Encoding": encoding}
@@ -94,7 +94,7 @@ class Poster:
         url = urlsplit(self._url)
         connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
         with connection.getresponse() as response:
-            answer = _answer(response)
+            answer = _http_answer(response)
             reusable = response.isclosed() and not response.will_close
         if not reusable:
             self.close()
@@ -138,7 +138,7 @@ def _bounded_response(sock: socket.socket, *args: Any, deadline: float, **option
     return HTTPResponse(_BoundedReader(sock, deadline), *args, **options)  # type: ignore[arg-type]
 
 
-def _answer(response: HTTPResponse) -> Answer:
+def _http_answer(response: HTTPResponse) -> HttpAnswer:
     body = response.read(_MAX_BODY)
     rejected, message = 0, ""
     if not 200 <= response.status < 300:
@@ -148,7 +148,7 @@ def _answer(response: HTTPResponse) -> Answer:
     else:
         rejected, message = _partial_success(body)
     wait = response.headers.get("Retry-After", "")
-    return Answer(response.status, rejected, message, float(wait) if wait.isdigit() else None)
+    return HttpAnswer(response.status, rejected, message, float(wait) if wait.isdigit() else None)
 
 
 def _error_text(body: bytes) -> str:

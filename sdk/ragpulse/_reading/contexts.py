@@ -9,7 +9,7 @@ from .hits import by_place, hits_in, nested_hits, table
 from .openers import opened
 from .parts import listed, number, parts_of
 from .usual import usual_parts
-from .values import MAX_TEXT, bounded, read, to_json, well_formed
+from .values import MAX_TEXT, bounded, to_json, value_of, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
 _PLAIN_ESCAPES = b'0123456789"\\\n\r\t'
@@ -43,7 +43,7 @@ _INDEX_KEYS = ("index", "corpus_id")
 """Where a reranker names a document by its index in the input (Cohere, Voyage, sentence-transformers)."""
 
 
-class Document(NamedTuple):
+class RecordedDocument(NamedTuple):
     """One retrieved context, as it was when it was returned."""
 
     id: str | None
@@ -53,10 +53,10 @@ class Document(NamedTuple):
     """A JSON object."""
 
 
-NOTHING = Document(None, None, None, None)
+NOTHING = RecordedDocument(None, None, None, None)
 
 
-def documents_in(value: Any, field: str | None = None) -> tuple[Document, ...] | None:
+def documents_in(value: Any, field: str | None = None) -> tuple[RecordedDocument, ...] | None:
     """The contexts in a retriever's result, in rank order; None when no documents are found in it.
 
     `field` is the name of the text in each hit, where it is not a usual one.
@@ -76,12 +76,12 @@ def _is_usual(hit: Any) -> bool:
     return (type(hit) is dict and type(hit.get("text")) is str) or usual_parts(hit) is not None
 
 
-def has_texts(documents: Sequence[Document]) -> bool:
+def has_texts(documents: Sequence[RecordedDocument]) -> bool:
     """Whether one of the documents has a text."""
     return any(item.text is not None for item in documents)
 
 
-def with_candidate_texts(result: Any, candidates: Sequence[Document]) -> Any:
+def with_candidate_texts(result: Any, candidates: Sequence[RecordedDocument]) -> Any:
     """A reranker's result with the texts of the documents that it names by their place in its input."""
     items = result if isinstance(result, (list, tuple)) else nested_hits(opened(result))
     if not items or not candidates:
@@ -90,13 +90,13 @@ def with_candidate_texts(result: Any, candidates: Sequence[Document]) -> Any:
     return result if None in documents else documents
 
 
-def _candidate(item: Any, candidates: Sequence[Document]) -> Document | None:
+def _candidate(item: Any, candidates: Sequence[RecordedDocument]) -> RecordedDocument | None:
     """The candidate at the item's index with the item's score; the item itself where it has a text."""
     document_itself = document(item)
     if document_itself.text is not None:
         return document_itself
     index, score = (
-        next((value for key in _INDEX_KEYS if type(value := read(item, key)) is int), None),
+        next((value for key in _INDEX_KEYS if type(value := value_of(item, key)) is int), None),
         document_itself.score,
     )
     if index is None and isinstance(item, tuple) and len(item) == 2:
@@ -106,23 +106,23 @@ def _candidate(item: Any, candidates: Sequence[Document]) -> Document | None:
     return candidates[index]._replace(score=score)
 
 
-def document(item: Any, field: str | None = None) -> Document:
+def document(item: Any, field: str | None = None) -> RecordedDocument:
     """One context from text, a dict, `(document, score)`, or any object with `.text`, `.content` or `.page_content`."""
     if type(item) is dict:
         get = item.get
         text, identity, score = get("text"), get("id"), get("score")
         if type(text) is str and type(identity) is str and type(score) is float and len(item) == 3:
-            return _tuple(Document, (identity, score, text if len(text) <= MAX_TEXT else bounded(text), None))
+            return _tuple(RecordedDocument, (identity, score, text if len(text) <= MAX_TEXT else bounded(text), None))
         return _described(item, field)
     if type(item) is str:
-        return Document(None, None, bounded(item), None)
-    if type(item) is Document:
+        return RecordedDocument(None, None, bounded(item), None)
+    if type(item) is RecordedDocument:
         return item
     parts = usual_parts(item) if field is None else None
     if parts is not None:
         return _document(parts)
     if isinstance(item, (int, UUID)) and not isinstance(item, bool):
-        return Document(str(item), None, None, None)
+        return RecordedDocument(str(item), None, None, None)
     fields = _fields_of_row(item)
     if fields is not None:
         return _described(by_place([fields])[0], field)
@@ -140,17 +140,19 @@ def _fields_of_row(item: Any) -> dict[str, Any] | None:
     return dict(zip(item.keys(), item, strict=True)) if is_row else None
 
 
-def _described(hit: Any, field: str | None) -> Document:
+def _described(hit: Any, field: str | None) -> RecordedDocument:
     parts = usual_parts(hit) if field is None else None
     return _document(parts or parts_of(hit, field))
 
 
-def _document(parts: tuple[str | None, float | None, str | None, dict[Any, Any]]) -> Document:
+def _document(parts: tuple[str | None, float | None, str | None, dict[Any, Any]]) -> RecordedDocument:
     identity, score, text, metadata = parts
-    return Document(identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None)
+    return RecordedDocument(
+        identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None
+    )
 
 
-def to_documents_json(documents: Sequence[Document], quote: Callable[[str], str] = _quote) -> str:
+def to_documents_json(documents: Sequence[RecordedDocument], quote: Callable[[str], str] = _quote) -> str:
     """The documents as the one JSON string that goes on the span."""
     parts: list[str] = []
     for identity, score, text, metadata in documents:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragpulse.attributes import DOCUMENT_LIST_KEYS
+from ragpulse._names import DOCUMENT_LIST_KEYS
 
 from .openers import LANGGRAPH_MODES
 from .replies import Said, data_text, piece_in, said_in
@@ -28,12 +28,14 @@ def piece(item: Any) -> Said:
     return said
 
 
-def is_event_stream(text: str) -> bool:
-    """Whether a stream's text is made of server-sent events."""
-    return text.startswith(_EVENT_FIELDS) and ("\n\n" in text or "\r\n\r\n" in text)
+def without_frames(text: str, *, is_lines: bool) -> str:
+    """The text of a stream without its frames: server-sent events, lines of JSON, or none."""
+    if text.startswith(_EVENT_FIELDS) and ("\n\n" in text or "\r\n\r\n" in text):
+        return _event_stream_text(text)
+    return _json_lines_text(text) if is_lines else text
 
 
-def event_stream_text(text: str) -> str:
+def _event_stream_text(text: str) -> str:
     """The text in server-sent events: of each its data, or the reply in its data where that is JSON."""
     texts = []
     for frame in text.replace("\r\n", "\n").split("\n\n"):
@@ -47,7 +49,7 @@ def is_json_line(text: str) -> bool:
     return text[:1] == "{" and text[-1:] == "\n" and isinstance(parsed(text), dict)
 
 
-def json_lines_text(text: str) -> str:
+def _json_lines_text(text: str) -> str:
     """The text in newline-delimited JSON: the reply in each line."""
     return "".join([data_text(line) for line in text.splitlines()])
 

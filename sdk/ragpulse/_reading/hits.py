@@ -19,10 +19,10 @@ from itertools import chain, pairwise, zip_longest
 from typing import Any
 from uuid import UUID
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 
 from .parts import listed, parts_of, text_of
-from .values import fields_of, read
+from .values import fields_of, value_of
 
 _COLUMNS = frozenset(
     (*names.DOCUMENT_ID_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS, *names.DOCUMENT_METADATA_KEYS)
@@ -76,7 +76,7 @@ def _items(value: Any) -> Sequence[Any] | None:
 def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Sequence[Any] | None:
     """The list of hits that a larger result (an answer with its sources, a search response) carries."""
     for key in keys:
-        found = read(value, key)
+        found = value_of(value, key)
         items = listed(found)
         if items is None and (key == "hits" or key in names.DOCUMENT_WRAPPER_KEYS):
             items = nested_hits(found, keys, depth - 1) if depth and not callable(found) else None
@@ -84,7 +84,7 @@ def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, dept
             items = _with_columns(value, key, _joined(items))
         if items is not None:
             return items
-    groups = [read(value, key) for key in names.DOCUMENT_GROUP_KEYS]
+    groups = [value_of(value, key) for key in names.DOCUMENT_GROUP_KEYS]
     return next((hits for group in groups if (hits := hits_of_groups(listed(group) or ()))), None)
 
 
@@ -131,9 +131,9 @@ def _singular(name: str) -> str:
 
 def _rows(value: Any) -> Sequence[Any] | None:
     """The rows of a data frame or a table of Arrow, by their names where one is known; None for anything else."""
-    if isinstance(value, (str, Mapping)) or read(value, "columns") is None:
+    if isinstance(value, (str, Mapping)) or value_of(value, "columns") is None:
         return None
-    by_row = read(value, "to_dicts") or read(value, "to_pylist")
+    by_row = value_of(value, "to_dicts") or value_of(value, "to_pylist")
     try:
         rows = by_row() if callable(by_row) else value.to_dict("records")
     except Exception:  # noqa: BLE001 - something else that has columns

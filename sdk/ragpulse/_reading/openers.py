@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from .values import fields_of, read
+from .values import fields_of, value_of
 
 STRUCTURED = "ragpulse.structured"
 """An output that a library declares as the answer: the text in it, else its JSON."""
@@ -41,8 +41,8 @@ def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
 
 
 def _pydantic_ai_run(result: Any) -> Any:
-    response = read(result, "response")
-    return {STRUCTURED: result.output, "usage": _pydantic_ai_usage(result), "model": read(response, "model_name")}
+    response = value_of(result, "response")
+    return {STRUCTURED: result.output, "usage": _pydantic_ai_usage(result), "model": value_of(response, "model_name")}
 
 
 def _pydantic_ai_usage(result: Any) -> Any:

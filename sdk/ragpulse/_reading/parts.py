@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence, Set, ValuesView
 from operator import itemgetter
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 
-from .values import fields_of, plain, read, to_json, type_name
+from .values import fields_of, plain, to_json, type_name, value_of
 
 _TEXTS, _IDS, _FIELDS = map(frozenset, (names.DOCUMENT_TEXT_KEYS, names.DOCUMENT_ID_KEYS, names.DOCUMENT_FIELD_KEYS))
 _ALL = _TEXTS | _IDS | {*names.DOCUMENT_SOURCE_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS}
@@ -44,7 +44,7 @@ def parts_of(hit: Any, field: str | None = None) -> tuple[str | None, float | No
 
 def _part(sources: Sequence[Any], keys: Sequence[str]) -> Any:
     """The first value under one of the keys that has parts of its own."""
-    values = (read(source, key) for source in sources if source is not None for key in keys)
+    values = (value_of(source, key) for source in sources if source is not None for key in keys)
     scalars = (str, int, float)
     return next(
         (
@@ -62,7 +62,7 @@ def _fields(source: Any) -> Mapping[Any, Any]:
         return source
     own = fields_of(source)
     is_enough = not _FIELDS.isdisjoint(own) or not (_TEXTS.isdisjoint(own) or _IDS.isdisjoint(own))
-    return own if is_enough else {name: read(source, name) for name in _ALL}
+    return own if is_enough else {name: value_of(source, name) for name in _ALL}
 
 
 def is_given(identity: str | None) -> bool:
@@ -95,7 +95,7 @@ def _identity(value: Any) -> str | None:
 def text_of(source: Any, field: str | None = None) -> str | None:
     """The text of a document under a usual name, or in this field: a text, or the `text` of its part or parts."""
     for key in names.DOCUMENT_TEXT_KEYS if field is None else (field,):
-        found = read(source, key)
+        found = value_of(source, key)
         if found is None:
             continue
         if isinstance(found, str):
@@ -104,7 +104,7 @@ def text_of(source: Any, field: str | None = None) -> str | None:
             return str(found["text"])
         if isinstance(found, list) and found and None not in (texts := [_part_text(part) for part in found]):
             return "\n".join(texts)  # type: ignore[arg-type]
-    get_content = None if field or isinstance(source, Mapping) else read(source, "get_content")
+    get_content = None if field or isinstance(source, Mapping) else value_of(source, "get_content")
     if callable(get_content):
         try:
             content = get_content()
@@ -115,7 +115,7 @@ def text_of(source: Any, field: str | None = None) -> str | None:
 
 
 def _part_text(part: Any) -> str | None:
-    text = part if isinstance(part, str) else read(part, "text")
+    text = part if isinstance(part, str) else value_of(part, "text")
     return text if isinstance(text, str) else None
 
 
@@ -145,8 +145,8 @@ def listed(value: Any) -> Sequence[Any] | None:
         return None if hasattr(type(value), "_asdict") else value
     if isinstance(value, (Sequence, Set, ValuesView)):
         return list(value)
-    method = read(value, "to_pylist")
-    if read(value, "dtype") is not None:
-        method = read(value, "tolist") or read(value, "to_list")
-    items = method() if callable(method) and read(value, "columns") is None else None
+    method = value_of(value, "to_pylist")
+    if value_of(value, "dtype") is not None:
+        method = value_of(value, "tolist") or value_of(value, "to_list")
+    items = method() if callable(method) and value_of(value, "columns") is None else None
     return items if isinstance(items, list) else None

@@ -12,7 +12,7 @@ from ragpulse import shapes
 
 from .openers import STRUCTURED, opened
 from .usual import usual_text
-from .values import fields_of, is_repr, json_or_none, parsed, read
+from .values import fields_of, is_repr, json_or_none, parsed, value_of
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signature")
@@ -42,8 +42,8 @@ class Said:
         text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
         return text if text or (self.texts and not self.calls) else None
 
-    def read(self, value: Any, key: str = "") -> bool:
-        """Reads a value, which a reply has under this key; returns whether it says anything."""
+    def adds(self, value: Any, key: str = "") -> bool:
+        """Whether a value, which a reply has under this key, says anything; then it is added."""
         before = len(self.texts) + len(self.calls)
         if isinstance(value, str):
             if not is_repr(value):
@@ -58,7 +58,7 @@ class Said:
 
     def _object(self, value: Any, key: str) -> None:
         if isinstance(value, (str, list)):
-            self.read(value, key)
+            self.adds(value, key)
             return
         fields = fields_of(value)
         if key in shapes.PART_LISTS or key in ("delta", "audio"):
@@ -70,7 +70,7 @@ class Said:
     def _list(self, items: Sequence[Any], key: str) -> None:
         if key in shapes.CHOICE_KEYS:
             texts = len(self.texts)
-            self.read(next((item for item in items if not fields_of(item).get("index")), None), key)
+            self.adds(next((item for item in items if not fields_of(item).get("index")), None), key)
             if key == shapes.DERIVED_KEY and not any(self.texts[texts:]):
                 del self.texts[texts:]
         elif key in shapes.PART_LISTS:
@@ -93,7 +93,7 @@ class Said:
     def _parts(self, parts: Iterable[Any]) -> None:
         for part in parts:
             if isinstance(part, str):
-                self.read(part)
+                self.adds(part)
             else:
                 self._part(fields_of(part))
 
@@ -102,21 +102,21 @@ class Said:
         if is_call(fields):
             self.calls.append(call_in(fields))
         elif is_text(fields) and role_of(fields) in (None, shapes.ASSISTANT):
-            key = next((key for key in shapes.PART_TEXT_KEYS if self.read(fields.get(key), key)), None)
+            key = next((key for key in shapes.PART_TEXT_KEYS if self.adds(fields.get(key), key)), None)
             self.refused |= key == shapes.REFUSAL_KEY
 
     def _fields(self, fields: Fields) -> None:
         """A reply, a message, an event of a stream, or an application's result, by its fields."""
         if STRUCTURED in fields:
             output = fields[STRUCTURED]
-            if not self.read(output) and (text := json_or_none(output)):
+            if not self.adds(output) and (text := json_or_none(output)):
                 self.texts.append(text)
         elif is_event(fields):
-            self.refused |= self.read(_visible(fields), "delta") and shapes.REFUSAL_KEY in str(fields.get("type"))
+            self.refused |= self.adds(_visible(fields), "delta") and shapes.REFUSAL_KEY in str(fields.get("type"))
         elif "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
-            self.read(read(fields["data"], "chunk") if "model_stream" in fields["event"] else None)
+            self.adds(value_of(fields["data"], "chunk") if "model_stream" in fields["event"] else None)
         elif isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
-            self.read(data_text(fields["data"]))
+            self.adds(data_text(fields["data"]))
         else:
             self._reply(fields)
 
@@ -132,7 +132,7 @@ class Said:
                 continue
             if key == "raw" and type(value) is not str:  # LlamaIndex: the provider's own reply
                 continue
-            self.read(value, key)
+            self.adds(value, key)
             if any(self.texts[texts:]) or len(self.calls) > before:
                 self.refused |= key == shapes.REFUSAL_KEY
                 break
@@ -145,7 +145,7 @@ def said_in(result: Any) -> Said:
     said = Said()
     text = usual_text(result)
     if text is None:
-        said.read(result)
+        said.adds(result)
     else:
         said.texts.append(text)
     return said
@@ -244,7 +244,7 @@ def last_question(messages: Sequence[Any]) -> str | None:
     for fields in reversed([message_fields(item) for item in messages]):
         if role_of(fields) == shapes.USER:
             said = Said()
-            key = next((key for key in (*shapes.PARTS_KEYS, "text") if said.read(fields.get(key), key)), None)
+            key = next((key for key in (*shapes.PARTS_KEYS, "text") if said.adds(fields.get(key), key)), None)
             if key is not None and any(said.texts):
                 return "\n".join(filter(None, said.texts))
     return None
@@ -278,7 +278,7 @@ def _visible(fields: Fields) -> Any:
     """The delta of an event, unless it is hidden from the user."""
     delta, kind = fields.get("delta"), str(fields.get("type"))
     if "contentBlockDelta" in fields:  # Bedrock
-        return read(fields["contentBlockDelta"], "delta")
+        return value_of(fields["contentBlockDelta"], "delta")
     if not isinstance(delta, str):
         return delta
     if kind.startswith("response."):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 
 from .openers import opened
 from .replies import message_fields, turn_of
-from .values import fields_of, read
+from .values import fields_of, value_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,8 +115,7 @@ def reply_facts(result: Any) -> Facts:
 def facts_in(reply: Any, result: Any) -> Facts:
     """As `reply_facts`, of a result that `opened` returned."""
     fields = fields_of(reply)
-    facts: Facts = {}
-    _read(fields, facts)
+    facts = _own_facts(fields)
     if not _INNER_KEYS.isdisjoint(fields):
         _read_inner(fields, facts)
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
@@ -125,7 +124,7 @@ def facts_in(reply: Any, result: Any) -> Facts:
     if names.INPUT_TOKENS not in facts and isinstance(messages, list):
         facts.update(_turn_facts(messages))
     if type(result) is not dict:
-        hidden = read(result, "_hidden_params")  # LiteLLM keeps its price there
+        hidden = value_of(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
             # 0 where it has no price: unknown, not free.
             _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
@@ -150,8 +149,7 @@ def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:
         if fields.get(key) is None or type(fields[key]) is str:
             continue
         inner = fields_of(opened(fields[key]))
-        inner_facts: Facts = {}
-        _read(inner, inner_facts)
+        inner_facts = _own_facts(inner)
         _read_margins(inner, inner_facts)
         facts.update({name: value for name, value in inner_facts.items() if name not in facts})
 
@@ -163,13 +161,15 @@ def add_facts(facts: Facts, chunk: Any) -> None:
             facts[key] = value
 
 
-def _read(fields: Mapping[str, Any], facts: Facts) -> None:
+def _own_facts(fields: Mapping[str, Any]) -> Facts:
+    """What the fields themselves state, and no mapping below them."""
+    facts: Facts = {}
     places = _places if len(fields) < _MAX_NAMES else _places.__wrapped__
     models, ids, usages, may_end = places(tuple(fields))
     for figure, keys in ((names.RESPONSE_MODEL, models), (names.RESPONSE_ID, ids)):
         for key in keys:
             if type(fields[key]) is str:
-                facts.setdefault(figure, fields[key])
+                facts[figure] = fields[key]
                 break
     for key in usages:
         if fields[key] is not None:
@@ -178,6 +178,7 @@ def _read(fields: Mapping[str, Any], facts: Facts) -> None:
     reasons = _finish_reasons(fields) if may_end else ()
     if reasons:
         facts[names.FINISH_REASONS] = reasons
+    return facts
 
 
 @lru_cache(maxsize=1024)
@@ -194,8 +195,7 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
     for key in ("response_metadata", "metadata", "meta"):
         if fields.get(key):
             margin = fields[key]
-            margin_facts: Facts = {}
-            _read(fields_of(margin[0] if isinstance(margin, list) else margin), margin_facts)
+            margin_facts = _own_facts(fields_of(margin[0] if isinstance(margin, list) else margin))
             if key != "response_metadata":
                 margin_facts.pop(names.RESPONSE_ID, None)
             elif names.RESPONSE_ID in margin_facts or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):

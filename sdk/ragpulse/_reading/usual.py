@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ragpulse import attributes, shapes
+from ragpulse import _names, shapes
 
 from .openers import STRUCTURED, known_as
 from .values import fields_of, has_own
@@ -88,13 +88,13 @@ def _has_fields(cls: type) -> bool:
 
 # --- hits ------------------------------------------------------------------------------------------------------------
 _ROLES = {
-    **dict.fromkeys(attributes.DOCUMENT_FIELD_KEYS, "fields"),
-    **dict.fromkeys(attributes.DOCUMENT_DISTANCE_KEYS, "distance"),
-    **dict.fromkeys(attributes.DOCUMENT_SOURCE_KEYS, "source"),
-    **dict.fromkeys(attributes.DOCUMENT_ID_KEYS, "id"),
-    **dict.fromkeys(attributes.DOCUMENT_SCORE_KEYS, "score"),
-    **dict.fromkeys(attributes.DOCUMENT_METADATA_KEYS, "metadata"),
-    **dict.fromkeys(attributes.DOCUMENT_TEXT_KEYS, "text"),
+    **dict.fromkeys(_names.DOCUMENT_FIELD_KEYS, "fields"),
+    **dict.fromkeys(_names.DOCUMENT_DISTANCE_KEYS, "distance"),
+    **dict.fromkeys(_names.DOCUMENT_SOURCE_KEYS, "source"),
+    **dict.fromkeys(_names.DOCUMENT_ID_KEYS, "id"),
+    **dict.fromkeys(_names.DOCUMENT_SCORE_KEYS, "score"),
+    **dict.fromkeys(_names.DOCUMENT_METADATA_KEYS, "metadata"),
+    **dict.fromkeys(_names.DOCUMENT_TEXT_KEYS, "text"),
 }
 """Names that the rule asks for → what they hold; those of sources in its order."""
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -98,7 +98,7 @@ def type_name(value: object) -> str:
     return f"<{cls.__module__}.{cls.__qualname__}>"
 
 
-def read(source: Any, name: str) -> Any:
+def value_of(source: Any, name: str) -> Any:
     """An entry of a mapping or an attribute of an object; None where there is none or reading it raises.
 
     A mock of `unittest` has every attribute, and counts how those that it invents are used: only set ones are read.
@@ -175,7 +175,7 @@ def _with_extra(source: Any) -> Mapping[str, Any]:
 
 def _slots_of(source: Any) -> Mapping[str, Any]:
     names = [name for cls in type(source).__mro__ for name in _listed(cls.__dict__.get("__slots__", ()))]
-    return {name: value for name in names if not name.startswith("_") and (value := read(source, name)) is not None}
+    return {name: value for name in names if not name.startswith("_") and (value := value_of(source, name)) is not None}
 
 
 def _listed(slots: Any) -> list[str]:
@@ -200,10 +200,10 @@ def is_repr(text: str) -> bool:
 
 def plain(value: Any) -> Any:
     """A copy of `value` made of dict, list, str, int, float, bool and None only."""
-    return _Walk().visit(value, 0)
+    return _PlainCopy().visit(value, 0)
 
 
-class _Walk:
+class _PlainCopy:
     def __init__(self) -> None:
         self._nodes_left = _MAX_NODES
         self._characters_left = _MAX_JSON_TEXT
@@ -273,7 +273,7 @@ class _Walk:
         if isinstance(getattr(type(value), "model_fields", None), dict):
             # Names with an underscore are put there by others: `_raw_response` of instructor.
             return self._mapping({name: item for name, item in vars(value).items() if name[0] != "_"}, depth)
-        scalar = read(value, "item")  # numpy and torch scalars
-        if read(value, "shape") == () and callable(scalar):
+        scalar = value_of(value, "item")  # numpy and torch scalars
+        if value_of(value, "shape") == () and callable(scalar):
             return self.visit(scalar(), depth)
         return type_name(value)

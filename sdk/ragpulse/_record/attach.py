@@ -16,17 +16,17 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import SpanKind
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._export import encoder
 from ragpulse._export.encoder import Origin
 from ragpulse._export.exporter import Exporter
 
 from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
-from .frameworks import RUNS
+from .frameworks.runs import RUNS
 from .otel import RECORDING_KEY, SCOPE_KEY, SPAN_KEY
-from .recording import CLIENT, INTERNAL, Plan, Recording, error_name
-from .scope import Scope, scope_of
-from .tracer import Sampler, Unsampled, context_within
+from .recording import CLIENT, INTERNAL, Recording, SpanPlan, error_name
+from .scope import RequestScope, scope_of
+from .tracer import TraceSampler, Unsampled, context_within
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _KINDS = {INTERNAL: SpanKind.INTERNAL, CLIENT: SpanKind.CLIENT}
@@ -55,8 +55,9 @@ class _Queued:
         origin: Origin = self.forwarder.origin(self.span)
         return origin
 
-    def encode(self, policy: ContentPolicy) -> bytes:
+    def encode(self) -> bytes:
         """The span as an OTLP protobuf message, under our own content policy."""
+        policy = self.forwarder.policy
         attributes = cleaned(self.span.attributes or {}, policy)
         return b"".join([*self._head(), *self._attributes(attributes, policy), *self._tail(policy)])
 
@@ -117,7 +118,7 @@ class AttachedSpan(Recording, _Queued):
 
     __slots__ = ("above", "failure", "forwarder", "records", "scope", "span", "state")
 
-    def __init__(self, plan: Plan, scope: Scope, span: trace.Span, forwarder: "Forwarder") -> None:
+    def __init__(self, plan: SpanPlan, scope: RequestScope, span: trace.Span, forwarder: "Forwarder") -> None:
         self.plan = plan
         self.query = self.response = self.documents = self.facts = self.texts = self.calls = None
         self.scope = scope
@@ -186,7 +187,7 @@ class AttachTracer:
         self._forwarder = forwarder
         self._unsampled = unsampled
 
-    def start(self, plan: Plan, context: Context) -> tuple[AttachedSpan, Context]:
+    def start(self, plan: SpanPlan, context: Context) -> tuple[AttachedSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
         context = RUNS.context_of_call(context)
         scope = scope_of(context, plan.scope)
@@ -243,7 +244,7 @@ class Forwarder(SpanProcessor):
         description = "" if sampler is None else sampler.get_description()
         self.follows_callers = description.startswith("ParentBased{root:AlwaysOnSampler")
         match = _SHARE.search(description)
-        self._state = "" if match is None else Sampler(float(match[1])).state
+        self._state = "" if match is None else TraceSampler(float(match[1])).state
 
     def complete(self, recording: AttachedSpan) -> None:
         """Puts figures (and content, where asked for) on the span, and keeps the recording for our copy of it."""

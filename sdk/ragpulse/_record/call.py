@@ -2,33 +2,25 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import Token
 from typing import Any, Protocol
 
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._guard import GUARD
-from ragpulse._reading.contexts import Document, document
-from ragpulse._reading.frames import (
-    CumulativeText,
-    event_stream_text,
-    is_event_stream,
-    is_json_line,
-    json_lines_text,
-    piece,
-)
+from ragpulse._reading.contexts import RecordedDocument, document
+from ragpulse._reading.frames import CumulativeText, is_json_line, piece, without_frames
 from ragpulse._reading.openers import whole_result
 from ragpulse._reading.pieces import Pieces
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, json_or_none
 
 from .capture import TEXT_KINDS, Capture
-from .control_flow import control_flow
+from .frameworks.control_flow import control_flow
 from .messages import fail_reply
-from .otel import current, enter, leave
-from .recording import Plan, runs_call
+from .otel import current, enter, leave, leave_after
+from .recording import SpanPlan, runs_call
 
 _MAX_STREAM_TEXT = 1024 * 1024
 
@@ -39,7 +31,7 @@ class Unrecorded:
     records = False
     calls = None
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SpanPlan) -> None:
         self.plan = plan
 
     def get_span_context(self) -> SpanContext:
@@ -56,41 +48,38 @@ class Unrecorded:
 class Starter(Protocol):
     """Starts spans on our own provider, on the application's, or in a test."""
 
-    def start(self, plan: Plan, context: Context) -> tuple[Any, Context]:
+    def start(self, plan: SpanPlan, context: Context) -> tuple[Any, Context]:
         """A span below the context's current one, and the context in which it is current."""
         ...
 
 
-class Call:
+class RecordedCall:
     """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_candidates", "_capture", "_counted", "_cumulative", "_documents", "_facts", "_has_first_text", "_items",
-        "_length", "_lines", "_lost_characters", "_other_items", "_pieces", "_text", "context", "done", "owner",
-        "recording", "write",
+        "_capture", "_counted", "_cumulative", "_documents", "_facts", "_has_first_text", "_items", "_length", "_lines",
+        "_lost_characters", "_other_items", "_pieces", "_text", "candidates", "context", "done", "owner", "recording",
+        "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
         self.recording = recording
         self.context = context
         self._capture = capture
-        self._candidates: tuple[Document, ...] = ()
+        self.candidates: tuple[RecordedDocument, ...] = ()
+        """The documents that a reranker received."""
         self._text: list[str] | None = None
         """The parts of a stream's text; a text buffer would be closed before the stream where both are garbage."""
         self.owner: Callable[[], Any] | None = None
         """Returns the result that has the stream, where they are two objects: the user's functions take the result."""
         self.done = False
 
-    def set_candidates(self, candidates: tuple[Document, ...]) -> None:
-        """Sets the documents that a reranker received."""
-        self._candidates = candidates
-
     # --- a plain result --------------------------------------------------------------------------------------------
     def finished(self, result: Any) -> None:
         """Records the result and ends the span."""
         try:
             if self.recording.records:
-                self._capture.result(self.recording, result, self._candidates)
+                self._capture.result(self.recording, result, self.candidates)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             self._end()
             GUARD.contain("recording a result", error)
@@ -131,7 +120,7 @@ class Call:
         self._text = []
         self.write = self._text.append
         self._counted = self._length = self._lost_characters = 0
-        self._documents: list[Document | tuple[Any, ...]] = []
+        self._documents: list[RecordedDocument | tuple[Any, ...]] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
         self._pieces = Pieces()
@@ -180,14 +169,11 @@ class Call:
 
     def _time(self, text: str) -> None:
         """Records the time to the first text that the user sees (or to the first document)."""
-        if self._without_frames(text) or self._documents:
+        if without_frames(text, is_lines=self._lines) or self._documents:
             self._has_first_text = True
             if self.recording.records:
                 seconds = max(self.recording.now_ns() - self.recording.start_ns, 0) / 1e9
                 self.recording.put(names.TIME_TO_FIRST_CHUNK, seconds)
-
-    def _without_frames(self, text: str) -> str:
-        return event_stream_text(text) if is_event_stream(text) else json_lines_text(text) if self._lines else text
 
     def beside(self, result: Any) -> None:
         """Records the sources that a result has beside its stream."""
@@ -227,7 +213,7 @@ class Call:
         if self._facts:
             self.recording.put_facts(self._facts)
         if self._items is not None:
-            self._capture.result(self.recording, self._items, self._candidates)
+            self._capture.result(self.recording, self._items, self.candidates)
         elif self._capture.options.capture_outputs:
             if self._capture.takes_documents:
                 if not self.recording.put_contexts(self._documents):
@@ -250,7 +236,7 @@ class Call:
     def _response(self, text: str) -> str:
         if self._other_items and not text:
             return JsonText("[" + ",".join(self._other_items) + "]")
-        response = bounded(self._without_frames(text) or text)
+        response = bounded(without_frames(text, is_lines=self._lines) or text)
         if self._lost_characters and isinstance(response, CutText):
             response.bytes, response.sha256 = len(text) + self._lost_characters, "unknown"
         return response
@@ -304,34 +290,46 @@ class Call:
             yield
         except (StopIteration, StopAsyncIteration):
             raise
-        except BaseException as error:
+        except BaseException as error:  # cancellation and GeneratorExit, too, end the span; all are raised again
             self.failed(error)
             raise
         finally:
             self.context = current()
             leave(token)
 
-    def release(self, token: Token[Context], error: BaseException) -> None:
-        """Leaves the span's context; an abandoned coroutine may be closed where it was never entered."""
-        if not isinstance(error, GeneratorExit) or current() is self.context:
-            leave(token)
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Makes the span current for a block of the application, which may be closed elsewhere than it was entered."""
+        token = enter(self.context)
+        try:
+            yield
+        except BaseException as error:  # as in `within`
+            leave_after(error, token, self.context)
+            self.failed(error)
+            raise
+        leave(token)
 
 
 def begin(
-    starter: Starter, plan: Plan, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], context: Context
-) -> Call:
+    starter: Starter,
+    plan: SpanPlan,
+    capture: Capture,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    context: Context,
+) -> RecordedCall:
     """Starts the span of a call and records its arguments."""
     call = None
     try:
         recording, inner = starter.start(plan, context)
-        call = Call(recording, capture, inner)
+        call = RecordedCall(recording, capture, inner)
         if recording.records:
             capture.arguments(recording, args, kwargs)
             if capture.takes_candidates:
-                call.set_candidates(capture.candidates(args, kwargs))
+                call.candidates = capture.candidates(args, kwargs)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
-    return call or Call(Unrecorded(plan), capture, context)
+    return call or RecordedCall(Unrecorded(plan), capture, context)
 
 
 class State:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse import shapes
 from ragpulse._guard import GUARD, logger
-from ragpulse._reading.contexts import Document, documents_in, with_candidate_texts
+from ragpulse._reading.contexts import RecordedDocument, documents_in, with_candidate_texts
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
 from ragpulse._reading.replies import Said, error_in, missing_reason, said_in
@@ -18,7 +18,7 @@ from ragpulse._reading.usual import usual_text
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
-from .crews import CREWS, is_crews
+from .frameworks.crews import CREWS, is_crews
 from .messages import fail_reply, put_output_messages, put_question
 from .recording import Recording
 
@@ -131,7 +131,7 @@ class Capture:
         name = next((name for name in parameters if name in signature.parameters), None) if signature else None
         return _getter(signature, name) if signature and name else None
 
-    def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Document, ...]:
+    def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RecordedDocument, ...]:
         """The documents that a reranker receives, read before it sorts them: its result may name them by index only."""
         return () if self._candidates is None else documents_in(self._candidates(args, kwargs), self._field) or ()
 
@@ -168,7 +168,7 @@ class Capture:
             if type(top_k) is int:
                 recording.put(names.RETRIEVAL_TOP_K, top_k)
 
-    def result(self, recording: Recording, result: Any, candidates: Sequence[Document] = ()) -> None:
+    def result(self, recording: Recording, result: Any, candidates: Sequence[RecordedDocument] = ()) -> None:
         """Records what the function returned, by the user's declarations and the kind of span."""
         options = self.options
         reply = result

@@ -7,18 +7,18 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse import shapes
-from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
-from ragpulse._reading.contexts import Document, quoting, to_documents_json
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, Origin, key_value_parts, log_record, utf8
+from ragpulse._reading.contexts import RecordedDocument, quoting, to_documents_json
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .credentials import is_secret_name
-from .recording import Plan, Recording, error_status, exception_attributes, passed_withholding
+from .recording import Recording, SpanPlan, error_status, exception_attributes, passed_withholding
 from .redaction import Redaction, special_characters
-from .scope import Scope
+from .scope import RequestScope
 
 IDENTITIES = frozenset(
     {
@@ -59,7 +59,7 @@ def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def failure(plan: Plan, error: BaseException) -> tuple[dict[str, str], str | None]:
+def failure(plan: SpanPlan, error: BaseException) -> tuple[dict[str, str], str | None]:
     """An exception as attributes of an event, and as the description of a status.
 
     Its text often repeats arguments and results, so it is left out where it passed a function or block that withholds.
@@ -73,7 +73,7 @@ def failure(plan: Plan, error: BaseException) -> tuple[dict[str, str], str | Non
 def _passed_withholding(error: BaseException | None) -> bool:
     """Whether an exception, or one that led to it, was raised below a function or block that withholds its texts."""
     seen: set[int] = set()
-    while Plan.any_withholds and error is not None and id(error) not in seen:
+    while SpanPlan.any_withholds and error is not None and id(error) not in seen:
         seen.add(id(error))
         if passed_withholding(error):
             return True
@@ -167,7 +167,7 @@ class _Rendering:
         self.truncated.setdefault(key, {"bytes": size, "sha256": digest})
         return utf8(text)[:limit].decode("utf-8", "ignore") + f"… [truncated: {size} bytes, sha256 {digest}]"
 
-    def documents(self, documents: tuple[Document, ...]) -> str:
+    def documents(self, documents: tuple[RecordedDocument, ...]) -> str:
         key = names.RETRIEVAL_DOCUMENTS
         if not self._policy.capture:
             return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
@@ -175,7 +175,7 @@ class _Rendering:
             return to_documents_json(documents, quoting(self._special_characters))
         return to_documents_json(
             [
-                Document(
+                RecordedDocument(
                     item.id,
                     item.score,
                     None if item.text is None else self.text(key, item.text),
@@ -233,13 +233,13 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
     return out
 
 
-def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) -> dict[str, Any]:
+def all_attributes(recording: Recording, scope: RequestScope, policy: ContentPolicy) -> dict[str, Any]:
     """Everything that is sent of a recording: its constants, its scope and its content."""
     return {**recording.plan.constants, **scope.shown(policy.redact).attributes, **render(recording, policy)}
 
 
 def encode_attributes(
-    recording: Recording, scope: Scope, policy: ContentPolicy, others: Mapping[str, Any]
+    recording: Recording, scope: RequestScope, policy: ContentPolicy, others: Mapping[str, Any]
 ) -> list[bytes]:
     """Encodes `all_attributes` and `others` (set on the span by others) as parts of an OTLP protobuf message.
 
@@ -269,12 +269,22 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
         out[key] = rendering.text(key, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One finished score, ready for the exporter."""
+class Sender(Protocol):
+    """What a score needs of the tracer of this process."""
 
+    policy: "ContentPolicy"
+
+    def origin(self, path: str) -> Origin:
+        """What the records of this process are sent with."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackRecord:
+    """A person's score, ready for the exporter."""
+
+    sender: Sender
     trace_number: int
-    span_number: int
     time_ns: int
     name: str
     score: float
@@ -288,8 +298,13 @@ class Score:
         """A score belongs to no span of this process."""
         return True
 
-    def encode(self, policy: ContentPolicy) -> bytes:
+    def origin(self) -> Origin:
+        """What it is sent with."""
+        return self.sender.origin("logs")
+
+    def encode(self) -> bytes:
         """The score as an OTLP log record, its comment redacted like any text."""
+        policy = self.sender.policy
         attributes: dict[str, Any] = {
             names.EVALUATION_NAME: self.name,
             names.EVALUATION_SCORE: self.score,
@@ -297,4 +312,4 @@ class Score:
         }
         if self.comment and policy.capture:
             attributes[names.EVALUATION_EXPLANATION] = policy.redact(self.comment, [])
-        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, self.span_number, attributes)
+        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, 0, attributes)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse import shapes
 from ragpulse._reading.openers import opened
 from ragpulse._reading.replies import (

@@ -37,6 +37,12 @@ def leave(token: Token[Context]) -> None:
         pass
 
 
+def leave_after(error: BaseException, token: Token[Context], context: Context) -> None:
+    """Leaves the context that an error ended; an abandoned coroutine may be closed where it was never entered."""
+    if not isinstance(error, GeneratorExit) or current() is context:
+        leave(token)
+
+
 def _only_key(context: Context) -> str:
     (key,) = context
     return key

@@ -12,9 +12,9 @@ from opentelemetry.trace import SpanKind
 
 from ragpulse._guard import GUARD
 
-from .frameworks import RUNS
+from .frameworks.runs import RUNS
 from .otel import RECORDING_KEY
-from .recording import Plan
+from .recording import SpanPlan
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class ProviderTracer(trace.Tracer):
         tracer = self._provider.tracer
         if tracer is None:
             return trace.NonRecordingSpan(trace.get_current_span(above).get_span_context())
-        plan = Plan(name=name, kind="", span_kind=kind.value + 1, constants={}, library=self._library)
+        plan = SpanPlan(name=name, kind="", span_kind=kind.value + 1, constants={}, library=self._library)
         plan.recording = above.get(RECORDING_KEY)
         span = tracer.start_span(plan, above)
         RUNS.started(self._library, span, above)

@@ -13,9 +13,9 @@ from types import CodeType, TracebackType
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
-from ragpulse._reading.contexts import Document, documents_in, has_texts
+from ragpulse._reading.contexts import RecordedDocument, documents_in, has_texts
 from ragpulse._reading.usage import instrumented_facts
 from ragpulse._reading.values import bounded, to_json, type_name
 
@@ -27,7 +27,7 @@ _FRAMES: dict[CodeType, str] = {}
 """Code of our functions that run a call → their variable that holds it."""
 _BLOCKS: WeakKeyDictionary[CodeType, set[int]] = WeakKeyDictionary()
 """Code of the application → lines within a block that withholds its texts."""
-_WRAPPERS = ("_decorators.py", "_wrappers.py", "_streams.py", "_record/call.py")
+_WRAPPERS = ("_decorators.py", "_calls/wrappers.py", "_calls/streams.py", "_record/call.py")
 _OUR_FILES = frozenset(str(_PACKAGE / name) for name in _WRAPPERS)
 _CLIENT_KINDS = frozenset({"retriever", "llm", "embedding", "reranker"})
 _QUERY_KEYS = {
@@ -75,7 +75,7 @@ def passed_withholding(error: BaseException) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class SpanPlan:
     """The constant part of every span of one decorated function (or of one span of another instrumentation)."""
 
     name: str
@@ -103,7 +103,7 @@ class Plan:
         self.head = span_head(self.name, self.span_kind)
         self.encoded = key_values(SPAN_ATTRIBUTES, self.constants.items())
         if self.withholds:
-            Plan.any_withholds = True
+            SpanPlan.any_withholds = True
         self.labels = {key: value for key, value in self.constants.items() if key not in _REDUNDANT}
 
 
@@ -117,7 +117,7 @@ def plan_for(
     scope: dict[str, Any],
     withholds: bool = False,
     streams: bool = False,
-) -> Plan:
+) -> SpanPlan:
     """The plan of a decorated function of `kind`."""
     constants: dict[str, Any] = {
         names.SPAN_KIND: kind,
@@ -135,7 +135,7 @@ def plan_for(
         constants[names.DATA_SOURCE_ID] = data_source
     if streams:
         constants[names.REQUEST_STREAM] = True
-    return Plan(
+    return SpanPlan(
         name=name,
         kind=kind,
         span_kind=CLIENT if kind in _CLIENT_KINDS else INTERNAL,
@@ -225,10 +225,10 @@ class Recording:
 
     __slots__ = ("calls", "documents", "facts", "plan", "query", "response", "texts")
 
-    plan: Plan
+    plan: SpanPlan
     query: str | None
     response: str | None
-    documents: tuple[Document, ...] | None
+    documents: tuple[RecordedDocument, ...] | None
     facts: dict[str, Any] | None
     texts: dict[str, str] | None
     calls: dict[int, tuple[int, Mapping[str, Any]]] | None

@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry import baggage
 from opentelemetry.context import Context
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
 from ragpulse._reading.values import JsonText, to_json
 
@@ -23,7 +23,7 @@ _BAGGAGE_MARKER = "ragpulse.travels"
 _IDENTITY_NAMES = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)
 
 
-class Scope:
+class RequestScope:
     """An immutable set of attributes, encoded once for all the spans that share it."""
 
     __slots__ = ("_merged", "_shown", "attributes", "encoded", "metadata")
@@ -33,17 +33,17 @@ class Scope:
         """The application's own facts; rendered per span under the content policy."""
         self.attributes = attributes
         self.encoded = key_values(SPAN_ATTRIBUTES, attributes.items())
-        self._merged: dict[int, tuple[object, Scope]] = {}
-        self._shown: tuple[object, Scope] | None = None
+        self._merged: dict[int, tuple[object, RequestScope]] = {}
+        self._shown: tuple[object, RequestScope] | None = None
 
-    def with_attributes(self, more: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> "Scope":
+    def with_attributes(self, more: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> "RequestScope":
         """This scope and `more`, which wins; tags are joined."""
         merged = {**self.attributes, **more}
         if names.TAGS in self.attributes and names.TAGS in more:
             merged[names.TAGS] = tuple(dict.fromkeys([*self.attributes[names.TAGS], *more[names.TAGS]]))
-        return Scope(merged, {**self.metadata, **(metadata or {})})
+        return RequestScope(merged, {**self.metadata, **(metadata or {})})
 
-    def joined(self, more: dict[str, Any]) -> "Scope":
+    def joined(self, more: dict[str, Any]) -> "RequestScope":
         """As `with_attributes`, remembering the answer for the same `more` object (a plan's, which lives on)."""
         entry = self._merged.get(id(more))
         if entry is None or entry[0] is not more:
@@ -51,11 +51,11 @@ class Scope:
             self._merged[id(more)] = entry
         return entry[1]
 
-    def shown(self, redact: Redaction) -> "Scope":
+    def shown(self, redact: Redaction) -> "RequestScope":
         """This scope after redaction, cached for the same rules."""
         if self._shown is None or self._shown[0] is not redact:
             clean = redact.value("", self.attributes, [])
-            self._shown = redact, self if clean == self.attributes else Scope(clean, self.metadata)
+            self._shown = redact, self if clean == self.attributes else RequestScope(clean, self.metadata)
         return self._shown[1]
 
     def metadata_json(self) -> JsonText:
@@ -63,10 +63,10 @@ class Scope:
         return to_json(self.metadata)
 
 
-EMPTY = Scope({})
+EMPTY = RequestScope({})
 
 
-def current_scope(context: Context) -> Scope:
+def current_scope(context: Context) -> RequestScope:
     """The scope that holds in `context`: set in this process, else from the baggage that came with the request."""
     scope = context.get(SCOPE_KEY)
     if scope is not None:
@@ -74,16 +74,16 @@ def current_scope(context: Context) -> Scope:
     if BAGGAGE_KEY not in context:
         return EMPTY
     entries = baggage.get_all(context)
-    return Scope({key: str(entries[key]) for key in _IDENTITY_NAMES if key in entries})
+    return RequestScope({key: str(entries[key]) for key in _IDENTITY_NAMES if key in entries})
 
 
-def scope_of(context: Context, more: dict[str, Any]) -> Scope:
+def scope_of(context: Context, more: dict[str, Any]) -> RequestScope:
     """The scope of a span in `context` whose function adds `more` to it."""
     scope = current_scope(context)
     return scope.joined(more) if more else scope
 
 
-def with_scope(context: Context, scope: Scope) -> Context:
+def with_scope(context: Context, scope: RequestScope) -> Context:
     """`context` with `scope` in it."""
     return Context({**without_identities(context), SCOPE_KEY: scope})
 

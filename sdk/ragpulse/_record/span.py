@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._export import encoder
+from ragpulse._export.encoder import Origin
 
 from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
-from .recording import Plan, Recording, error_name
-from .scope import Scope
+from .recording import Recording, SpanPlan, error_name
+from .scope import RequestScope
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -33,7 +34,7 @@ class Owner(Protocol):
     clock: Callable[[], int]
     policy: ContentPolicy
 
-    def finished(self, span: "Span") -> None:
+    def finished(self, span: "OwnSpan") -> None:
         """Takes a span that has ended."""
         ...
 
@@ -47,8 +48,12 @@ class Owner(Protocol):
         """The instrumentation scope of our own spans."""
         ...
 
+    def origin(self, path: str, library: Any = None) -> Origin:
+        """What the records of this process are sent with."""
+        ...
 
-class Span(Recording, trace.Span):
+
+class OwnSpan(Recording, trace.Span):
     """A span on our own provider. Attributes, redaction and protobuf are left to the exporting thread."""
 
     __slots__ = (
@@ -58,12 +63,12 @@ class Span(Recording, trace.Span):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SpanPlan,
         tracer: Owner,
         trace_number: int,
         span_number: int,
         parent_id: int,
-        scope: Scope,
+        scope: RequestScope,
         sampled: bool,
     ) -> None:
         self.plan = plan
@@ -103,8 +108,13 @@ class Span(Recording, trace.Span):
         self.put(names.ERROR_TYPE, error_name(error))
         self._status = (StatusCode.ERROR.value, status)
 
-    def encode(self, policy: ContentPolicy) -> bytes:
-        """The span as an OTLP protobuf message."""
+    def origin(self) -> Origin:
+        """What it is sent with: the resource of this process, and the library that made it."""
+        return self.tracer.origin("traces", self.plan.library)
+
+    def encode(self) -> bytes:
+        """The span as an OTLP protobuf message, under the content policy."""
+        policy = self.tracer.policy
         parts = encode_attributes(self, self.scope, policy, {})
         parts += (
             encoder.span_identity(self.trace_number, self.span_number, self.parent_id, self.trace_state),

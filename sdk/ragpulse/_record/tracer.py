@@ -2,6 +2,7 @@
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
+from ragpulse._export import encoder
+from ragpulse._export.encoder import Origin
 from ragpulse._guard import GUARD, logger
 
 from .content import ContentPolicy
-from .frameworks import RUNS
+from .frameworks.runs import RUNS
 from .otel import BAGGAGE_KEY, RECORDING_KEY, SCOPE_KEY, SPAN_KEY
-from .recording import Plan
-from .scope import EMPTY, Scope, scope_of, without_identities
-from .span import Span
+from .recording import SpanPlan
+from .scope import EMPTY, RequestScope, scope_of, without_identities
+from .span import OwnSpan
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 SDK_VERSION = "0.2.0"
 
 
-def context_within(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
+def context_within(context: Context, span: trace.Span, recording: Any, scope: RequestScope) -> Context:
     """`context` as it is within a recorded call."""
     if BAGGAGE_KEY in context:
         context = without_identities(context)
@@ -53,7 +56,7 @@ class Ids:
         return self._bits(64) or 1
 
 
-class Sampler:
+class TraceSampler:
     """The OTEL_TRACES_SAMPLER choices: a share of traces, and whether a parent's decision is followed."""
 
     def __init__(self, ratio: float = 1.0, *, follow_parent: bool = True) -> None:
@@ -63,7 +66,7 @@ class Sampler:
         """The trace state of a trace that was chosen with a share below 1: OpenTelemetry's rejection threshold."""
 
     @classmethod
-    def named(cls, name: str, argument: float) -> "Sampler":
+    def named(cls, name: str, argument: float) -> "TraceSampler":
         """The sampler that a value of OTEL_TRACES_SAMPLER and its argument name."""
         ratio = argument if name.endswith("traceidratio") else 0.0 if name.endswith("always_off") else 1.0
         return cls(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
@@ -102,7 +105,7 @@ class Tracer:
         offer: Callable[[Any], None],
         *,
         policy: ContentPolicy,
-        sampler: Sampler,
+        sampler: TraceSampler,
         resource: Mapping[str, Any],
         processors: list[Any] | None = None,
         isolated: bool = False,
@@ -114,6 +117,7 @@ class Tracer:
         self.clock = clock
         self._processors = [] if processors is None else processors
         self._resource = resource
+        self._encoded_resource = self._identified()
         self._offer = offer
         self._forked_ns = 0
         self._sampler = sampler
@@ -123,7 +127,17 @@ class Tracer:
     def forked(self) -> None:
         """In a forked child: new identities; the parent sends the spans that were open."""
         self.ids.reseed()
+        self._encoded_resource = self._identified()
         self._forked_ns = self.clock()
+
+    def _identified(self) -> bytes:
+        """The encoded resource, with an identity of this process unless it was given one."""
+        return encoder.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self._resource})
+
+    def origin(self, path: str, library: Any = None) -> Origin:
+        """What the records of this process are sent with; `library` made the span, where that was not us."""
+        name, version = ("ragpulse", SDK_VERSION) if library is None else (library.name, library.version)
+        return path, self._encoded_resource, encoder.scope(name, version)
 
     @cached_property
     def resource(self) -> "Resource":
@@ -139,7 +153,7 @@ class Tracer:
 
         return InstrumentationScope("ragpulse", SDK_VERSION)
 
-    def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
+    def start(self, plan: SpanPlan, context: Context) -> tuple[OwnSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
         context = RUNS.context_of_call(context)
         span = self.start_span(plan, context)
@@ -147,14 +161,16 @@ class Tracer:
             self.started(span, context)
         return span, context_within(context, span, span, span.scope)
 
-    def start_span(self, plan: Plan, context: Context) -> Span:
+    def start_span(self, plan: SpanPlan, context: Context) -> OwnSpan:
         """A span below the context's current one, before the processors know of it."""
         parent = context.get(SPAN_KEY)
-        if isinstance(parent, Span):  # or another library's proxy of one
+        if isinstance(parent, OwnSpan):  # or another library's proxy of one
             scope: Any = context.get(SCOPE_KEY, EMPTY)
             if plan.scope:
                 scope = scope.joined(plan.scope)
-            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, parent.sampled)
+            span = OwnSpan(
+                plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, parent.sampled
+            )
             span.trace_state = parent.trace_state
             if parent.start_ns < self._forked_ns:  # the parent stays in the process that this one was forked from
                 span.parent_is_remote = True
@@ -166,7 +182,7 @@ class Tracer:
             span.put_text(names.METADATA, scope.metadata_json())
         return span
 
-    def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
+    def _local_root(self, plan: SpanPlan, parent: Any, scope: RequestScope) -> OwnSpan:
         """A span whose parent is not ours: it joins a foreign or remote trace, or begins one."""
         foreign = parent.get_span_context() if isinstance(parent, trace.Span) else trace.INVALID_SPAN_CONTEXT
         if not foreign.is_valid:
@@ -178,7 +194,7 @@ class Tracer:
         sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
         if foreign.is_remote and not (sampled or foreign.trace_flags.sampled):
             self.unsampled.add()
-        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, sampled)
+        span = OwnSpan(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, sampled)
         span.parent_is_remote = foreign.is_remote
         if self._sampler.follow_parent:
             span.trace_state = foreign.trace_state.to_header()
@@ -187,14 +203,14 @@ class Tracer:
             span.trace_state = ",".join(filter(None, [self._sampler.state, *entries]))
         return span
 
-    def _begun_trace(self, plan: Plan, scope: Any) -> Span:
+    def _begun_trace(self, plan: SpanPlan, scope: Any) -> OwnSpan:
         trace_number = self.ids.trace_id()
         sampled = self._sampler.samples(trace_number, None)
-        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, sampled)
+        span = OwnSpan(plan, self, trace_number, self.ids.span_id(), 0, scope, sampled)
         span.trace_state = self._sampler.state
         return span
 
-    def started(self, span: Span, context: Context) -> None:
+    def started(self, span: OwnSpan, context: Context) -> None:
         """Calls `on_start` of the processors."""
         for processor in self._processors:
             try:
@@ -202,7 +218,7 @@ class Tracer:
             except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
                 GUARD.contain("a span processor's on_start", error)
 
-    def finished(self, span: Span) -> None:
+    def finished(self, span: OwnSpan) -> None:
         """Queues a finished span and calls `on_end` of the processors."""
         if span.start_ns < self._forked_ns:
             return

@@ -9,9 +9,9 @@ import pytest
 from asking import ask
 from stored_units import T0, Units, uniform
 
-from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.statistics import needed_n
 
 
 def now() -> datetime:
@@ -31,7 +31,7 @@ def versions(store: EmbeddedStore, count: int, *, flips: int) -> None:
 def test_two_versions_are_paired(store: EmbeddedStore) -> None:
     """Twenty answers flip to failing: worse by 0.1, McNemar, flips with both explanations."""
     versions(store, 200, flips=20)
-    told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
+    told = ask(store, "compare", {"a": "judge@v1", "b": "judge@v2"}, clock=now)
     assert (told["paired"], told["verdict"], told["test"]["name"]) == (True, "stricter", "McNemar")
     assert told["difference"]["value"] == pytest.approx(-0.1)
     assert told["test"]["p"] < 1e-4
@@ -52,12 +52,12 @@ def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
               status="done", total=200, created_at=T0)  # fmt: skip
     units.save()
     for a, b in (("judge:old", "judge:new"), ("judge:old", "run:r1")):
-        told = compare(store, {"a": a, "b": b, "evaluator": "judge", "by": "service"}, clock=now)
+        told = ask(store, "compare", {"a": a, "b": b, "evaluator": "judge", "by": "service"}, clock=now)
         assert (told["paired"], told["shared"], told["verdict"]) == (True, 200, "stricter")
         assert [one["verdict"] for one in told["strata"]] == ["stricter"]
         assert (told["a"]["value"], told["a"]["n"], told["b"]["value"]) == (1.0, 200, 0.9)  # of the shared answers
     with pytest.raises(NotFound, match="no scores"):
-        compare(store, {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
+        ask(store, "compare", {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
 
 
 def test_only_live_answers_that_were_drawn_are_compared(store: EmbeddedStore) -> None:
@@ -73,14 +73,14 @@ def test_only_live_answers_that_were_drawn_are_compared(store: EmbeddedStore) ->
             units.score(number, "judge", 0.0, version=version)
     units.save()
     for environment, n in ((None, 100), ("regress", 40)):
-        told = compare(store, {"a": "judge@v1", "b": "judge@v2", "environment": environment}, clock=now)
+        told = ask(store, "compare", {"a": "judge@v1", "b": "judge@v2", "environment": environment}, clock=now)
         assert (told["a"]["n"], told["b"]["n"], told["shared"]) == (n, n, n)
 
 
 def test_equal_versions_do_not_differ(store: EmbeddedStore) -> None:
     """No flip at all: no difference, and no test can be significant; fifty could still hide one of 7 %."""
     versions(store, 100, flips=0)
-    told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
+    told = ask(store, "compare", {"a": "judge@v1", "b": "judge@v2"}, clock=now)
     assert (told["verdict"], told["test"]["p"], told["flips"]) == ("no difference", 1.0, [])
 
 
@@ -103,12 +103,12 @@ def arms(store: EmbeddedStore, count: int, *, users: int, effect: float) -> None
 def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     """A planted drop of 0.3 is found `worse`, latency too; users are the clusters."""
     arms(store, 1200, users=401, effect=0.3)
-    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    told = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "sequential, by user")
     assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
     assert told["effect_size"] == pytest.approx(-0.65, abs=0.15)
     assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
-    unnamed = compare(store, {"a": "prompt:v7", "b": "prompt:v8"}, clock=now)
+    unnamed = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8"}, clock=now)
     assert unnamed["evaluator"] == "judge"  # none of the well-known ones: the one there is
 
 
@@ -128,7 +128,7 @@ def strata(store: EmbeddedStore, effects: dict[str, float]) -> None:
 def test_each_stratum_has_its_own_verdict(store: EmbeddedStore) -> None:
     """Worse where it was made worse and nowhere else; acceptance (feedback) is compared beside quality."""
     strata(store, {"billing": 0.4, "travel": 0.0, "health": 0.0})
-    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge", "by": "service"}, clock=now)
+    told = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge", "by": "service"}, clock=now)
     verdicts = {one["value"]: one["verdict"] for one in told["strata"]}
     assert (told["by"], verdicts.pop("billing")) == ("service", "worse")
     assert set(verdicts) == {"travel", "health"}
@@ -149,7 +149,7 @@ def test_questions_that_both_prompts_answered_are_counted_and_their_changes_show
         facts = {"prompt_version": version, "query": f"question {question}"}
         units.scored(number, "judge", float(number != 50), facts=facts)
     units.save()
-    found = compare(store, {"a": "prompt:v6", "b": "prompt:v7"}, clock=now)
+    found = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7"}, clock=now)
     assert (found["paired"], found["shared"]) == (False, 32)
     assert [(one["query"], one["a"], one["b"]) for one in found["flips"]] == [("question 18", 1.0, 0.0)]
 
@@ -164,8 +164,8 @@ def test_paired_strata_are_adjusted_for_having_looked_at_all(store: EmbeddedStor
         units.score(number, "judge", float(not fails), version="v2")
     units.save()
     params = {"a": "judge@v1", "b": "judge@v2", "by": "service"}
-    (alone,) = compare(store, params | {"service": "s7"}, clock=now)["strata"]
-    among = next(one for one in compare(store, params, clock=now)["strata"] if one["value"] == "s7")
+    (alone,) = ask(store, "compare", params | {"service": "s7"}, clock=now)["strata"]
+    among = next(one for one in ask(store, "compare", params, clock=now)["strata"] if one["value"] == "s7")
     assert (alone["verdict"], among["verdict"]) == ("stricter", "not enough data")
     assert alone["test"]["p_adjusted"] == pytest.approx(0.03125)
     assert among["test"]["p_adjusted"] == pytest.approx(0.625)
@@ -175,18 +175,18 @@ def test_a_stratum_on_one_side_only_has_no_verdict(store: EmbeddedStore) -> None
     """Nothing to compare is said so; a dimension that does not exist is refused, and two at once."""
     arms(store, 40, users=40, effect=0.0)
     sides = {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}
-    told = compare(store, sides | {"by": "prompt_version"}, clock=now)["strata"]
+    told = ask(store, "compare", sides | {"by": "prompt_version"}, clock=now)["strata"]
     assert [(one["verdict"], one["difference"]) for one in told] == [("not enough data", None)] * 2
     with pytest.raises(ValueError, match="cannot group by 'colour'"):
-        compare(store, sides | {"by": "colour"}, clock=now)
+        ask(store, "compare", sides | {"by": "colour"}, clock=now)
     with pytest.raises(ValueError, match="one dimension"):
-        compare(store, sides | {"by": "model,service"}, clock=now)
+        ask(store, "compare", sides | {"by": "model,service"}, clock=now)
 
 
 def test_few_users_are_not_enough(store: EmbeddedStore) -> None:
     """A thousand answers of ten users decide nothing: below thirty clusters an arm there is no verdict."""
     arms(store, 1000, users=11, effect=0.3)
-    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    told = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     assert told["verdict"] == "not enough data"
     assert told["need_more"] >= 19
     assert told["need_more_of"] == "users"
@@ -196,11 +196,11 @@ def test_sides_that_cannot_be_read(store: EmbeddedStore) -> None:
     """A side is named with how to write it; one without scores is said to have none."""
     versions(store, 5, flips=0)
     with pytest.raises(ValueError, match="write NAME@VERSION"):
-        compare(store, {"a": "judge", "b": "judge@v2"}, clock=now)
+        ask(store, "compare", {"a": "judge", "b": "judge@v2"}, clock=now)
     with pytest.raises(NotFound, match="no scores of judge"):
-        compare(store, {"a": "judge@v1", "b": "judge@v9"}, clock=now)
+        ask(store, "compare", {"a": "judge@v1", "b": "judge@v9"}, clock=now)
     with pytest.raises(NotFound, match="no replay"):
-        compare(store, {"a": "run:nope", "b": "judge@v2"}, clock=now)
+        ask(store, "compare", {"a": "run:nope", "b": "judge@v2"}, clock=now)
 
 
 @pytest.mark.parametrize(("minimum", "verdict"), [(0.8, "above"), (0.9, "undecided"), (0.97, "below")])
@@ -251,6 +251,29 @@ def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
     assert told["cost_usd"] == pytest.approx(told["n"] * 0.001)
 
 
+def test_a_plan_counts_users(store: EmbeddedStore) -> None:
+    """Sixty users ask ten times, each always well or always badly served: the plan is about users, not answers."""
+    units = Units(store)
+    for number in range(600):
+        user = number // 10
+        units.scored(number, "judge", float(user % 10 > 0), facts={"user_id": f"u{user}"})
+    units.save()
+    told = ask(store, "plan", {"evaluator": "judge", "half_width": 0.05, "from": "-1h"}, clock=now_plus_minute)
+    alone = needed_n(0.9, 0.05)
+    assert told["users"] > alone
+    assert told["n"] == pytest.approx(10 * told["users"], rel=0.01)
+    assert told["users_per_day"] == pytest.approx(60 * 24)
+    assert told["assumed_from"] == "measured: a user asks 10.0 times, answers alike by 1.00"
+    narrow = ask(store, "plan", {"evaluator": "judge", "half_width": 0.005, "from": "-1h"}, clock=now_plus_minute)
+    assert narrow["rate_for_daily"] is None
+    assert narrow["days_at_full_rate"] == pytest.approx(narrow["users"] / narrow["users_per_day"])
+
+
+def now_plus_minute() -> datetime:
+    """A minute after the units, so that a range of an hour holds them."""
+    return T0 + timedelta(minutes=1)
+
+
 def test_a_plan_without_history_says_what_it_assumes(store: EmbeddedStore) -> None:
     """Nothing measured: a stated guess, and no rate where there is no traffic."""
     told = ask(store, "plan", {"evaluator": "judge", "half_width": 0.05}, clock=now)
@@ -281,7 +304,7 @@ def constant(store: EmbeddedStore, count: int, *, cost_usd: tuple[float, float],
 def test_constant_costs_are_compared(store: EmbeddedStore, cost_usd: tuple[float, float], verdict: str) -> None:
     """Equal costs are equal, and another constant is a difference: no spread does not mean no data."""
     constant(store, 80, cost_usd=cost_usd, passing=(1.0, 1.0))
-    answer = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    answer = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     cost = next(one for one in answer["also"] if one["metric"] == "cost")
     assert (cost["verdict"], cost["need_more"]) == (verdict, None)
     assert cost["difference"]["value"] == pytest.approx(cost_usd[1] - cost_usd[0])
@@ -291,7 +314,7 @@ def test_constant_scores_are_compared(store: EmbeddedStore) -> None:
     """Every answer fails after a change: worse, although no side has any spread."""
     constant(store, 80, cost_usd=(0.0, 0.0), passing=(1.0, 0.0))
     sides = {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}
-    answer = compare(store, sides, clock=now)
+    answer = ask(store, "compare", sides, clock=now)
     assert (answer["verdict"], answer["difference"]["value"]) == ("worse", -1.0)
     assert answer["test"]["p"] < 1e-9
 
@@ -302,7 +325,7 @@ def test_constant_scores_are_compared(store: EmbeddedStore) -> None:
 def test_equal_constant_scores_need_answers(store: EmbeddedStore, count: int, verdict: str) -> None:
     """All answers of both sides pass: so few could still hide a difference of 0.05, so many could not."""
     constant(store, count, cost_usd=(0.0, 0.0), passing=(1.0, 1.0))
-    answer = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    answer = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     assert answer["verdict"] == verdict
     assert (answer["need_more"] is None) == (verdict == "no difference")
     assert answer["also"][0]["verdict"] == ("not enough data" if count == 20 else "no difference")

@@ -7,14 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, trace_id
+from asking import ask
+from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.attribution import documents, failure_attribution, verdict_on
-from ragpulse_collector.analysis.exemplars import exemplars
-from ragpulse_collector.analysis.explain import explain
-from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.series import series
-from ragpulse_collector.analysis.traffic import coverage
+from ragpulse_collector.analysis.attribution import verdict_on
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -28,7 +24,7 @@ DAY = {"from": "-1h"}
 
 def test_an_empty_store_has_an_overview(store: EmbeddedStore) -> None:
     """Nothing measured is null, not zero."""
-    told = overview(store, DAY, clock=now)
+    told = ask(store, "overview", DAY, clock=now)
     assert (told["newest_span"], told["lag_s"], told["error_rate"], told["cost_usd"]) == (None, None, None, None)
     assert (told["n_traces"], told["quality"], told["queued"], told["cost_per_good_answer"]) == (0, [], 0, None)
 
@@ -44,7 +40,7 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
     for number in range(400, 410):  # the first bucket of the window before is not that window
         units.scored(number, "groundedness", 0.2, at=T0 - timedelta(minutes=100))
     units.save()
-    told = overview(store, DAY, clock=now)
+    told = ask(store, "overview", DAY, clock=now)
     (quality,) = told["quality"]
     assert (quality["value"], quality["verdict"]) == (0.5, "worse")
     assert quality["previous"]["value"] == pytest.approx((200 * 0.9 + 10 * 0.2) / 210)
@@ -64,7 +60,7 @@ def test_the_badge_is_never_surer_than_the_interval(store: EmbeddedStore) -> Non
         heavy = number < 9
         units.scored(number, "judge", float(heavy or number % 10 > 0), pi=0.02 if heavy else 1.0, u=0.01)
     units.save()
-    (told,) = overview(store, DAY, clock=now)["quality"]
+    (told,) = ask(store, "overview", DAY, clock=now)["quality"]
     assert told["always"][0] <= told["lo"] < told["hi"] <= told["always"][1]
 
 
@@ -79,7 +75,7 @@ def test_coverage_counts_what_is_missing(store: EmbeddedStore) -> None:
     units.add("decisions", trace_id=trace_id(6), span_id=0xAA, request_time=T0, evaluator="judge", rule="r", policy="p",
               pi=0.9, u=0.1, sampled=False, reason="budget", decided_at=T0, revision=1, latest=True)  # fmt: skip
     units.save()
-    (row,) = coverage(store, DAY, clock=now)["coverage"]
+    (row,) = ask(store, "coverage", DAY, clock=now)["coverage"]
     assert row == {"evaluator": "judge", "eligible": 7, "selected": 6, "scored": 2, "skipped": 1, "invalid": 1,
                    "error": 1, "dropped": 1, "uncovered_share": pytest.approx(1 / 7)}  # fmt: skip
 
@@ -94,7 +90,7 @@ def test_coverage_is_a_series_with_groups(store: EmbeddedStore) -> None:
     units.decision(4, "judge", pi=0.0, u=0.5, reason="filtered")
     units.save()
     asked = {"name": "coverage:judge", "step": "15m", "group_by": ["model"], **DAY}
-    lines = series(store, asked, clock=now)["series"]
+    lines = ask(store, "metrics", asked, clock=now)["series"]
     points = [[point for point in line["points"] if point["n"]] for line in lines]
     assert [line["group"] for line in lines] == [{"model": "a"}, {"model": "b"}]
     assert [(point["value"], point["n"]) for (point,) in points] == [(0.5, 4), (1.0, 1)]
@@ -108,10 +104,10 @@ def test_several_metrics_are_one_question(store: EmbeddedStore) -> None:
     units.scored(0, "groundedness", 1.0)
     units.save()
     names = ["error_rate", "quality:groundedness", "coverage:groundedness"]
-    told = series(store, {**DAY, "name": names}, clock=now)
-    assert told["metrics"] == [series(store, {**DAY, "name": name}, clock=now) for name in names]
+    told = ask(store, "metrics", {**DAY, "name": names}, clock=now)
+    assert told["metrics"] == [ask(store, "metrics", {**DAY, "name": name}, clock=now) for name in names]
     with pytest.raises(ValueError, match="no metric 'speed'"):
-        series(store, {**DAY, "name": ["requests", "speed"]}, clock=now)
+        ask(store, "metrics", {**DAY, "name": ["requests", "speed"]}, clock=now)
 
 
 def test_the_traffic_alone_is_told_without_reading_scores(store: EmbeddedStore) -> None:
@@ -119,10 +115,14 @@ def test_the_traffic_alone_is_told_without_reading_scores(store: EmbeddedStore) 
     units = Units(store)
     units.scored(0, "groundedness", 1.0, facts={"cost_usd": 0.5})
     units.save()
-    whole, traffic = overview(store, DAY, clock=now), overview(store, {**DAY, "only": "traffic"}, clock=now)
-    assert traffic == {name: whole[name] for name in traffic}
+    whole, traffic = (
+        ask(store, "overview", DAY, clock=now),
+        ask(store, "overview", {**DAY, "only": "traffic"}, clock=now),
+    )
+    of_scores = {"quality": [], "coverage": [], "queued": 0, "dropped": 0, "changes": [], "others": [],
+                 "cost_per_good_answer": None}  # fmt: skip
+    assert traffic == whole | of_scores
     assert traffic["cost_usd"] == 0.5
-    assert "quality" not in traffic
 
 
 def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:
@@ -131,11 +131,13 @@ def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:
     for number in range(11):
         units.scored(number, "groundedness", number / 10, facts={"latency_ms": 100.0 * number})
     units.save()
-    slow = exemplars(store, {"name": "latency_p95", **DAY}, clock=now)
+    slow = ask(store, "exemplars", {"name": "latency_p95", **DAY}, clock=now)
     assert [trace["latency_ms"] for trace in slow["worst"]] == [1000, 900, 800, 700, 600]
     assert sorted(trace["latency_ms"] for trace in slow["median"]) == [300, 400, 500, 600, 700]
     assert [trace["latency_ms"] for trace in slow["best"]] == [0, 100, 200, 300, 400]
-    poor = exemplars(store, {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now)
+    poor = ask(
+        store, "exemplars", {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now
+    )
     assert [trace["scores"]["groundedness"]["normalized"] for trace in poor["worst"]] == [0.0, 0.1, 0.2, 0.3, 0.4]
 
 
@@ -151,7 +153,7 @@ def test_explain_finds_the_planted_cause(store: EmbeddedStore) -> None:
         }
         units.unit(number, at=T0 - timedelta(minutes=number % 40), **facts)
     units.save()
-    told = explain(store, {"metric": "latency_p95", "sel_lo": 1000, **DAY}, clock=now)
+    told = ask(store, "explain", {"metric": "latency_p95", "sel_lo": 1000, **DAY}, clock=now)
     assert (told["n_selected"], told["n_baseline"]) == (30, 270)
     first = told["attributes"][0]
     assert (first["attribute"], first["value"], first["selected"]["share"]) == ("model", "b", 1.0)
@@ -167,7 +169,7 @@ def test_explain_names_the_document(store: EmbeddedStore) -> None:
         units.scored(number, "groundedness", float(not bad))
         units.contexts(number, ["text"], ids=["stale" if bad else f"doc{number}"])
     units.save()
-    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
+    told = ask(store, "explain", {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
     assert (told["attributes"][0]["attribute"], told["attributes"][0]["value"]) == ("document", "stale")
 
 
@@ -178,7 +180,7 @@ def test_explain_names_nothing_where_only_chance_differs(store: EmbeddedStore) -
         units.scored(number, "groundedness", 0.1 if draw.random() < 0.1 else 0.9, at=T0)
         units.contexts(number, ["text", "more"], ids=[f"doc-{draw.randrange(300)}" for _ in range(2)])
     units.save()
-    told = explain(store, DAY | {"metric": "quality:groundedness", "bad": True}, clock=now)
+    told = ask(store, "explain", DAY | {"metric": "quality:groundedness", "bad": True}, clock=now)
     assert [row for row in told["attributes"] if row["p_adjusted"] <= 0.05] == []
 
 
@@ -190,7 +192,7 @@ def test_explain_names_the_retriever_and_how_much_it_found(store: EmbeddedStore)
         units.scored(number, "groundedness", float(not bad), facts={"query": "Почему?" if bad else "Why?"})
         units.contexts(number, ["text"] if bad else ["text", "more"])
     units.save()
-    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)["attributes"]
+    told = ask(store, "explain", {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)["attributes"]
     found = {(one["attribute"], one["value"]): one["p_adjusted"] for one in told}
     assert found["contexts retrieved", "1"] < 1e-6
     assert found["query script", "Cyrillic"] < 1e-6
@@ -225,7 +227,7 @@ def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
         units.decision(number, "context_utilization", pi=1.0)
         units.score(number, "context_utilization", 0.5)
     units.save()
-    (cell,) = failure_attribution(store, {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
     assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
 
 
@@ -239,7 +241,7 @@ def test_documents_show_who_hurts(store: EmbeddedStore) -> None:
         units.score(number, "context_utilization", 0.5, parts='{"used": [1]}')
         units.contexts(number, ["one", "two"], ids=["stale" if bad else f"good{number % 8}", f"never{number % 3}"])
     units.save()
-    told = documents(store, {**DAY, "sort": "worst"}, clock=now)
+    told = ask(store, "documents", {**DAY, "sort": "worst"}, clock=now)
     first = told["documents"][0]
     assert (first["id"], first["retrieved"], first["quality"]["value"]) == ("stale", 50, 0.0)
     assert 0.0 < first["shrunk"] < 0.3
@@ -256,7 +258,7 @@ def test_a_document_of_many_questions_but_few_requests_is_no_hub(store: Embedded
         units.scored(number, "groundedness", 1.0, facts={"query": f"q{number}" if rare else f"often{number % 31}"})
         units.contexts(number, ["one"], ids=["rare" if rare else "common"])
     units.save()
-    hubs = {one["id"]: one["hub"] for one in documents(store, DAY, clock=now)["documents"]}
+    hubs = {one["id"]: one["hub"] for one in ask(store, "documents", DAY, clock=now)["documents"]}
     assert hubs == {"common": True, "rare": False}
 
 
@@ -266,7 +268,7 @@ def test_a_document_without_scores_is_listed_without_numbers(store: EmbeddedStor
     units.unit(1)
     units.contexts(1, ["text"])
     units.save()
-    (row,) = documents(store, DAY, clock=now)["documents"]
+    (row,) = ask(store, "documents", DAY, clock=now)["documents"]
     assert (row["retrieved"], row["quality"]["value"], row["shrunk"], row["used_share"]) == (1, None, None, None)
 
 
@@ -280,29 +282,30 @@ def test_estimates_and_order_of_documents_are_those_of_the_moments(store: Embedd
         units.contexts(number, sorted(found), ids=sorted(found))
         answers[number] = (score, 1 / pi, user, found)
     units.save()
-    told = documents(store, {**DAY, "sort": "worst"}, clock=now)["documents"]
+    told = ask(store, "documents", {**DAY, "sort": "worst"}, clock=now)["documents"]
     expected = _shrunk(list(answers.values()))
     assert {one["id"]: one["shrunk"] for one in told} == pytest.approx(expected)
     assert len(set(expected.values())) > 20  # documents differ, so that not all are drawn to the mean
     assert [one["shrunk"] for one in told] == sorted(one["shrunk"] for one in told)
-    short = documents(store, {**DAY, "sort": "worst", "limit": 5}, clock=now)
+    short = ask(store, "documents", {**DAY, "sort": "worst", "limit": 5}, clock=now)
     assert ([one["id"] for one in short["documents"]], short["total"]) == ([one["id"] for one in told[:5]], 31)
 
 
 def _shrunk(answers: list[tuple[float, float, str, set[str]]]) -> dict[str, float]:
     """The empirical Bayes estimate of each document, written down from the sums of its answers."""
     prior = sum(y * w for y, w, _, _ in answers) / sum(w for _, w, _, _ in answers)
-    means, errors = {}, {}
+    means, errors, totals = {}, {}, {}
     for doc in set().union(*(found for *_, found in answers)):
         held = [(y, w, user) for y, w, user, found in answers if doc in found]
-        total = sum(w for _, w, _ in held)
+        totals[doc] = total = sum(w for _, w, _ in held)
         means[doc] = mean = sum(y * w for y, w, _ in held) / total
         residuals: dict[str, float] = {}
         for y, w, user in held:
             residuals[user] = residuals.get(user, 0.0) + w * (y - mean)
         error = sum(one**2 for one in residuals.values()) / total**2
         errors[doc] = max(error, max(0.01, prior * (1 - prior)) * sum(w * w for _, w, _ in held) / total**2)
-    between = max(0.0, sum((means[doc] - prior) ** 2 - errors[doc] for doc in means) / len(means))
+    spread = sum(totals[doc] * ((means[doc] - prior) ** 2 - errors[doc]) for doc in means)
+    between = max(0.0, spread / sum(totals.values()))
     return {doc: prior + (means[doc] - prior) * between / (between + errors[doc]) for doc in means}
 
 
@@ -314,7 +317,7 @@ def test_a_trace_with_two_scored_units_retrieved_its_document_once(store: Embedd
         units.score(number, "groundedness", 0.5, version="2")
         units.contexts(number, ["text"], ids=["doc"])
     units.save()
-    (row,) = documents(store, DAY, clock=now)["documents"]
+    (row,) = ask(store, "documents", DAY, clock=now)["documents"]
     assert (row["retrieved"], row["queries"], row["quality"]["n"]) == (3, 3, 6)
 
 
@@ -324,7 +327,7 @@ def test_cost_per_good_answer(store: EmbeddedStore) -> None:
     for number in range(100):
         units.scored(number, "groundedness", float(number % 5 > 0), facts={"cost_usd": 0.01})
     units.save()
-    told = overview(store, DAY, clock=now)
+    told = ask(store, "overview", DAY, clock=now)
     cost = told["cost_per_good_answer"]
     assert cost["value"] == pytest.approx(0.0125)
     assert cost["lo"] < 0.0125 < cost["hi"]
@@ -344,7 +347,7 @@ def test_explain_finds_the_stretch_of_bad_answers_and_folds_what_follows_from_it
         units.scored(number, "judge", float(not bad), at=T0 - timedelta(hours=6 - hours, minutes=-5), facts=facts)
         units.contexts(number, ["text"], ids=["stale" if bad or number == 5 else f"doc{number}"])
     units.save()
-    found = explain(store, {"metric": "quality:judge", "bad": True, "step": "1h", "from": "-7h"}, clock=now)
+    found = ask(store, "explain", {"metric": "quality:judge", "bad": True, "step": "1h", "from": "-7h"}, clock=now)
     assert (found["n_selected"], found["n_baseline"]) == (67, 533)
     assert found["dip"] == {"from": "2026-11-20T08:00:00Z", "to": "2026-11-20T10:00:00Z"}
     rows = [(one["attribute"], one["value"], one["explained_by"]) for one in found["attributes"][:3]]
@@ -362,7 +365,7 @@ def test_explain_takes_errors_as_what_failed(store: EmbeddedStore) -> None:
     for number in range(100):
         units.unit(number, error=number < 20, model="b" if number < 20 else "a")
     units.save()
-    found = explain(store, {"metric": "error_rate", "bad": True, **DAY}, clock=now)
+    found = ask(store, "explain", {"metric": "error_rate", "bad": True, **DAY}, clock=now)
     assert found["n_selected"] == 20
     assert (found["attributes"][0]["attribute"], found["attributes"][0]["value"]) == ("model", "b")
 
@@ -374,7 +377,7 @@ def test_explain_of_requests_that_are_all_alike_names_nothing(store: EmbeddedSto
     for number in range(100):
         units.unit(number, error=number < failed, model="b" if number < 20 else "a")
     units.save()
-    found = explain(store, {"metric": "errors", "bad": True, **DAY}, clock=now)
+    found = ask(store, "explain", {"metric": "errors", "bad": True, **DAY}, clock=now)
     assert (found["n_selected"], found["n_baseline"], found["attributes"]) == (failed, 100 - failed, [])
 
 
@@ -385,7 +388,23 @@ def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -
         user, model = number % 20, "a" if number % 20 in (0, 1, 5, 6, 7, 8, 9) else "b"
         units.scored(number, "judge", float(user > 2), facts={"user_id": f"u{user}", "model": model})
     units.save()
-    told = explain(store, {"metric": "quality:judge", "bad": True, **DAY}, clock=now)["attributes"]
+    told = ask(store, "explain", {"metric": "quality:judge", "bad": True, **DAY}, clock=now)["attributes"]
     (found,) = (one for one in told if (one["attribute"], one["value"]) == ("model", "a"))
     assert found["lift"] == pytest.approx(2 / 3 / (5 / 17))
     assert found["p_adjusted"] > 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_planted_document_comes_first_among_rare_ones(store: EmbeddedStore, seed: int) -> None:
+    """Five documents have 60 answers, 55 have two, nine of ten pass; the bad one has 30, of which two in five pass."""
+    units, number = Units(store), 0
+    for doc in range(61):
+        count, rate = (30, 0.4) if doc == 60 else (60 if doc < 5 else 2, 0.9)
+        for _ in range(count):
+            value = float(uniform(number, f"answer {seed}") < rate)
+            units.scored(number, "groundedness", value, facts={"query": f"q{number}"})
+            units.contexts(number, ["text"], ids=[f"d{doc}"])
+            number += 1
+    units.save()
+    told = ask(store, "documents", {**DAY, "sort": "worst", "limit": 1}, clock=now)["documents"]
+    assert [one["id"] for one in told] == ["d60"]

@@ -71,7 +71,7 @@ class Versioned(Evaluator):
 
 
 def checked(store: EmbeddedStore, fails_below: int) -> dict[str, Any]:
-    """Freeze 200, judge them again as told, and ask a week later."""
+    """Freeze 200, judge them again as asked, and ask a week later."""
     one = DriftWatch(
         store=store, resolve=lambda _: Versioned(fails_below), ledger=Ledger(store, Caps()), clock=lambda: FROZEN
     )
@@ -83,29 +83,29 @@ def checked(store: EmbeddedStore, fails_below: int) -> dict[str, Any]:
 def test_a_harsher_judge_is_told_from_the_application(store: EmbeddedStore) -> None:
     """The live score fell by 0.2 because the judge did: the anchors fell as far, the application did not move."""
     traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
-    told = checked(store, 90)
-    assert told["live"]["move"]["value"] == pytest.approx(-0.2)
-    assert told["verdict"] == "judge moved"
-    assert told["application"]["lo"] < 0.0 < told["application"]["hi"]
-    assert 0.6 < told["judge_share"] < 1.4
-    assert told["checks"][0]["same_version_and_judge"]
+    answer = checked(store, 90)
+    assert answer["live"]["move"]["value"] == pytest.approx(-0.2)
+    assert answer["verdict"] == "judge moved"
+    assert answer["application"]["lo"] < 0.0 < answer["application"]["hi"]
+    assert 0.6 < answer["judge_share"] < 1.4
+    assert answer["checks"][0]["same_version_and_judge"]
 
 
 def test_a_worse_application_is_told_from_the_judge(store: EmbeddedStore) -> None:
     """The anchors are judged as before, so the fall is the application's."""
     traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
-    told = checked(store, 30)
-    move = told["checks"][0]["judge_move"]
+    answer = checked(store, 30)
+    move = answer["checks"][0]["judge_move"]
     assert (move["value"], move["changed"], move["n"]) == (0.0, 0, 200)
     assert 0.0 < move["hi"] < 0.05  # 200 unchanged verdicts do not prove that none would change
-    assert told["verdict"] == "application moved"
+    assert answer["verdict"] == "application moved"
 
 
 def test_nothing_moved_is_no_sure_move(store: EmbeddedStore) -> None:
-    """Equal traffic, equal judge: no share is told of a move that is none."""
+    """Equal traffic, equal judge: there is no share of a move that is none."""
     traffic(store, 300, at=T0 + timedelta(days=3), failing=30)
-    told = checked(store, 30)
-    assert (told["verdict"], told["judge_share"]) == ("no sure move", None)
+    answer = checked(store, 30)
+    assert (answer["verdict"], answer["judge_share"]) == ("no sure move", None)
 
 
 def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
@@ -143,8 +143,8 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     until(client, "select 1 from scores where evaluator = 'faithfulness' and status = 'ok'", 12)
     assert client.call("POST drift/anchors", {"evaluator": "faithfulness"})["n"] == 12
     mind[0] = "NO"
-    told = client.call("POST drift/run", {"evaluator": "faithfulness"})
-    (check,) = told["checks"]
+    answer = client.call("POST drift/run", {"evaluator": "faithfulness"})
+    (check,) = answer["checks"]
     assert (check["judge_move"]["value"], check["judge_move"]["changed"], check["failed"]) == (-1.0, 12, 0)
     assert client.call("GET drift", {"evaluator": "faithfulness"})["verdict"] == "judge moved"
     assert len(client.scores("evaluator = 'faithfulness'").rows()) == 12
@@ -199,8 +199,8 @@ class Calls:
 
 def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedStore) -> None:
     """Nothing before its time; then once; the alarm names the move, goes out, and stands among the monitors."""
-    told, clock = Calls(), [FROZEN]
-    settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{told.server.server_port}/")
+    receiver, clock = Calls(), [FROZEN]
+    settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{receiver.server.server_port}/")
     monitors = Monitors(store, Settings(drift=settings), clock=lambda: clock[0])
     one = DriftWatch(
         store=store,
@@ -218,14 +218,14 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
         assert (one.run_due(), one.run_due()) == (1, 0)
         monitors.outbox.deliver("drift: webhook")
     finally:
-        told.close()
+        receiver.close()
     (report,) = one.report({})["watched"]
     assert (report["state"], report["next_check"]) == ("firing", iso(FROZEN + timedelta(days=14)))
-    (body,) = told.bodies
+    (body,) = receiver.bodies
     assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
-    (monitor,) = monitors.list()["monitors"]
-    assert (monitor["name"], monitor["state"], monitor["hi"] < 0) == ("drift:mine", "firing", True)
-    assert monitor["false_alarm_rate"] == "at most 2.61 a year"
+    (monitor,) = monitors.list().monitors
+    assert (monitor.name, monitor.state, (monitor.hi or 0) < 0) == ("drift:mine", "firing", True)
+    assert monitor.false_alarm_rate == "at most 2.61 a year"
 
 
 def test_drift_is_a_metric() -> None:

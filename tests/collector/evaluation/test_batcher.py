@@ -11,7 +11,7 @@ from ragpulse_collector.evaluation.batcher import Batcher
 
 
 class Doubling:
-    """Doubles numbers, a group at a time, and waits in between until told to go on."""
+    """Doubles numbers, a group at a time, and waits in between until it may go on."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.evaluation.budget import Caps, Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.sampling.rule import Controller, Pacer
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.jobs import selected_usd
+from ragpulse_evaluators.errors import BudgetExceeded
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ def test_a_reservation_without_settlement_stays_counted(store: EmbeddedStore) ->
     reserve(store, Ledger(store, Caps(usd_per_day=1.0)), wanted(0.7))
     restarted = Ledger(store, Caps(usd_per_day=1.0))
     assert restarted.spent(T0) == pytest.approx(0.7)
-    with pytest.raises(OverBudget, match=r"the day's judge budget, at this hour, is 1 USD, 0\.3 left, this needs 0\.4"):
+    with pytest.raises(
+        BudgetExceeded, match=r"the day's judge budget, at this hour, is 1 USD, 0\.3 left, this needs 0\.4"
+    ):
         reserve(store, restarted, wanted(0.4))
     reserve(store, restarted, wanted(0.3 - 1e-9))
 
@@ -77,7 +80,7 @@ def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
     """What a replay was allowed to spend does not starve online evaluation, nor the other way round."""
     ledger = Ledger(store, Caps(usd_per_day=1.0))
     reserve(store, ledger, wanted(5.0, run_id="r", cap=5.0))
-    with pytest.raises(OverBudget, match="replay r"):
+    with pytest.raises(BudgetExceeded, match="replay r"):
         reserve(store, ledger, wanted(0.1, run_id="r", cap=5.0))
     reserve(store, ledger, wanted(0.99))
     assert ledger.spent(T0) == 0.99

@@ -86,8 +86,8 @@ def test_a_running_collector_replays_through_a_file_it_never_sees(
     url, client = receiving(collector, 4)
     arguments = ["replay", "-e", "has_towers", "--load", str(mine), "--since", "1d", "--url", url, "--json"]
     assert run(arguments) == 0
-    (told,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (told["status"], told["ok"], told["total"], told["cost_usd"], told["pi"]) == ("done", 4, 4, 0.0, 1.0)
+    (shown,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (shown["status"], shown["ok"], shown["total"], shown["cost_usd"], shown["pi"]) == ("done", 4, 4, 0.0, 1.0)
     before = scores(client)
     assert sorted(row["score"] for row in before) == [0.0, 1.0, 1.0, 1.0]
     (revision,) = {row["label_version"] for row in before}
@@ -123,10 +123,10 @@ def test_the_bill_counts_what_only_the_caller_can_price(
     prompts.mkdir()
     arguments = ["replay", "-e", "faithfulness", "--prompts", str(prompts), "--since", "1d", "--url", url, "--dry-run"]
     assert run([*arguments, "--judge", "openai/of-nobody-knows"]) == 0
-    told = capsys.readouterr().out
-    assert "3 units, 0 already scored" in told
-    assert "; 0 tokens in" not in told
-    assert "cost unknown: the price of" in told
+    printed = capsys.readouterr().out
+    assert "3 units, 0 already scored" in printed
+    assert "; 0 tokens in" not in printed
+    assert "cost unknown: the price of" in printed
     assert client.call("GET replays")["replays"] == []
 
 
@@ -139,8 +139,8 @@ def test_a_judge_of_the_caller_is_asked_by_the_caller(
     (tmp_path / "prompts").mkdir()
     arguments = ["replay", "-e", "faithfulness", "--prompts", str(tmp_path / "prompts"), "--since", "1d"]
     assert run([*arguments, "--judge", f"{model.url}#test", "--url", url, "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (told["status"], told["ok"]) == ("done", 2)
+    (shown,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (shown["status"], shown["ok"]) == ("done", 2)
     assert len(model.asked) >= 2
     assert all("test" in row["judge"] for row in scores(client, "faithfulness"))
 
@@ -151,8 +151,8 @@ def test_a_failing_evaluator_ends_as_dead_letters(
     """A mistake in the code is not tried again: each job ends with its first error, and so does the replay."""
     url, client = receiving(collector, 2)
     assert run(["replay", "-e", "broken", "--load", str(mine), "--since", "1d", "--url", url, "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (told["status"], told["error"]) == ("done", 2)
+    (shown,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (shown["status"], shown["error"]) == ("done", 2)
     assert sorted(row["attempt"] for row in scores(client, "broken")) == [3, 3]
 
 
@@ -207,9 +207,9 @@ def test_the_caller_keeps_the_cap_before_it_asks(
     assert run([*arguments, "--dry-run"]) == 0
     assert "4,000,000 tokens in, 0 out; about 8.0000 USD, at least 8.0000, at most 8.0328" in capsys.readouterr().out
     assert run([*arguments, "--yes", "--max-usd", "5", "--json"]) == 3
-    (told,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (told["status"], told["done"], told["cost_usd"], told["pi"]) == ("capped", 2, 4.0, 0.5)
-    assert "the budget of 5 USD has no room" in told["reason"]
+    (shown,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (shown["status"], shown["done"], shown["cost_usd"], shown["pi"]) == ("capped", 2, 4.0, 0.5)
+    assert "the budget of 5 USD has no room" in shown["reason"]
 
 
 def test_cancelling_stops_handing_out(collector: Start) -> None:

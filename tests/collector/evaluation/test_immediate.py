@@ -14,6 +14,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.sampling import OFFLINE
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, get_evaluator
+from ragpulse_evaluators.runner import Retry
 
 ANSWERS = (
     "The tower is 330 metres tall [1]. It was built in 1889 [2].",
@@ -35,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 def work_off(store: EmbeddedStore, *evaluators: Evaluator) -> Worker:
     """Let a worker with these evaluators finish what is queued."""
     known = {one.name: one for one in evaluators}
-    ledger, options = Ledger(store, Caps()), AttemptOptions(retry_first_s=0.001)
+    ledger, options = Ledger(store, Caps()), AttemptOptions(retry=Retry(first_s=0.001))
     worker = Worker(store, lambda name, **_: known[name], ledger, options=options, clock=lambda: T0)
     worker.start()
     assert worker.wait_idle(20)

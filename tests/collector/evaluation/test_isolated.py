@@ -26,6 +26,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, evaluator
+from ragpulse_evaluators.runner import Retry
 
 USERS = '''
 import asyncio, ctypes, os, signal, sys, time
@@ -125,7 +126,7 @@ def work_off(
     units.save()
     settings = Settings.model_validate({"evaluators": LIMITS | {"time_limit_s": time_s}} | specs)
     catalog = Catalog(settings, loads=[str(loaded)], isolate=True)
-    options = AttemptOptions(retry_first_s=0.001)
+    options = AttemptOptions(retry=Retry(first_s=0.001))
     worker = Worker(store, catalog.resolve, Ledger(store, Caps()), options=options, clock=lambda: T0)
     worker.start()
     try:
@@ -237,8 +238,8 @@ def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path
         assert waiting.wait(60)
         assert RunningJobs(path).interrupted() == [job_id]
         worker.stop(timeout_s=0.1)
-    told = [("error", 1, "the collector ended while this evaluator ran")]
-    assert rows(store, "SELECT status, attempt, explanation FROM raw.scores") == told
+    expected = [("error", 1, "the collector ended while this evaluator ran")]
+    assert rows(store, "SELECT status, attempt, explanation FROM raw.scores") == expected
     assert not path.exists()
 
 
@@ -286,8 +287,8 @@ def test_a_served_collector_with_every_bad_evaluator(tmp_path: Path, users: Path
         until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
         assert served.terminate() == 0
     wanted = BAD | dict.fromkeys(HANGS, "no result within 3 s")
-    told = sorted((row["evaluator"], wanted[row["evaluator"]] in row["explanation"]) for row in attempts)
-    assert told == sorted((name, True) for name in BAD for _ in range(1 if name in ONCE else 3))
+    named = sorted((row["evaluator"], wanted[row["evaluator"]] in row["explanation"]) for row in attempts)
+    assert named == sorted((name, True) for name in BAD for _ in range(1 if name in ONCE else 3))
     for name in BAD:
         assert served.errors.count(f"evaluator {name} (version 1) failed") == 1, served.errors
 
@@ -362,8 +363,8 @@ def test_a_changed_function_of_the_same_version_is_logged(
         os.utime(path, (unit, unit))  # compiled code of an equally long file of the same second would be taken for it
         linecache.checkcache()
         work_off(store, path, ("own",), unit=unit)
-    kept = rows(store, "SELECT version, count(DISTINCT label_version) FROM raw.scores GROUP BY 1 ORDER BY 1")
-    assert kept == [("1", 2), ("2", 1)]
+    stored = rows(store, "SELECT version, count(DISTINCT label_version) FROM raw.scores GROUP BY 1 ORDER BY 1")
+    assert stored == [("1", 2), ("2", 1)]
     (line,) = [message for message in caplog.messages if "changed" in message]
     assert line.startswith("the code of evaluator own changed, but not its version 1 (source ")
 

@@ -31,6 +31,7 @@ from ragpulse_collector.store import Prices
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.judges.protocol import ScriptedJudge
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
+from ragpulse_evaluators.runner import Retry
 
 PRICE = Price(input=0.25, output=2.0)
 VERDICT = '{"reason": "fine", "score": 1.0}'
@@ -94,7 +95,7 @@ def working(
     price = JudgePrices(settings, Prices(settings.prices))
     priced = partial(PricedJudge, prices=price)
     catalog = Catalog(settings, priced=priced, wrap=lambda one: CachedJudge(GatedJudge(one, gate), calls))
-    ledger, options = Ledger(store, Caps(usd_per_day=cap), price=price), AttemptOptions(retry_first_s=0.001)
+    ledger, options = Ledger(store, Caps(usd_per_day=cap), price=price), AttemptOptions(retry=Retry(first_s=0.001))
     worker = Worker(store, catalog.resolve, ledger, gate=gate, options=options, clock=lambda: T0)
     worker.start()
     try:
@@ -121,9 +122,9 @@ def test_the_cap_of_a_replay_is_hard(store: EmbeddedStore, judge: LoopbackModel)
     with working(store, judge) as (worker, replays):
         run = replays.create({"evaluators": ["helpfulness"], "max_usd": 0.10})["replays"][0]
         assert worker.wait_idle(90)
-        told = replays.get(run["run_id"])
+        state = replays.get(run["run_id"])
     assert 0.05 < usd(judge.billed) <= 0.10
-    assert told["status"] == "capped"
+    assert state["status"] == "capped"
 
 
 def test_the_bill_holds_the_truth_and_learns_it(store: EmbeddedStore, judge: LoopbackModel) -> None:

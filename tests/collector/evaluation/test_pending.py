@@ -42,8 +42,8 @@ def taken(store: EmbeddedStore) -> set[str]:
 
 def counts(store: EmbeddedStore) -> tuple[int, int, int]:
     """How many jobs are pending by `GET status` (under both names) and by the overview."""
-    told = Status(store, Settings(), Counters())({})["evaluations"]
-    return told["pending"], told["due"], queue(store, now=T0 + timedelta(hours=1)).pending
+    figures_shown = Status(store, Settings(), Counters())({})["evaluations"]
+    return figures_shown["pending"], figures_shown["due"], queue(store, now=T0 + timedelta(hours=1)).pending
 
 
 def run(units: Units, run_id: str, status: str) -> None:

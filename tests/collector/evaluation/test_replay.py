@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.analysis.series import series
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import Replays
@@ -108,11 +108,11 @@ def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
     with working(store, long_enough) as (replays, worker):
         run = replays.create({"evaluators": ["long_enough"], "since": "7d", "where": "service = 'a'"})["replays"][0]
         assert worker.wait_idle(60)
-        told = replays.get(run["run_id"])
-    assert (told["status"], told["total"], told["done"], told["ok"], told["cost_usd"]) == ("done", 20, 20, 20, 0.0)
-    assert (told["version"], told["pi"], told["u_max"]) == ("3", 1.0, 1.0)
+        state = replays.get(run["run_id"])
+    assert (state["status"], state["total"], state["done"], state["ok"], state["cost_usd"]) == ("done", 20, 20, 20, 0.0)
+    assert (state["version"], state["pi"], state["u_max"]) == ("3", 1.0, 1.0)
     assert len(verdicts(store)) == 20
-    (line,) = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    (line,) = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert line["replayed_where"] == ["service = 'a'"]
 
 
@@ -125,9 +125,9 @@ def test_a_second_run_does_nothing(store: EmbeddedStore) -> None:
         before = verdicts(store)
         again = replays.create({"evaluators": "judged"})["replays"][0]
         assert worker.wait_idle(60)
-        told = replays.get(again["run_id"])
+        state = replays.get(again["run_id"])
     assert verdicts(store) == before
-    assert (judge.asked, told["done"], told["cost_usd"], told["status"]) == (40, 40, 0.0, "done")
+    assert (judge.asked, state["done"], state["cost_usd"], state["status"]) == (40, 40, 0.0, "done")
 
 
 def test_the_bill_is_known_before(store: EmbeddedStore) -> None:
@@ -153,13 +153,15 @@ def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
     with working(store, Judged(judge), concurrency=1) as (replays, worker):
         run = replays.create({"evaluators": ["judged"], "max_usd": 0.1001})["replays"][0]
         assert worker.wait_idle(60)
-        told = replays.get(run["run_id"])
-        assert (told["status"], told["done"], told["pi"]) == ("capped", 10, 0.25)
-        assert told["cost_usd"] == pytest.approx(0.1)
+        state = replays.get(run["run_id"])
+        assert (state["status"], state["done"], state["pi"]) == ("capped", 10, 0.25)
+        assert state["cost_usd"] == pytest.approx(0.1)
         scored = store.read("SELECT max(u) FROM raw.run_items").rows[0][0]
         rest = store.read("SELECT min(u) FROM raw.eval_jobs ANTI JOIN raw.run_items USING (job_id)").rows[0][0]
-        assert scored < rest == told["u_max"]
-        point = series(store, {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0]["points"][-1]
+        assert scored < rest == state["u_max"]
+        point = ask(store, "metrics", {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0][
+            "points"
+        ][-1]
         assert (point["n"], point["n_eff"]) == (10, 10.0)
         replays.resume(run["run_id"], max_usd=1.0)
         assert worker.wait_idle(60)
@@ -207,7 +209,7 @@ def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
         with working(store, one) as (replays, worker):
             replays.create({"evaluators": ["long_enough"]})
             assert worker.wait_idle(60)
-    found = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    found = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert [(line["version"], line["points"][-1]["value"]) for line in found] == [("3", 0.25), ("4", 0.0)]
 
 
@@ -222,9 +224,9 @@ def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStor
 
     with working(store, longer) as (running, worker):
         assert worker.wait_idle(60)
-        told = running.get(run_id)
-    assert told["status"] == "failed"
-    assert "version 4" in told["reason"]
+        state = running.get(run_id)
+    assert state["status"] == "failed"
+    assert "version 4" in state["reason"]
     assert verdicts(store) == []
 
 
@@ -245,7 +247,7 @@ def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
     assert spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    told = benchmark.killed_replay(tmp_path, kills=1, units=40)
-    assert (told["status"], told["rows"], told["units"], told["repeat"]) == ("done", 40, 40, 40)
-    assert told["identical"]
-    assert told["booked_usd"] <= told["cap_usd"]
+    outcome = benchmark.killed_replay(tmp_path, kills=1, units=40)
+    assert (outcome["status"], outcome["rows"], outcome["units"], outcome["repeat"]) == ("done", 40, 40, 40)
+    assert outcome["identical"]
+    assert outcome["booked_usd"] <= outcome["cap_usd"]

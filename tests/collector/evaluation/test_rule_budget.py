@@ -16,10 +16,11 @@ from waiting import eventually, until
 
 from ragpulse_collector.client import Client, connect
 from ragpulse_collector.configuration import load_settings
-from ragpulse_collector.evaluation.budget import Account, Caps, Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.budget import Account, Caps, Ledger, Reservation
 from ragpulse_collector.sampling import Pacer, Rule
 from ragpulse_collector.settings import SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.errors import BudgetExceeded
 
 LATE = T0.replace(hour=23, minute=59, second=59, microsecond=999_999)
 CAPS = {"small": 0.3, "large": 5.0}
@@ -39,7 +40,7 @@ def wanted(usd: float, rule: str | None) -> Reservation:
     return Reservation(evaluator="judge", usd=usd, job_id="ab" * 16, day=LATE, rule=rule)
 
 
-def refused(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> list[OverBudget | None]:
+def refused(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> list[BudgetExceeded | None]:
     """Reserve in one commit; the refusals."""
     return store.write(lambda tx: ledger.reserve(tx, reservations)).result()
 
@@ -217,16 +218,16 @@ def test_through_the_collector(tmp_path: Path) -> None:
             send(process.url, rag_trace(number, query=f"How tall is tower {number}?"))
         until(client, "select 1 from scores where evaluator = 'conciseness'", 20)
         eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda pending: pending == 0)
-        found, (told,) = figures(client), client.call("GET status")["judge"]["rules"]
+        found, (shown,) = figures(client), client.call("GET status")["judge"]["rules"]
         listed = {one["name"]: one for one in client.call("GET rules")["rules"]}
         process.terminate()
     model.close()
     assert found["plenty"] == (20, 0)
     assert found["small"][0] >= 5
     assert found["small"][1] > 0
-    assert told["name"] == "small"
-    assert 0.025 < told["spent_today_usd"] <= told["budget_usd"] == 0.06
-    assert listed["small"]["spent_today_usd"] == pytest.approx(told["spent_today_usd"])
+    assert shown["name"] == "small"
+    assert 0.025 < shown["spent_today_usd"] <= shown["budget_usd"] == 0.06
+    assert listed["small"]["spent_today_usd"] == pytest.approx(shown["spent_today_usd"])
     assert listed["plenty"]["budget_usd_per_day"] is None
     assert "0.06 of them for rule small" in process.output
     assert "budget of rule small" in process.errors

@@ -30,6 +30,7 @@ from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.providers import HTTPJudge
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
+from ragpulse_evaluators.runner import Retry
 
 
 @evaluator
@@ -102,7 +103,12 @@ def working(
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
-    options = {"gate": Gate(at_once), "options": AttemptOptions(retry_first_s=0.001), "clock": lambda: T0, **options}
+    options = {
+        "gate": Gate(at_once),
+        "options": AttemptOptions(retry=Retry(first_s=0.001)),
+        "clock": lambda: T0,
+        **options,
+    }
     worker = Worker(store, resolve or (lambda name, **_: known[name]), ledger, **options)
     worker.start()
     try:
@@ -381,15 +387,17 @@ def test_a_stop_whose_thread_ends_between_two_calls_raises_nothing(
 ) -> None:
     """The poll may see the stop, and the loop may close, before the stop has said all that it says."""
     call = asyncio.SelectorEventLoop.call_soon_threadsafe
+    closed: list[bool] = []
 
     def call_and_wait(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], *args: Any, **kwargs: Any) -> Any:
         handle = call(loop, callback, *args, **kwargs)
         if threading.current_thread() is threading.main_thread():
-            eventually(loop.is_closed)
+            closed.append(eventually(loop.is_closed))
         return handle
 
     with working(store, poll_s=0.001):
         monkeypatch.setattr(asyncio.SelectorEventLoop, "call_soon_threadsafe", call_and_wait)
+    assert closed == [True]
 
 
 def test_a_forced_job_without_money_is_a_dead_letter(store: EmbeddedStore) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.sampling import Sampler
-from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
-from ragpulse_collector.store.queries.traces import newest
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, by_class
+from ragpulse_collector.store.queries.traces import Filter, newest
 from ragpulse_collector.store.schema import VIEW_NAMES
 from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
 from ragpulse_evaluators.statistics import Moments, hajek
@@ -136,11 +136,14 @@ def test_macro_sums_and_list_agree_on_generated_scores(kit: Any, rows: Any, seed
     users = [f"u{random_.randrange(1 + seed * 2)}" if seed % 3 else f"u{i}" for i in range(n)]
     store, expected = kit.store(), hajek(values, pi, clusters=users)
     _score(store, values, pi, list(users))
-    moments = (
-        f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM (SELECT unnest($y::DOUBLE[]) AS y,"
-        " unnest($pi::DOUBLE[]) AS pi, unnest($users::VARCHAR[]) AS cluster) GROUP BY cluster)"
+    answers = (
+        "(SELECT 1 AS line, unnest($y::DOUBLE[]) AS y, unnest($pi::DOUBLE[]) AS pi,"
+        " unnest($users::VARCHAR[]) AS cluster)"
     )
-    summed = Moments.of(store.read(moments, {"y": values, "pi": pi, "users": users}).rows[0])
+    sums = f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM {answers} GROUP BY cluster)"
+    parameters = {"y": values, "pi": pi, "users": users}
+    classes = store.read(by_class(answers, "line"), parameters).rows[0][1:]
+    summed = Moments.of([*store.read(sums, parameters).rows[0][:-3], *classes])
     assert expected is not None
     assert summed is not None
     told = rows(store, "SELECT estimate, lo, hi, n_eff, users FROM quality('e', '2026-03-01', '2026-03-02')")[0]
@@ -203,9 +206,9 @@ def _list(store: Any, limit: int, where: str = "true", **given: Any) -> tuple[li
             asked.append(sql)
             return store.read(sql, parameters)
 
-    found = newest(Counted(), "trace_id, start_time, n_spans", where, given.pop("parameters", {}), limit, **given)
-    assert {row["n_spans"] for row in found} <= {1, 2}
-    return [int(row["trace_id"], 16) for row in found], asked
+    found = newest(Counted(), Filter(where, given.pop("parameters", {})), limit, **given)
+    assert {row.n_spans for row in found} <= {1, 2}
+    return [int(row.trace_id, 16) for row in found], asked
 
 
 def test_the_newest_are_those_that_wait_and_those_that_are_decided(kit: Any) -> None:

@@ -127,7 +127,7 @@ def test_prompts_are_compared_with_those_of_an_earlier_version(versions: ModuleT
     root = Path(__file__).parents[3]
     if subprocess.run(["git", "cat-file", "-e", f"{versions.FIRST}^{{commit}}"], cwd=root, check=False).returncode:
         pytest.skip("this checkout does not have the history")
-    before = versions.of_commit(versions.FIRST)
+    before = versions.of_commit(versions.FIRST, "custom_yaml", "faithfulness")
     assert before["custom_yaml"]["outside"] == before["custom_yaml"]["cases"] > 0
     assert before["faithfulness"]["outside"] == 0 < before["faithfulness"]["beside"]
     assert 0 < before["faithfulness"]["read"] < before["faithfulness"]["ways"]

@@ -65,7 +65,7 @@ PASTED = {
 @pytest.mark.parametrize("pasted", PASTED)
 def test_a_pasted_address_is_understood(pasted: str) -> None:
     """The full URL of the endpoint, a missing `/v1`, other cases, spaces and a version in the query all work."""
-    address = Address.read(pasted)
+    address = Address.parsed(pasted)
     assert (address.endpoint, address.where) == PASTED[pasted]
 
 
@@ -93,7 +93,9 @@ def test_what_is_no_address_is_refused_at_start_with_the_right_form(judge: str) 
     assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize("model", ["ollama/llama3:8b", "bedrock/anthropic.claude-v2:1", "anthropic.claude-v2:1", "m"])
+@pytest.mark.parametrize(
+    "model", ["hosted_vllm/llama3:8b", "bedrock/anthropic.claude-v2:1", "anthropic.claude-v2:1", "m"]
+)
 def test_a_models_name_is_no_address(model: str) -> None:
     """Colons and digits belong to names, too."""
     judge = as_judge(model)
@@ -184,7 +186,7 @@ def test_a_key_of_the_environment_goes_to_its_own_host_only(
     """Over https, or to the address that the provider's variable names."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert Address.read(base).environment_key() == expected
+    assert Address.parsed(base).environment_key() == expected
 
 
 @pytest.mark.parametrize("kind", ["http", "litellm"])

@@ -9,7 +9,7 @@ from ragpulse_evaluators.judges.protocol import OfflineEmbedder, cosine
 from ragpulse_evaluators.judges.providers import LLMEmbedder, as_embedder
 
 
-@pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+@pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to fix
 async def test_texts_are_embedded_through_litellm_in_order(chat_server: Any) -> None:
     """Rows are put back in order; a failing provider is a JudgeError."""
 

@@ -138,3 +138,16 @@ async def test_a_wrapped_judge_shows_what_is_inside(tmp_path: Path) -> None:
     judge = CachedJudge(GatedJudge(Crowd(), Gate(1)), FileCache(tmp_path / "c.jsonl"))
     assert (judge.id, model_of(judge), judge.asks_singly) == ("crowd temperature=0.0", "crowd", True)
     assert isinstance(judge.gate, Gate)
+
+
+@pytest.mark.parametrize(("spent", "left"), [(0.25, 0.75), (0.0, 1.0), (None, 0.0)])
+def test_a_settlement_frees_what_was_not_spent_and_an_unknown_cost_is_the_whole_reservation(
+    spent: float | None, left: float
+) -> None:
+    """As in the collector's ledger."""
+    budget = Budget(1.0)
+    budget.reserve(1.0)
+    budget.settle(1.0, spent)
+    budget.reserve(left)
+    with pytest.raises(BudgetExceeded):
+        budget.reserve(0.01)

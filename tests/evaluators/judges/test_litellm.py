@@ -11,7 +11,7 @@ from ragpulse_evaluators import Case, LLMJudge, get_evaluator
 from ragpulse_evaluators.errors import JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.providers import prices
 
-pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to fix
 
 
 ASK = [{"role": "user", "content": "hello"}]

@@ -6,7 +6,7 @@ from ragpulse_evaluators import HTTPJudge, LLMJudge
 from ragpulse_evaluators.judges.protocol import is_loopback
 from ragpulse_evaluators.judges.providers import as_judge
 
-pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to fix
 
 
 def test_names_become_judges() -> None:

@@ -119,12 +119,12 @@ def test_a_drawn_answer_without_a_verdict_does_not_shift_the_mean() -> None:
         answerable = [check > 0.5 or chance.random() < 0.5 for check in checks]
         good = [float(chance.random() < check) for check in checks]
         values = [y if a and b else None for y, a, b in zip(good, asked, answerable, strict=True)]
-        told = assisted_mean(values, checks, pi, drawn=asked)
-        untold = assisted_mean(values, checks, pi)
-        assert told is not None
-        assert untold is not None
-        estimates[True].append(told.estimate)
-        estimates[False].append(untold.estimate)
+        with_drawn = assisted_mean(values, checks, pi, drawn=asked)
+        not_drawn = assisted_mean(values, checks, pi)
+        assert with_drawn is not None
+        assert not_drawn is not None
+        estimates[True].append(with_drawn.estimate)
+        estimates[False].append(not_drawn.estimate)
     truth = 0.5 + 0.5 * 0.25 / 1.5  # of those the judge can answer: half above 0.5 at 0.75, a quarter below at 0.25
     assert sum(estimates[True]) / 60 == pytest.approx(truth, abs=0.01)
     assert sum(estimates[False]) / 60 < truth - 0.02

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Literal, TypeVar
 
+from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
-from ragpulse_collector.analysis.selection import SEVERAL, Window, dimensions
+from ragpulse_collector.analysis.query import Query, columns_of
+from ragpulse_collector.analysis.selection import SEVERAL, Window
 from ragpulse_collector.analysis.traffic import ACCEPTED
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
-from ragpulse_collector.store.queries.traces import Filter, with_columns
+from ragpulse_collector.store.queries.traces import with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
@@ -37,7 +39,7 @@ class Scored:
     time: datetime
     value: float
     pi: float
-    cluster: Any
+    cluster: int
     identified: bool
     explanation: str | None
     failed: int | None
@@ -49,6 +51,43 @@ class Scored:
 
 
 Units = Mapping[tuple[str, int], Scored]
+NeededUnit = Literal["answers", "users"]
+SideVerdict = Literal["better", "worse", "more lenient", "stricter", "no difference", "not enough data"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The difference b minus a with its verdict."""
+
+    difference: Uncertain | None
+    verdict: SideVerdict
+    need_more: int | None = None
+    """About how many more answers or users would decide."""
+    need_more_of: NeededUnit = "answers"
+
+
+@dataclass(frozen=True, slots=True)
+class SideTest:
+    """The test of a difference; `p_adjusted` where several were looked at."""
+
+    name: str
+    p: float
+    p_adjusted: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(Decided):
+    """A difference of another figure: latency, cost, acceptance."""
+
+    metric: str
+    unit: str
+    a: float
+    b: float
+    p: float
+    p_adjusted: float | None = None
+
+
+AnyDecided = TypeVar("AnyDecided", bound=Decided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +103,9 @@ class Side:
     value: str | None = None
 
 
-def dimension_of(by: Any) -> str | None:
+def dimension_of(by: str | None) -> str | None:
     """Return the column that splits the comparison; raises Invalid for several."""
-    names = dimensions({"group_by": by})
+    names = columns_of((by or "").split(","))
     if len(names) > 1:
         raise Invalid("by: one dimension at a time")
     if names and names[0] in SEVERAL:
@@ -88,7 +127,7 @@ def side_of(store: Store, text: str) -> Side:
     if colon and kind in DIMENSIONS:
         return Side(text, column=DIMENSIONS[kind], value=value)
     if colon and (kind in SEVERAL or kind.startswith("metadata.")):
-        return Side(text, column=dimensions({"group_by": [kind]})[0], value=value)
+        return Side(text, column=columns_of([kind])[0], value=value)
     name, at_sign, version = text.partition("@")
     if not at_sign or not name or not version:
         slip = nearest(kind, (*DIMENSIONS, "judge", "run", "tag")) if colon else ""
@@ -99,24 +138,22 @@ def side_of(store: Store, text: str) -> Side:
     return Side(text, evaluator=name, version=version)
 
 
-def evaluator_of(store: Store, sides: Sequence[Side], params: Mapping[str, Any], window: Window) -> str:
+def evaluator_of(store: Store, sides: Sequence[Side], requested: str | None, window: Window) -> str:
     """Return the evaluator to compare by: the requested one, else one of faithfulness, else any."""
     evaluators = {side.evaluator for side in sides if side.evaluator}
     if len(evaluators) > 1:
         raise Invalid(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
-    evaluator = params.get("evaluator") or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
+    evaluator = requested or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
     evaluator = evaluator or next(iter(evaluators_in(store, window.parameters)), None)
     if evaluator is None:
         raise NotFound("nothing was scored in this window: start a replay, or look further back")
-    return str(evaluator).partition("@")[0]
+    return evaluator.partition("@")[0]
 
 
-def read(
-    store: Store, side: Side, evaluator: str, window: Window, filters: Filter, by: str | None
-) -> dict[tuple[str, int], Scored]:
+def units_of(store: Store, side: Side, evaluator: str, query: Query, by: str | None) -> Units:
     """Return the side's units; of several versions or judges the latest."""
     columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
-    sample = sample_of(store, evaluator, window.parameters, filters, columns=tuple(columns))
+    sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
@@ -161,39 +198,46 @@ Group = tuple[str, str]
 WHOLE = ""
 """Stands for all values together: no dimension has an empty value."""
 _COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), ACCEPTED: ("acceptance", "score")}
+_OPPOSITE: dict[SideVerdict, SideVerdict] = {"better": "worse", "worse": "better"}
 
 
 def effects(
-    store: Store, a_is: Group, b_is: Group, window: Window, filters: Filter, by: str | None
-) -> dict[str | None, list[dict[str, Any]]]:
+    store: Store, a_is: Group, b_is: Group, query: Query, by: str | None
+) -> Mapping[str | None, Sequence[Effect]]:
     """Compare latency, cost and acceptance of two groups of requests, in all (key WHOLE) and by values of `by`.
 
     Tests are clustered by user; the verdict of a value uses p-values adjusted for all values (Benjamini-Hochberg).
     """
-    by_stratum: dict[str | None, list[dict[str, Any]]] = {}
-    for column, (name, _) in _COLUMNS.items():
-        a, b = (_arms(store, column, side, window, filters, by) for side in (a_is, b_is))
-        for stratum in a.keys() & b.keys():
-            effect = _effect(name, a[stratum], b[stratum], lower_is_better=column != ACCEPTED)
+    found = []
+    for column in _COLUMNS:
+        a, b = (_arms(store, column, side, query, by) for side in (a_is, b_is))
+        found += [(stratum, _effect(column, a[stratum], b[stratum])) for stratum in a.keys() & b.keys()]
+    parts = [(stratum, effect) for stratum, effect in found if stratum != WHOLE]
+    adjusted = benjamini_hochberg([effect.p for _, effect in parts])
+    by_stratum: dict[str | None, list[Effect]] = {}
+    for stratum, effect in found:
+        if stratum == WHOLE:
             by_stratum.setdefault(stratum, []).append(effect)
-    parts = [effect for stratum, outcome in by_stratum.items() if stratum != WHOLE for effect in outcome]
-    for effect, p in zip(parts, benjamini_hochberg([effect["p"] for effect in parts]), strict=True):
-        effect["p_adjusted"] = p
-        if p > ALPHA and effect["verdict"] in ("better", "worse"):
-            effect["verdict"] = "not enough data"
+    for (stratum, effect), p in zip(parts, adjusted, strict=True):
+        by_stratum.setdefault(stratum, []).append(replace(unless_by_chance(effect, p), p_adjusted=p))
     return by_stratum
 
 
-def _arms(
-    store: Store, column: str, side: Group, window: Window, filters: Filter, by: str | None
-) -> dict[str | None, Estimate]:
+def unless_by_chance(found: AnyDecided, p_adjusted: float) -> AnyDecided:
+    """Return a comparison of many without its verdict where the difference may be by chance."""
+    if p_adjusted > ALPHA and found.verdict in ("better", "worse"):
+        return replace(found, verdict="not enough data")
+    return found
+
+
+def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) -> Mapping[str | None, Estimate]:
     """Return one side's mean of a column, clustered by user, in all and by stratum."""
     rows = store.read(
         f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id)"
         f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND {side[0]} = $side"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
         f" AND {column} IS NOT NULL",
-        {**window.parameters, **filters.parameters, "side": side[1]},
+        {**query.parameters, "side": side[1]},
     ).rows
     parts: dict[str | None, list[tuple[float, str]]] = {WHOLE: [(float(row[1]), row[2]) for row in rows]}
     for stratum, value, cluster in rows if by else ():
@@ -205,17 +249,15 @@ def _arms(
     return {key: arm for key, arm in arms.items() if arm is not None}
 
 
-def _effect(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:
-    scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
-    outcome = compare_sides(a, b, scale=scale, bounded=False)
-    p = outcome.pop("test")["p"]
-    if lower_is_better:
-        outcome["verdict"] = {"better": "worse", "worse": "better"}.get(outcome["verdict"], outcome["verdict"])
-    unit = next(unit for label, unit in _COLUMNS.values() if label == name)
-    return {"metric": name, "unit": unit, "a": a.estimate, "b": b.estimate, "p": p, **outcome}
+def _effect(column: str, a: Estimate, b: Estimate) -> Effect:
+    metric, unit = _COLUMNS[column]
+    decided, test = compare_sides(a, b, scale=max(abs(a.estimate), abs(b.estimate), 1e-9), bounded=False)
+    if column != ACCEPTED:  # lower is better
+        decided = replace(decided, verdict=_OPPOSITE.get(decided.verdict, decided.verdict))
+    return extended(Effect, decided, metric=metric, unit=unit, a=a.estimate, b=b.estimate, p=test.p)
 
 
-def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> dict[str, Any]:
+def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> tuple[Decided, SideTest]:
     """Return the difference b minus a, its test, the verdict, and how many more answers or users would decide.
 
     The test is sequential. Where the values of each side are constant, it is the exact permutation test of users.
@@ -223,30 +265,27 @@ def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> d
     """
     sequence = compare_arms(b, a, tau=TAU * scale)
     value = b.estimate - a.estimate
-    difference: dict[str, float | None] = {"value": value, "lo": None, "hi": None}
+    difference = Uncertain(value=value)
     more: int | None = None
     if sequence is not None:
         name, p = "sequential, by user", sequence.p
-        difference |= {"lo": sequence.lo, "hi": sequence.hi}
+        difference = Uncertain(value=value, lo=sequence.lo, hi=sequence.hi)
         more = more_needed(value / scale, (sequence.hi - sequence.lo) / 2.0 / scale, a.n + b.n)
     else:
         name, p = "exact, by user", min(1.0, 2.0 / math.comb(a.clusters + b.clusters, a.clusters)) if value else 1.0
         before, after = Interval.of(a), Interval.of(b)
         if bounded and before and after:
-            difference = asdict(minus(after, before))
+            difference = extended(Uncertain, minus(after, before))
             more = needed_n(0.95, 0.05) - min(a.n, b.n)
     missing_users = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
-    verdict = "not enough data"
+    verdict: SideVerdict = "not enough data"
     if not (missing_users or a.thin or b.thin):
         if p <= ALPHA:
             verdict = "better" if value > 0.0 else "worse"
-        elif max(abs(end or 0.0) for end in (difference["lo"], difference["hi"])) < 0.05 * scale:
+        elif max(abs(end or 0.0) for end in (difference.lo, difference.hi)) < 0.05 * scale:
             verdict = "no difference"
-    need: dict[str, Any] = {"need_more": None, "need_more_of": "answers"}
+    decided = Decided(difference=difference, verdict=verdict)
     if verdict == "not enough data":
-        need = (
-            {"need_more": missing_users, "need_more_of": "users"}
-            if missing_users
-            else need | {"need_more": max(1, more or 1)}
-        )
-    return {"difference": difference, "test": {"name": name, "p": p}, "verdict": verdict, **need}
+        of: NeededUnit = "users" if missing_users else "answers"
+        decided = replace(decided, need_more=missing_users or max(1, more or 1), need_more_of=of)
+    return decided, SideTest(name, p)

@@ -10,27 +10,25 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality.buckets import (
     FAILURES,
-    NO_POINT,
     Bucket,
     Figures,
     Measured,
     Missing,
     current,
     in_words,
-    move_point,
     point,
     version_markers,
     wording_change,
 )
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import by_class
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import Moments
 
 __all__ = [
-    "NO_POINT",
     "Bucket",
     "Figures",
     "Measured",
@@ -39,7 +37,6 @@ __all__ = [
     "estimates",
     "estimates_and_whole",
     "in_words",
-    "move_point",
     "point",
     "version_markers",
     "wording_change",
@@ -59,7 +56,10 @@ _BY_USER = (
     "count(w) AS clusters, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww, sum(w * w) AS w2, sum(w * wy) AS ws,"
     " sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means, sum(ww / w) AS own, max(w) AS largest"
 )
-_MOMENTS = "n, clusters, w, wy, wyy, ww, w2, ws, s2, means, own, heaviest, largest, low, high, between"
+_MOMENTS = (
+    "n, clusters, w, wy, wyy, ww, w2, ws, s2, means, own, heaviest, largest, low, high, between, class_wwy,"
+    " class_wwyy, class_n"
+)
 """The fields of `statistics.Moments`."""
 
 
@@ -99,7 +99,7 @@ def _without_unclear(bucket: Bucket) -> Bucket:
 
 def _within_unit(rows: Iterable[Sequence[Any]]) -> bool:
     """Whether all values lie in 0..1, by the last fields of `_MOMENTS`."""
-    return all((row[-3] or 0.0) >= 0.0 and (row[-2] or 0.0) <= 1.0 for row in rows)
+    return all((row[-6] or 0.0) >= 0.0 and (row[-5] or 0.0) <= 1.0 for row in rows)
 
 
 def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:
@@ -146,7 +146,8 @@ def _summed(key: str, place_columns: tuple[str, ...]) -> str:
     return f"""
         SELECT p.* EXCLUDE ({key}, n, wyy, heaviest, low, high, between), {_MOMENTS}
         FROM (SELECT {head}, {_PLAIN}, any_value({key}) AS {key} FROM verdicts GROUP BY ALL) p
-        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}"""
+        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}
+        LEFT JOIN ({by_class("verdicts", key)}) c ON c.{key} = p.{key}"""
 
 
 def _buckets(

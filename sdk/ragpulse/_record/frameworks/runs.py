@@ -14,8 +14,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ragpulse._guard import GUARD
-
-from .otel import RECORDING_KEY, SPAN_KEY, current
+from ragpulse._record.otel import RECORDING_KEY, SPAN_KEY, current
 
 _BY_CALLBACKS = "openinference.instrumentation.langchain"
 """The instrumentation (the name of its tracer and of its module) whose spans are never current; it has a public

@@ -10,7 +10,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from ._record.call import Call
+from ragpulse._record.call import RecordedCall
 
 _MAX_ITEMS = 10_000
 
@@ -20,7 +20,7 @@ class _Steps:
 
     __slots__ = ("_call", "_source")
 
-    def __init__(self, call: Call, source: Iterator[Any]) -> None:
+    def __init__(self, call: RecordedCall, source: Iterator[Any]) -> None:
         self._call = call
         self._source = source
 
@@ -115,7 +115,7 @@ ITERATORS = _HELD | _REBUILT.keys()
 """The types that `recorded` takes; all others are returned as they are."""
 
 
-def recorded(call: Call, source: Any) -> Any:
+def recorded(call: RecordedCall, source: Any) -> Any:
     """An iterator of the source's type, with the call's span ending when it is read or dropped."""
     if type(source) not in _HELD:
         return _REBUILT[type(source)](_Steps(call, source), source)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from ._record.call import STATE, begin
-from ._record.capture import Capture
-from ._record.otel import current, enter, leave
-from ._record.recording import Plan, runs_call
-from ._streams import adrive, awaited, drive, returned
+from ragpulse._record.call import STATE, begin
+from ragpulse._record.capture import Capture
+from ragpulse._record.otel import current, enter, leave
+from ragpulse._record.recording import SpanPlan, runs_call
+
+from .streams import adrive, awaited, drive, returned
 
 Function = Callable[..., Any]
 
@@ -20,7 +21,7 @@ def is_generator(function: Function) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
+def wrapper_of(function: Function, plan: SpanPlan, capture: Capture) -> Any:
     """The wrapper of a function: of the same kind (plain, async, generator), with its signature."""
     if inspect.isasyncgenfunction(function):
         return StreamFunction(function, plan, capture, adrive)
@@ -31,7 +32,7 @@ def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
     return _sync(function, plan, capture)
 
 
-def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
+def _sync(function: Function, plan: SpanPlan, capture: Capture) -> Function:
     @functools.wraps(function)
     @runs_call()
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -42,7 +43,7 @@ def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
         token = enter(call.context)
         try:
             result = function(*args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # whatever leaves the function ends its span, and is raised again
             leave(token)
             call.failed(error)
             raise
@@ -52,7 +53,7 @@ def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
     return wrapper
 
 
-def _async(function: Function, plan: Plan, capture: Capture) -> Function:
+def _async(function: Function, plan: SpanPlan, capture: Capture) -> Function:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         starter = STATE.starter
@@ -71,7 +72,7 @@ class StreamFunction:
     first step. `inspect.isgeneratorfunction` and `isasyncgenfunction` stay correct: they read `__code__`.
     """
 
-    def __init__(self, function: Any, plan: Plan, capture: Capture, driver: Callable[..., Any]) -> None:
+    def __init__(self, function: Any, plan: SpanPlan, capture: Capture, driver: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         plainest = inspect.unwrap(functools.partial(function).func)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):

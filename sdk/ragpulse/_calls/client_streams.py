@@ -11,9 +11,9 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from ._reading.openers import opened, whole_result
-from ._record.call import Call
-from ._record.recording import runs_call
+from ragpulse._reading.openers import opened, whole_result
+from ragpulse._record.call import RecordedCall
+from ragpulse._record.recording import runs_call
 
 _CLIENTS = (
     "agents.", "agno.", "aiobotocore.", "anthropic.", "azure.ai.inference.", "botocore.eventstream.", "cerebras.",
@@ -49,7 +49,7 @@ def is_client_stream(cls: type) -> bool:
     return "Stream" in cls.__name__ and any([hasattr(cls, name) for name in ways])
 
 
-def observe(call: Call, result: Any) -> Any:
+def observe(call: RecordedCall, result: Any) -> Any:
     """Returns the stream itself; the call is recorded while it is read, and ends when it is read, closed or dropped."""
     stream = _innermost(result)
     cls: Any = type(stream)
@@ -87,7 +87,7 @@ class _Observation:
 
     __slots__ = ("_key", "_reading", "_stream", "call")
 
-    def __init__(self, call: Call, stream: Any) -> None:
+    def __init__(self, call: RecordedCall, stream: Any) -> None:
         self.call = call
         self._reading = False
         """While the stream reads itself: one method of it may call another."""

@@ -6,7 +6,7 @@ consumer does, and the source's own context is put back at each step. `send`, `t
 pass through as `yield from` would pass them.
 
 What the application gets behaves as what its function returned: a generator, an iterator of the same type
-(`_iterators`), or the very object (`_client_streams`). An object with `__next__` of any other class, such as a cursor,
+(`iterators`), or the very object (`client_streams`). An object with `__next__` of any other class, such as a cursor,
 a file or a mock, is returned as it is.
 """
 
@@ -17,19 +17,20 @@ from functools import lru_cache, partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from ._client_streams import is_client_stream, observe
-from ._guard import GUARD
-from ._iterators import ITERATORS, recorded
-from ._record.call import Call
-from ._record.otel import current, enter, leave, restore
-from ._record.recording import runs_call
+from ragpulse._guard import GUARD
+from ragpulse._record.call import RecordedCall
+from ragpulse._record.otel import current, enter, leave, leave_after, restore
+from ragpulse._record.recording import runs_call
+
+from .client_streams import is_client_stream, observe
+from .iterators import ITERATORS, recorded
 
 _HELD = ("body_iterator", "response_gen")
 """Where a streaming response of Starlette, FastAPI or sse-starlette, and one of LlamaIndex, have their stream."""
 
 
 @runs_call()
-def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def drive(begin: Callable[[], RecordedCall], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """A generator that runs `source` under a span which starts at the first step."""
     call = begin()
     step = send = source.send
@@ -64,7 +65,7 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
         raise
 
 
-def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
+def _close(call: RecordedCall, source: Generator[Any, Any, Any]) -> None:
     token = enter(call.context)
     try:
         source.close()
@@ -72,8 +73,9 @@ def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
         restore(token)
 
 
+# Not one loop for both: a generator cannot await, and a function for each step would cost more than the step records.
 @runs_call()
-async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+async def adrive(begin: Callable[[], RecordedCall], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """An async generator that runs `source` under a span which starts at the first step."""
     call = begin()
     step = send = source.asend
@@ -89,7 +91,7 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
                 call.ended()
                 return
             except BaseException as error:
-                call.release(token, error)
+                leave_after(error, token, call.context)
                 raise
             call.context = current()
             leave(token)
@@ -111,7 +113,7 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
         raise
 
 
-async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
+async def _aclose(call: RecordedCall, source: AsyncGenerator[Any, Any]) -> None:
     token = enter(call.context)
     try:
         await source.aclose()
@@ -124,10 +126,10 @@ class _Begun:
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RecordedCall) -> None:
         self._call = call
 
-    def __call__(self) -> Call:
+    def __call__(self) -> RecordedCall:
         return self._call
 
     def __del__(self) -> None:
@@ -135,20 +137,20 @@ class _Begun:
 
 
 @runs_call()
-async def awaited(call: Call, source: Coroutine[Any, Any, Any]) -> Any:
+async def awaited(call: RecordedCall, source: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine that runs under the call's span."""
     token = enter(call.context)
     try:
         result = await source
     except BaseException as error:
-        call.release(token, error)
+        leave_after(error, token, call.context)
         call.failed(error)
         raise
     leave(token)
     return returned(call, result)
 
 
-def returned(call: Call, result: Any) -> Any:
+def returned(call: RecordedCall, result: Any) -> Any:
     """What the application gets for the result of a function; the call ends now, or when the stream is read."""
     cls: Any = type(result)
     try:
@@ -159,51 +161,38 @@ def returned(call: Call, result: Any) -> Any:
     return way(call, result)
 
 
-def _driven(driver: Callable[..., Any], call: Call, source: Any) -> Any:
+def _driven(driver: Callable[..., Any], call: RecordedCall, source: Any) -> Any:
     generator = driver(_Begun(call), source)
     generator.__name__, generator.__qualname__ = source.__name__, source.__qualname__
     return generator
 
 
 @runs_call()
-def _block(begin: Callable[[], Call], manager: Any) -> Generator[Any, None, None]:
+def _block(begin: Callable[[], RecordedCall], manager: Any) -> Generator[Any, None, None]:
     """Runs a manager, and the block that it is given to, under the call's span; what the block got is the result."""
     call = begin()
-    token = enter(call.context)
-    try:
-        with manager as given:
-            yield given
-    except BaseException as error:
-        call.release(token, error)
-        call.failed(error)
-        raise
-    leave(token)
+    with call.around(), manager as given:
+        yield given
     call.finished(given)
 
 
 @runs_call()
-async def _ablock(begin: Callable[[], Call], manager: Any) -> AsyncGenerator[Any, None]:
+async def _ablock(begin: Callable[[], RecordedCall], manager: Any) -> AsyncGenerator[Any, None]:
     """As `_block`."""
     call = begin()
-    token = enter(call.context)
-    try:
+    with call.around():
         async with manager as given:
             yield given
-    except BaseException as error:
-        call.release(token, error)
-        call.failed(error)
-        raise
-    leave(token)
     call.finished(given)
 
 
-def _manager(block: Callable[..., Any], call: Call, manager: Any) -> Any:
+def _manager(block: Callable[..., Any], call: RecordedCall, manager: Any) -> Any:
     """A context manager that `contextlib` made of a generator, which is replaced."""
     manager.gen = block(_Begun(call), copy(manager))
     return manager
 
 
-def _reply(call: Call, result: dict[str, Any]) -> dict[str, Any]:
+def _reply(call: RecordedCall, result: dict[str, Any]) -> dict[str, Any]:
     """A reply of boto3 may have a stream in it."""
     for part in result.values() if "ResponseMetadata" in result else ():
         if is_client_stream(type(part)):
@@ -213,7 +202,7 @@ def _reply(call: Call, result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _holder(call: Call, result: Any) -> Any:
+def _holder(call: RecordedCall, result: Any) -> Any:
     """An object that may have a stream in an attribute, which is then replaced."""
     try:
         name = next((name for name in _HELD if name in vars(result)), "")
@@ -246,12 +235,12 @@ async def _apieces(source: Any) -> AsyncGenerator[Any, None]:
         yield piece
 
 
-def _whole(call: Call, result: Any) -> Any:
+def _whole(call: RecordedCall, result: Any) -> Any:
     call.finished(result)
     return result
 
 
-_WAYS: dict[type, Callable[[Call, Any], Any]] = {
+_WAYS: dict[type, Callable[[RecordedCall, Any], Any]] = {
     GeneratorType: partial(_driven, drive),
     AsyncGeneratorType: partial(_driven, adrive),
     CoroutineType: awaited,
@@ -264,6 +253,6 @@ _WAYS: dict[type, Callable[[Call, Any], Any]] = {
 
 
 @lru_cache(maxsize=1024)
-def _way_of(cls: type) -> Callable[[Call, Any], Any]:
+def _way_of(cls: type) -> Callable[[RecordedCall, Any], Any]:
     """How results of a class are recorded."""
     return _WAYS.get(cls) or (observe if is_client_stream(cls) else _holder)

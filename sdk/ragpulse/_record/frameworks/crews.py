@@ -10,10 +10,9 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse import _names as names
 from ragpulse._reading.usage import Facts, instrumented_facts, usage_facts
-
-from .otel import RECORDING_KEY, current
+from ragpulse._record.otel import RECORDING_KEY, current
 
 _RESULTS = ("CrewOutput", "LiteAgentOutput")
 _WAIT_SECONDS = 1.0

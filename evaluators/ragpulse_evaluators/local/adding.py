@@ -1,0 +1,123 @@
+"""Adds models to this machine: fetches the files of a hub's model once, or copies an exported folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.local.folder import (
+    DATA,
+    MANIFEST,
+    ModelConfig,
+    ModelFolder,
+    export_hint,
+    meaning,
+    models_home,
+    open_model,
+    place_of,
+    read_folder,
+    read_json,
+)
+
+_SETTINGS = ("config.json", "tokenizer.json", "tokenizer_config.json")
+_GRAPHS = ("onnx/model.onnx", "model.onnx")
+Say = Callable[[str], None]
+
+
+def add_model(model: str, *, say: Say, revision: str | None = None, **chosen: Any) -> ModelFolder:
+    """Add a folder, or a model of the hub; what an interrupted download fetched stays and is not fetched again.
+
+    `chosen` are `graph`, `labels` and `template` where the model's files do not tell. Raises `ConfigurationError`.
+    """
+    chosen = {key: value for key, value in chosen.items() if value}
+    if (folder := Path(model).expanduser()).is_dir():
+        name = f"local/{folder.resolve().name}"
+        place = place_of(name)
+        found = read_folder(model, folder, chosen)
+        _copy(found, place)
+        return _note(name, place, chosen | {"graph": str(found.graph.relative_to(folder))})
+    place = place_of(model)
+    with _reported(model):
+        return _fetch(model, place, revision, chosen, say)
+
+
+def _copy(found: ModelFolder, place: Path) -> None:
+    """Copy the files that are used, and no other."""
+    shutil.rmtree(place, ignore_errors=True)
+    files = [found.path / name for name in _SETTINGS]
+    for file in (*files, found.graph, *found.graph.parent.glob(f"{found.graph.name}{DATA}")):
+        if file.is_file():
+            target = place / file.relative_to(found.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
+def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any], say: Say) -> ModelFolder:
+    from huggingface_hub import HfApi, hf_hub_download
+
+    info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=20)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    graph = next((name for name in (chosen.get("graph"), *_GRAPHS) if name in sizes), None)
+    if graph is None:
+        others = [name for name in sizes if name.endswith(".onnx")]
+        hint = f"choose one with --file ({', '.join(others)})" if others else export_hint(model)
+        raise ConfigurationError(f"{model} has no ONNX graph {chosen.get('graph', '')}: {hint}".replace(" :", ":"))
+    data = [name for name in sizes if fnmatch(name, f"{graph}{DATA}")]
+    wanted = [name for name in (*_SETTINGS, graph, *data) if name in sizes]
+    licence = getattr(info.card_data, "license", None) or "no licence stated"
+    size = sum(sizes[name] for name in wanted)
+    say(f"{model}: {size / 1e6:,.1f} MB, licence: {licence}, revision {info.sha}")
+    (place / MANIFEST).unlink(missing_ok=True)
+    for name in wanted:
+        hf_hub_download(model, name, revision=info.sha, local_dir=place)
+        if name == "config.json":  # what cannot be used is refused before its weights are fetched
+            meaning(model, ModelConfig.read(place), {"id": model, **chosen})
+    facts = {"revision": info.sha, "licence": licence, "graph": graph}
+    return _note(model, place, chosen | facts)
+
+
+@contextmanager
+def _reported(model: str) -> Iterator[None]:
+    """Turn what the hub's client raises into one line."""
+    try:
+        yield
+    except ImportError as missing:
+        raise ConfigurationError(f"models are fetched by {missing.name}: pip install 'ragpulse[local]'") from None
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary: the client raises classes of its own and of its transport
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigurationError(f"{model} was not fetched ({type(error).__name__}): {reason}") from None
+
+
+def _note(model: str, place: Path, facts: Mapping[str, Any]) -> ModelFolder:
+    """Write the manifest, last: with it the model is whole."""
+    found = read_folder(model, place, {"id": model, **facts})
+    manifest = {"id": model, **facts, "files": found.files, "digest": found.digest}
+    partial = place / f"{MANIFEST}.part"
+    partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    os.replace(partial, place / MANIFEST)
+    return found
+
+
+def added_models() -> list[tuple[str, dict[str, Any]]]:
+    """Return each added model with its manifest; an empty one is half a download."""
+    places = sorted(path for path in models_home().glob("*--*") if path.is_dir())
+    return [
+        (place.name.replace("--", "/", 1), read_json(place / MANIFEST) if (place / MANIFEST).is_file() else {})
+        for place in places
+    ]
+
+
+def remove_model(model: str) -> None:
+    """Delete an added model; raises `ConfigurationError` where there is none."""
+    if not place_of(model).is_dir():
+        open_model(model)  # says that it is not there
+    shutil.rmtree(place_of(model))

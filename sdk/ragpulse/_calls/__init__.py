@@ -1,0 +1,1 @@
+"""Runs decorated functions: wrappers, generators and streams, of which each step is recorded and passed on."""

@@ -1,0 +1,1 @@
+"""What other frameworks do that changes a recording: their own trees of runs, their usage, their exceptions."""
