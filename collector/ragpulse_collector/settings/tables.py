@@ -51,8 +51,6 @@ class Binding(NamedTuple):
 BINDING = "ragpulse.binding"
 """The key of a request's ASGI scope with the binding of its API key, None for an unbound one."""
 EVERYTHING = Binding()
-BINDING = "ragpulse.binding"
-"""The key of a request's ASGI scope with the binding of its API key, None for an unbound one."""
 
 
 class ApiKey(Section):
