@@ -184,7 +184,7 @@ class Decoder:
         except DecodeError as error:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(type(error)(str(error)))
-        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug about foreign bytes costs one body
             item.future.set_exception(_error_for_sender(error))
         else:
             return True
