@@ -26,12 +26,14 @@ from uuid import UUID
 
 import numpy as np
 
-from ragpulse_collector.analysis.cache import snapshot_of
+from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import changes
+from ragpulse_collector.api.models import Overview
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.queries.monitors import State
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -156,14 +158,14 @@ _COLUMNS = {
 def alarms_of(store: EmbeddedStore, monitor: MonitorSettings, hours: int, *, per_hour: int = 1) -> dict[str, list[int]]:
     """Evaluate a monitor over the last hours of the store; by service, the hours at which it began to fire."""
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
-    states: dict[str, dict[str, Any]] = {}
+    states: dict[str, State] = {}
     alarms: dict[str, list[int]] = {}
     for step in range(1, hours * per_hour + 1):
         now = END - timedelta(hours=hours) + step * _HOUR / per_hour
         for group, finding in monitors._findings(monitor, now, states).items():
-            if finding.state == "firing" and states.get(group, {}).get("state") != "firing":
+            if finding.state == "firing" and states.get(group) != "firing":
                 alarms.setdefault(group, []).append(step // per_hour)
-            states[group] = {"state": finding.state}
+            states[group] = finding.state
     return alarms
 
 
@@ -282,8 +284,8 @@ def _changed_days(days: int, *, requests: int, by_day: float, sigma: float, slow
 
 def _changed(store: EmbeddedStore, end: datetime, span: timedelta, **params: Any) -> list[str]:
     """The metrics of which the overview of a range reports a change."""
-    window = {"from": f"{(end - span).isoformat()}Z", "to": f"{end.isoformat()}Z"}
-    return [each["metric"] for each in changes(snapshot_of(store, window | params, now=end))]
+    query = Overview.parse({"from": end - span, "to": end, **params}).query(end)
+    return [shift.metric for shift in changes(Snapshot(store, query))]
 
 
 def headline(cells: int, days: int) -> list[Promise]:

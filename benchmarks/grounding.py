@@ -8,13 +8,20 @@ Data: see `_grounding_model.py`; those of others are in RAGPULSE_SHARED_DATA or 
 """
 
 import argparse
+import io
+import json
+import os
 import re
+import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from _grounding_model import TASKS, Answer, Bools, Fit, Floats, data_folder, measure_all
@@ -22,6 +29,7 @@ from fit_grounding import FILE, verdicts
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.evidence import index_of
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.groundedness import assess
@@ -176,21 +184,26 @@ def _caught(fit: Fit, failing: Bools, kind: str) -> str:
 
 
 def report_objections(fit: Fit) -> None:
-    """Print how often people marked what each kind of objection fires on, beside the base rate."""
-    fired: Counter[str] = Counter()
-    right: Counter[str] = Counter()
-    base = total = 0
-    for answer in fit.answers:
-        if answer.set == "ragtruth":
-            for (*_, findings), label in zip(answer.claims, answer.labels(), strict=True):
-                total, base = total + 1, base + (label or 0)
-                for kind in {_kind(objection) for objection in findings.objections}:
-                    fired[kind] += 1
-                    right[kind] += label or 0
-    rate = base / total
-    print(f"\nobjections on RAGTruth, base rate {rate:.2f}, wanted {BASE_TIMES:.0f} times that")
-    for kind, n in fired.most_common():
-        print(f"  {kind:32s} fired {n:4d}  right {right[kind] / n:.2f}")
+    """Print how often people marked what each kind of objection fires on, beside the base rate of each set.
+
+    Models hardly ever edit a copied sentence, so those objections are shown on replies and on pairs, too.
+    """
+    print(f"\nobjections, wanted {BASE_TIMES:.0f} times the base rate of RAGTruth, or as much with a base rate like it")
+    for name in ("ragtruth", "begin", "pairs"):
+        found = [
+            ({_kind(objection) for objection in findings.objections}, label)
+            for answer in fit.answers
+            if answer.set == name
+            for (*_, findings), label in zip(answer.claims, answer.labels(), strict=True)
+            if label is not None
+        ]
+        wrong = sum(label for _, label in found)
+        print(f"  {name}, base rate {wrong / len(found):.2f}")
+        fired = Counter((kind, label) for kinds, label in found for kind in kinds)
+        for kind in sorted({kind for kind, _ in fired}):
+            right, all_ = fired[kind, 1], fired[kind, 0] + fired[kind, 1]
+            odds = (right / wrong) / max(1e-9, right / wrong + 9 * fired[kind, 0] / (len(found) - wrong))
+            print(f"    {kind:30s} fired {all_:4d}  right {right / all_:.2f}, at a base rate of .10 {odds:.2f}")
 
 
 def _kind(objection: str) -> str:
@@ -217,20 +230,64 @@ def report_derived(fit: Fit) -> None:
                     other = str(int(found[0].text) + int(rng.integers(1, 40)))
                     tokens = words(text.replace(found[0].text, other, 1))
                     support = index.support(tokens)
-                    held = any(q.text == other for s in index.sentences for q in index.quantities(s))
+                    held = any(q.text == other for s in index.sentences for q in s.quantities)
                     if not held:
                         tried += 1
                         passed += measure(tokens, support, index).features["lost"] == 0.0
         print(f"random wrong numbers accepted, {task}: {passed / max(1, tried):.3f} (n={tried})")
 
 
-def report_speed(fit: Fit) -> None:
-    """Print CPU time for each answer."""
+FORMER = "def91741"
+"""The last commit with version 4 of `groundedness`."""
+_FORMER_SCRIPT = """
+import json, sys, time
+from ragpulse_evaluators.grounding.groundedness import assess
+scores, started = [], time.process_time()
+for response, contexts in json.load(sys.stdin):
+    scores.append(assess(response, contexts).weakest or 0.0)
+print(json.dumps([scores, time.process_time() - started]))
+"""
+
+
+def former(cases: Sequence[Case]) -> tuple[Floats, float] | None:
+    """Return `weakest` of version 4 for each case, and its CPU time; its code comes from git, None without that."""
+    root = Path(__file__).parents[1]
+    archive = subprocess.run(["git", "-C", root, "archive", FORMER, "evaluators"], capture_output=True, check=False)
+    if archive.returncode:
+        return None
+    given = json.dumps([[case.response or "", case.texts] for case in cases])
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as code:
+            code.extractall(folder, filter="data")
+        environment = os.environ | {"PYTHONPATH": f"{folder}/evaluators"}
+        command = [sys.executable, "-c", _FORMER_SCRIPT]
+        done = subprocess.run(command, input=given, text=True, capture_output=True, check=True, env=environment)
+    scores, seconds = json.loads(done.stdout)
+    return np.array(scores), seconds
+
+
+def report_former(fit: Fit) -> None:
+    """Print the difference to version 4 on BEGIN, answer by answer, and the CPU time of both on the same answers."""
+    documents = np.array([a.document for a in fit.answers])
+    for name, rows in (("all", fit.tasks == "begin"), ("for reports", chosen(fit, "begin"))):
+        before = former([a.case for a, here in zip(fit.answers, rows, strict=True) if here])
+        if before is None:
+            print("no version 4: this is no git checkout")
+            return
+        bad, ours = fit.bad[rows], (fit.weakest[rows], fit.score[rows])
+        cells = [_cell(*interval(documents[rows], partial(_difference, bad, scores, before[0]))) for scores in ours]
+        print(
+            f"BEGIN, {name} ({rows.sum()}): version 4 {auc(bad, before[0]):.3f}, weakest {auc(bad, ours[0]):.3f},"
+            f" paired{cells[0]}, score{cells[1]}"
+        )
     given = [a.case for a in fit.answers if a.set == "ragtruth"][::4]
+    _, seconds = former(given) or (None, float("nan"))
     started = time.process_time()
     for case in given:
         assess(case.response or "", case.texts)
-    print(f"\n{1000 * (time.process_time() - started) / len(given):.2f} ms of CPU for each of {len(given)} answers")
+    now = time.process_time() - started
+    each = 1000 / len(given)
+    print(f"\n{each * now:.2f} ms of CPU for each of {len(given)} answers, version 4 {each * seconds:.2f} ms")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     fit = Fit(measure_all())
     print(f"weights in {FILE.name}; every score below is cross-validated by document\n")
-    for report in (report_ranking, report_verdicts, report_objections, report_derived, report_speed):
+    for report in (report_ranking, report_verdicts, report_objections, report_derived, report_former):
         report(fit)
     return 0
 

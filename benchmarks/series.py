@@ -25,9 +25,10 @@ from typing import Any
 import queries
 from queries import END
 
-from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
+from ragpulse_collector.api.models import Overview
 from ragpulse_collector.store import EmbeddedStore
 
 EVALUATORS = ("groundedness", "context_utilization", "citation_check", "refusal")
@@ -93,20 +94,22 @@ class Viewer:
     """Views the page again and again, ten seconds apart by its own clock, so that every snapshot is too old."""
 
     def __init__(self, store: EmbeddedStore, params: dict[str, Any]) -> None:
-        self._store, self._params, self._now = store, params, END
-        self._snapshots = Snapshots(store, clock=lambda: self._now, timer=lambda: self._now.timestamp())
+        self._store, self._params, self._now = store, Overview.parse(params), END
+        self._snapshots = Snapshots(store, timer=lambda: self._now.timestamp())
 
     def view(self) -> None:
         """Request what the overview page requests: the headline, then the charts in parallel."""
         self._now += timedelta(seconds=10)
-        overview(self._store, self._params, snapshots=self._snapshots)
+        overview(self._shared())
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(partial(self.chart, snapshots=self._snapshots), (*TRAFFIC, *QUALITY)))
+            list(pool.map(lambda name: series(self._shared(), name), (*TRAFFIC, *QUALITY)))
 
-    def chart(self, name: str, snapshots: Snapshots | None = None) -> None:
-        """Request one metric as a chart does; by itself without `snapshots`."""
-        params = {**self._params, "name": name, "step": "auto", "width": 120}
-        series(self._store, params, clock=lambda: self._now, snapshots=snapshots)
+    def _shared(self) -> Snapshot:
+        return self._snapshots.of(self._params.query(self._now))
+
+    def metric(self, name: str) -> None:
+        """Request one metric by itself."""
+        series(Snapshot(self._store, self._params.query(self._now)), name)
 
 
 def print_row(store: EmbeddedStore, label: str, params: dict[str, Any]) -> None:
@@ -117,7 +120,7 @@ def print_row(store: EmbeddedStore, label: str, params: dict[str, Any]) -> None:
     first_ms = median(cpu_ms(Viewer(store, params).view) for _ in range(3))
     viewer.view()
     again_ms = median(cpu_ms(viewer.view) for _ in range(5))
-    metric_ms = median(cpu_ms(lambda: viewer.chart(QUALITY[0])) for _ in range(3))
+    metric_ms = median(cpu_ms(lambda: viewer.metric(QUALITY[0])) for _ in range(3))
     views = (first_ms, again_ms, during_ingest_ms(store, viewer.view))
     cells = "".join(f" {value:8.0f} ({value / floor:4.1f})" for value in views)
     print(f"{label:26} {floor:7.0f}{cells} {metric_ms:14.0f}")

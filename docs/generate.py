@@ -168,6 +168,8 @@ def configuration() -> str:
         "Written by `docs/generate.py`.",
     ]
     notes = _field_notes()
+    single = [name for name, field in Settings.model_fields.items() if not [*_models(field.annotation)]]
+    lines += ["", "## Before all tables", "", *_single_keys([name for name in single if name != "source"], notes)]
     for name, field in Settings.model_fields.items():
         for model in _models(field.annotation):
             header = f"[[{name}]]" if get_origin(field.annotation) is tuple else f"[{name}]"
@@ -176,6 +178,12 @@ def configuration() -> str:
                 for part in _models(inner.annotation):
                     lines += _settings_section(f"{name}: entries of {key}", part, notes)
     return "\n".join(lines) + "\n"
+
+
+def _single_keys(names: Iterable[str], notes: Mapping[tuple[str, str], str]) -> list[str]:
+    schemas = Settings.model_json_schema()["properties"]
+    rows = _table([(name, schemas[name] | {"description": _note(Settings, name, notes)}) for name in names], ())
+    return [row.replace("| parameter", "| key") for row in rows[1:]]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.measures import measures
+from ragpulse_collector.api.models import Filters
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_dashboards import ApiError
+
+
+def query_of(params: Mapping[str, Any], now: datetime) -> Query:
+    """Return what a request with these parameters covers."""
+    return Filters.parse(params).query(now)
 
 
 def ask(store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+from asking import ask
 from jinja2 import ChoiceLoader, DictLoader
 from spans import spans_of
 from starlette.applications import Starlette
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.analysis import traffic
-from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api.operations import ApiError, Operations
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
@@ -64,7 +64,7 @@ def test_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         units.unit(number, model=f"m{number % 2}")
     units.save()
     asked = {"name": "models", "from": "-2h", "step": "4h"}
-    (line,) = series(store, asked, clock=lambda: T0 + timedelta(hours=1))["series"]
+    (line,) = ask(store, "metrics", asked, clock=lambda: T0 + timedelta(hours=1))["series"]
     assert max(point["value"] or 0 for point in line["points"]) == 2
     store.close()
 

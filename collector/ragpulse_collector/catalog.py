@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.refusals import Invalid
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ragpulse.collector")
 Wrap = Callable[["Judge"], "Judge"]
+
+
+class CpuLoad(NamedTuple):
+    """What one evaluator uses of the CPU."""
+
+    seconds: float
+    """CPU seconds of a case."""
+    share: float
+    """CPU seconds a second that it may use."""
 
 
 class Catalog:
@@ -63,7 +72,7 @@ class Catalog:
         self._warn_of_code()
         settings = self._settings
         with self._named_line("evaluators", "files"):
-            registry = self._loaded(default_registry(), self._files)
+            registry = self._loaded(default_registry().changed(self._placed), self._files)
         with self._named_line():
             registry = self._loaded(registry, self._loads)
         with self._named_line("evaluators", "modules"):
@@ -82,6 +91,9 @@ class Catalog:
         """Make every configured judge and every configured or loaded evaluator; raises SettingsError for a mistake."""
         with self._named_line("judge", "model"):
             _ = self.judge
+        if self._settings.lead:
+            with self._named_line("lead"):
+                self.resolve(self._settings.lead)
         evaluators = self._settings.evaluators
         if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
             _ = self.registry
@@ -148,6 +160,25 @@ class Catalog:
 
             registry = registry.with_(*self._guarded(load(path), ("file", str(Path(path).resolve()))))
         return registry
+
+    def _placed(self, entry: Entry) -> Entry:
+        """Return a built-in evaluator so that it runs where it should: in a process of its own if it needs one."""
+        if not entry.own_process:
+            return entry
+        (placed,) = self._guarded([entry], ("module", entry.factory.__module__))
+        return cast("Entry", placed)
+
+    def cpu_loads(self) -> dict[str, CpuLoad]:
+        """Return what each evaluator with a share of the CPU uses, once a case of it was scored."""
+        from ragpulse_evaluators.isolated import Isolated
+
+        with self._lock:
+            made = [evaluator for evaluator in self._resolved.values() if isinstance(evaluator, Isolated)]
+        return {
+            evaluator.name: CpuLoad(evaluator.pace.mean_s, evaluator.max_cpu_share)
+            for evaluator in made
+            if evaluator.pace.mean_s and evaluator.max_cpu_share
+        }
 
     def _guarded(self, items: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
         if not self._isolate:

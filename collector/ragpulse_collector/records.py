@@ -15,6 +15,8 @@ from ragpulse_collector.settings import Binding
 Kind = Literal[
     "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
 ]
+MODEL_KINDS: tuple[Kind, ...] = ("llm", "embedding", "reranker")
+"""Kinds that pay for tokens themselves; usage on any other kind is a sum over spans below it. Its text is SQL, too."""
 Status = Literal["ok", "error", "unset"]
 ScoreSource = Literal["online", "replay", "human", "code"]
 Signal = Literal["traces", "logs", "metrics"]

@@ -5,7 +5,8 @@
 The collector mounts `routes(api)` and nothing here imports it: the seam is the JSON of `/api/v1`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ragpulse_dashboards.mount import routes, standalone
     from ragpulse_dashboards.site import Api
 
-__all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "SecurityHeaders", "routes", "standalone"]
+__all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "FieldError", "SecurityHeaders", "routes", "standalone"]
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -46,6 +47,14 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """A wrong parameter."""
+
+    name: str
+    detail: str
+
+
 class ApiError(Exception):
     """An operation failed or was refused; `status` is the HTTP status, `message` says what to do.
 
@@ -58,7 +67,7 @@ class ApiError(Exception):
         message: str,
         *,
         retry_after_s: int | None = None,
-        errors: Sequence[Mapping[str, str]] = (),
+        errors: Sequence[FieldError] = (),
     ) -> None:
         super().__init__(message)
         self.status = status

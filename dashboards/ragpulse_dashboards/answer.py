@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -17,7 +17,12 @@ from markupsafe import Markup, escape
 
 from ragpulse_dashboards.formats import snippet
 
-__all__ = ["context_views", "find_sentences", "render_answer"]
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ragpulse_collector.store.queries.trace_answers import ContextRow, SpanScore
+
+__all__ = ["SentenceView", "context_views", "find_sentences", "render_answer"]
 
 MAX_CHARS: Final = 20_000
 """A longer answer is plain text: whatever its signs are, parsing this much takes less than half a second."""
@@ -40,8 +45,8 @@ _WARNING: Final = Markup(
 
 def render_answer(
     text: str,
-    sentences: Sequence[Mapping[str, Any]] = (),
-    contexts: Sequence[Mapping[str, Any]] = (),
+    sentences: Sequence["SentenceView"] = (),
+    contexts: Sequence["ContextRow"] = (),
     *,
     as_text: bool = False,
 ) -> Markup:
@@ -67,7 +72,7 @@ def _text_tokens(text: str) -> list[Token]:
     return [*note, Token("fence", "code", 0, content=text)]
 
 
-def _mark(leaves: Sequence[Token], text: str, sentences: Sequence[Mapping[str, Any]]) -> None:
+def _mark(leaves: Sequence[Token], text: str, sentences: Sequence["SentenceView"]) -> None:
     """Note in each leaf which parts of it belong to which sentence.
 
     Only letters and digits are compared: markup and white space differ between source and rendered text.
@@ -85,10 +90,15 @@ def _mark(leaves: Sequence[Token], text: str, sentences: Sequence[Mapping[str, A
             leaf.meta.setdefault("ends", set()).add(number)
 
 
-def _source(text: str, sentence: Mapping[str, Any]) -> str:
-    start, end = sentence.get("start"), sentence.get("end")
-    valid = isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text)
-    return _TARGET.sub("]", text[start:end] if valid else sentence["text"])
+def _source(text: str, sentence: "SentenceView") -> str:
+    place = _within(text, sentence.start, sentence.end)
+    return _TARGET.sub("]", text[place] if place else sentence.text)
+
+
+def _within(text: str, start: int | None, end: int | None) -> slice | None:
+    """Return the place in a text, if it is one."""
+    valid = start is not None and end is not None and 0 <= start < end <= len(text)
+    return slice(start, end) if valid else None
 
 
 def _runs(letters: Sequence[tuple[Token, int]]) -> Iterator[tuple[Token, int, int]]:
@@ -105,46 +115,45 @@ def _runs(letters: Sequence[tuple[Token, int]]) -> Iterator[tuple[Token, int, in
 class _Mark:
     """How one sentence looks."""
 
-    def __init__(self, number: int, sentence: Mapping[str, Any], contexts: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, number: int, sentence: "SentenceView", contexts: Sequence["ContextRow"]) -> None:
         self._number, self._sentence, self._contexts = number, sentence, contexts
-        self._kind = support_of(sentence)
-        self._supported, self._claims = self._kind == "supported", sentence.get("claim") is not False
         self._linked = False
 
     def wrap(self, text: str, *, may_link: bool) -> Markup:
         """Return one stretch of the sentence; the first is a link to its evidence."""
-        if not self._claims:
+        sentence = self._sentence
+        if not sentence.claim:
             return Markup('<span class="no-claim" title="no claim: nothing to support">{}</span>').format(text)
         if self._linked or not may_link:
             opening, closing = Markup("<span"), Markup("</span>")
         else:
-            target = f"context-{self._sentence.get('context')}" if self._supported else f"closest-{self._number}"
+            target = f"context-{sentence.context}" if sentence.supported else f"closest-{self._number}"
             opening, closing = Markup('<a href="#{}"').format(target), Markup("</a>")
-        icon = _WARNING if self._kind == "unsupported" and not self._linked else ""
+        icon = _WARNING if sentence.support == "unsupported" and not self._linked else ""
         self._linked = True
-        attributes = Markup(' class="sentence {}" data-sentence="{}">').format(self._kind, self._number)
+        attributes = Markup(' class="sentence {}" data-sentence="{}">').format(sentence.support, self._number)
         return opening + attributes + icon + text + closing
 
     def note(self) -> Markup:
         """Return the note below an unsupported or unclear sentence."""
-        if self._supported or not self._claims:
+        if self._sentence.supported or not self._sentence.claim:
             return Markup("")
-        reasons = "; ".join(map(str, self._sentence.get("reasons") or ()))
+        reasons = "; ".join(self._sentence.reasons)
         reason = Markup(' <span class="muted">({})</span>').format(snippet(reasons, 240)) if reasons else ""
-        unclear = self._kind == "unclear"
+        unclear = self._sentence.support == "unclear"
         return Markup('<span class="closest{}" id="closest-{}">{}{}{}</span>').format(
             " unclear" if unclear else "", self._number, "Unclear." if unclear else "Not in any context.",
             self._closest(), reason,
         )  # fmt: skip
 
     def _closest(self) -> Markup:
-        index = self._sentence.get("context")
-        if not isinstance(index, int) or not 0 <= index < len(self._contexts):
+        index = self._sentence.context
+        if index is None or not 0 <= index < len(self._contexts):
             return Markup("")
         row = self._contexts[index]
-        start, end = self._sentence.get("evidence_start"), self._sentence.get("evidence_end")
-        quote = (row.get("text") or "")[start:end] if isinstance(start, int) and isinstance(end, int) else ""
-        name = snippet(row.get("id"), 60) or f"context {index + 1}"
+        place = _within(row.text or "", self._sentence.evidence_start, self._sentence.evidence_end)
+        quote = (row.text or "")[place] if place else ""
+        name = snippet(row.id, 60) or f"context {index + 1}"
         link = Markup(' Closest: <a href="#context-{}">{}</a>').format(index, name)
         return link + (Markup(", <q>{}</q>").format(snippet(quote, 240)) if quote else "")
 
@@ -228,7 +237,7 @@ class Piece(NamedTuple):
 class ContextView:
     """One retrieved context with its evidence marked."""
 
-    row: Mapping[str, Any]
+    row: "ContextRow"
     pieces: Sequence[Piece]
     index: int | None
     """Its index among the contexts that evaluators see; None for a superseded one and for one without text."""
@@ -243,50 +252,82 @@ class ContextView:
         return self.used is not False or self.closest
 
 
-def find_sentences(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class SentenceView:
+    """One sentence of the answer with its evidence, as an evaluator left it in its score."""
+
+    text: str
+    supported: bool | None
+    """None where the evaluator could not decide."""
+    start: int | None = None
+    end: int | None = None
+    context: int | None = None
+    """The index of its best context."""
+    evidence_start: int | None = None
+    evidence_end: int | None = None
+    claim: bool = True
+    score: float | None = None
+    reasons: Sequence[str] = ()
+
+    @property
+    def support(self) -> str:
+        """`supported`, `unsupported` or `unclear`."""
+        return "unclear" if self.supported is None else "supported" if self.supported else "unsupported"
+
+
+def find_sentences(scores: Iterable["SpanScore"]) -> list[SentenceView]:
     """Return the sentences of the first score that has evidence, groundedness first; empty when there is none."""
-    for score in sorted(scores, key=lambda score: score.get("evaluator") != "groundedness"):
-        parts = score.get("parts")
-        for part in parts.values() if isinstance(parts, Mapping) else ():
-            if _is_evidence(part):
-                return [_sentence(item) for item in part]
+    for score in sorted(scores, key=lambda score: score.evaluator != "groundedness"):
+        for part in score.parts.values() if isinstance(score.parts, dict) else ():
+            if found := _sentences(part):
+                return found
     return []
 
 
-def support_of(sentence: Mapping[str, Any]) -> str:
-    """Return `supported`, `unsupported`, or `unclear` where the evaluator could not decide (null)."""
-    supported = sentence.get("supported")
-    return "unclear" if supported is None else "supported" if supported else "unsupported"
+def _sentences(part: "JsonValue") -> list[SentenceView]:
+    items = part if isinstance(part, list) else []
+    views = [_sentence(item) for item in items if isinstance(item, dict)]
+    found = [view for view in views if view is not None]
+    return found if len(found) == len(items) else []
 
 
-def _sentence(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sentence with the index of its best context, which evaluators count from 1."""
-    rank = item.get("rank")
-    index = rank - 1 if isinstance(rank, int) else None
-    return {**item, "context": index, "claim": item.get("claim") is not False, "support": support_of(item)}
-
-
-def _is_evidence(part: Any) -> bool:
-    return (
-        isinstance(part, list)
-        and bool(part)
-        and all(
-            isinstance(item, Mapping) and isinstance(item.get("text"), str) and "supported" in item for item in part
-        )
+def _sentence(item: Mapping[str, "JsonValue"]) -> SentenceView | None:
+    """Return a sentence, or None for what is none; evaluators count contexts from 1."""
+    text, supported, score, reasons = (item.get(name) for name in ("text", "supported", "score", "reasons"))
+    if not isinstance(text, str) or "supported" not in item:
+        return None
+    start, end, rank, first, last = (
+        _whole(item.get(name)) for name in ("start", "end", "rank", "evidence_start", "evidence_end")
+    )
+    return SentenceView(
+        text=text,
+        supported=None if supported is None else bool(supported),
+        start=start,
+        end=end,
+        context=None if rank is None else rank - 1,
+        evidence_start=first,
+        evidence_end=last,
+        claim=item.get("claim") is not False,
+        score=score if isinstance(score, int | float) else None,
+        reasons=[str(reason) for reason in (reasons if isinstance(reasons, list) else [reasons] if reasons else ())],
     )
 
 
-def context_views(contexts: Sequence[Mapping[str, Any]], sentences: Sequence[Mapping[str, Any]]) -> list[ContextView]:
+def _whole(value: "JsonValue") -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def context_views(contexts: Sequence["ContextRow"], sentences: Sequence[SentenceView]) -> list[ContextView]:
     """Cut each context where evidence begins and ends, with the sentences that each piece supports."""
     views, index = [], 0
     for row in contexts:
-        seen = bool(row.get("text")) and not row.get("superseded")
-        matches = [(number, item) for number, item in enumerate(sentences) if seen and item.get("context") == index]
-        supported = [bool(item.get("supported")) for _, item in matches if item.get("claim") is not False]
+        seen = bool(row.text) and not row.superseded
+        matches = [(number, item) for number, item in enumerate(sentences) if seen and item.context == index]
+        supported = [bool(item.supported) for _, item in matches if item.claim]
         views.append(
             ContextView(
                 row=row,
-                pieces=_pieces(row.get("text") or "", matches),
+                pieces=_pieces(row.text or "", matches),
                 index=index if seen else None,
                 used=any(supported) if sentences else None,
                 closest=not all(supported),
@@ -296,12 +337,12 @@ def context_views(contexts: Sequence[Mapping[str, Any]], sentences: Sequence[Map
     return views
 
 
-def _pieces(text: str, sentences: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Piece]:
+def _pieces(text: str, sentences: Sequence[tuple[int, SentenceView]]) -> list[Piece]:
     spans = []
     for number, sentence in sentences:
-        start, end = sentence.get("evidence_start"), sentence.get("evidence_end")
-        if isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text):
-            spans.append((start, end, number))
+        place = _within(text, sentence.evidence_start, sentence.evidence_end)
+        if place:
+            spans.append((place.start, place.stop, number))
     cuts = sorted({0, len(text), *(edge for start, end, _ in spans for edge in (start, end))})
     return [
         Piece(text[left:right], tuple(number for start, end, number in spans if start <= left and right <= end))

@@ -4,18 +4,26 @@ Gaps stay gaps: where a bucket was not measured the column holds null, and lines
 A target is a line to stay above or below, and a word in each row.
 """
 
+from __future__ import annotations
+
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ragpulse_dashboards.formats import by_unit, iso, parse_time, snippet, title, unit_of
+from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
 
-__all__ = ["LABELS", "PER", "WIDTH", "Chart", "fit_range", "read_metrics"]
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.answers import GroupValue
+    from ragpulse_collector.analysis.quality.points import Line, Point
+    from ragpulse_collector.analysis.series import ManySeries, MetricSeries
+    from ragpulse_collector.monitoring.targets import TargetState
+
+__all__ = ["LABELS", "PER", "WIDTH", "Chart", "ChartRow", "fit_range", "read_metrics"]
 
 MAX_LINES: Final = 6
 """Lines whose colours a person can tell apart; the others are in the table only."""
@@ -36,6 +44,49 @@ SHORT_RANGES: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in 
 """Ranges for a young store."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    """The points of one series by their time, epoch seconds; sums are rates."""
+
+    label: str
+    answer: str
+    """The label of the answer that it is of."""
+    number: int
+    metric: str
+    group: Mapping[str, GroupValue]
+    points: Mapping[int, Point]
+
+    @property
+    def n(self) -> int:
+        """The size of its sample."""
+        return sum(point.n for point in self.points.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartRow:
+    """A point as a row of the table twin."""
+
+    epoch: int
+    line: str
+    metric: str
+    value: float | None
+    lo: float | None
+    hi: float | None
+    n: int
+    users: int | None
+    asked: float | None
+    """The answers that it represents; None for traffic and coverage."""
+    missing: int | None
+    not_scored: str
+    part: str = ""
+    """A word for a bucket that the range holds in part."""
+
+    @property
+    def t(self) -> datetime:
+        """The start of its bucket."""
+        return datetime.fromtimestamp(self.epoch, UTC)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bound:
     """One side of a target on one metric."""
@@ -46,10 +97,10 @@ class Bound:
     text: str
     """`at least 0.900`, and the condition of the target."""
 
-    def state(self, row: Mapping[str, Any]) -> str:
+    def state(self, row: ChartRow) -> str:
         """Return whether a table row meets it: by its whole interval where it has one, else by its value."""
-        edges = [row[name] for name in ("lo", "value", "hi") if row.get(name) is not None]
-        if row.get("value") is None:
+        edges = [edge for edge in (row.lo, row.value, row.hi) if edge is not None]
+        if row.value is None:
             return ""
         within = [edge >= self.limit if self.at_least else edge <= self.limit for edge in (edges[0], edges[-1])]
         return "met" if all(within) else "undecided" if any(within) else "missed"
@@ -64,16 +115,16 @@ class Chart:
     name: str
     metric: str
     """The metric whose examples a click opens."""
-    answers: Sequence[tuple[str, Mapping[str, Any]]]
+    answers: Sequence[tuple[str, MetricSeries]]
     """Labels tell the metrics apart."""
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     """As in `GET targets`; those of the chart's metrics are drawn."""
     note: str = ""
     bars: bool = False
     level: float | None = None
     """The level before a change, drawn dashed."""
     tall: bool = False
-    since: str = ""
+    since: datetime | None = None
     """The time of a change, from which `Why?` explains the metric."""
 
     @cached_property
@@ -86,19 +137,19 @@ class Chart:
     def unit(self) -> str:
         """The unit of every line."""
         of_score = self.metric.startswith("quality:")
-        return unit_of(self.metric) if of_score else self.answers[0][1]["unit"] or "count"
+        return unit_of(self.metric) if of_score else self.answers[0][1].unit
 
     @cached_property
     def step(self) -> int:
         """Seconds of a bucket; of a single bucket (step 0) those of the range."""
         start, end = self.span
-        return int(self.answers[0][1]["step"]) or ((end or 0) - (start or 0)) or 60
+        return self.answers[0][1].step or (end - start) or 60
 
     def _covered(self, time: int) -> tuple[int, int]:
         """Return start and end of the part of a bucket that lies in the range."""
         start, end = self.span
-        first = time if start is None else max(time, start)
-        return first, max(first + 1, time + self.step if end is None else min(time + self.step, end))
+        first = max(time, start)
+        return first, max(first + 1, min(time + self.step, end))
 
     def _part(self, time: int) -> str:
         """Return a word for a bucket that the range holds in part: the first and the last one may be such."""
@@ -110,25 +161,25 @@ class Chart:
     @cached_property
     def metrics(self) -> Sequence[str]:
         """All metrics of the chart."""
-        return [answer["name"] for _, answer in self.answers]
+        return [answer.name for _, answer in self.answers]
 
     @cached_property
-    def lines(self) -> Sequence[Mapping[str, Any]]:
+    def lines(self) -> Sequence[ChartLine]:
         """One line for each series of the answers, the largest sample first."""
         seconds, _ = PER.get(self.metric, (0, ""))
         lines = [line for label, answer in self.answers for line in _lines(label, answer, self._covered, seconds)]
-        return sorted(lines, key=lambda line: -line["n"])
+        return sorted(lines, key=lambda line: -line.n)
 
     @cached_property
-    def drawn(self) -> Sequence[Mapping[str, Any]]:
+    def drawn(self) -> Sequence[ChartLine]:
         """The lines that are drawn, in the order of the answers."""
         labels = [label for label, _ in self.answers]
-        return sorted(self.lines[:MAX_LINES], key=lambda line: (labels.index(line["answer"]), line["number"]))
+        return sorted(self.lines[:MAX_LINES], key=lambda line: (labels.index(line.answer), line.number))
 
     @property
     def names(self) -> Sequence[str]:
         """Labels of the drawn lines."""
-        return [line["label"] for line in self.drawn]
+        return [line.label for line in self.drawn]
 
     @property
     def hidden_lines(self) -> int:
@@ -136,9 +187,10 @@ class Chart:
         return len(self.lines) - len(self.drawn)
 
     @cached_property
-    def span(self) -> Sequence[int | None]:
+    def span(self) -> tuple[int, int]:
         """Start and end of the range, epoch seconds."""
-        return [_epoch(self.answers[0][1].get(edge)) for edge in ("from", "to")]
+        _, answer = self.answers[0]
+        return _epoch(answer.from_), _epoch(answer.to)
 
     @cached_property
     def bounds(self) -> Sequence[Bound]:
@@ -146,16 +198,16 @@ class Chart:
         return [] if self.metric in PER else _bounds(self.targets, self.metrics, self.unit)
 
     @cached_property
-    def latest(self) -> Mapping[str, Any] | None:
+    def latest(self) -> ChartRow | None:
         """The newest measured row of the chart's metric, of a complete bucket where there is one."""
-        measured = [row for row in _rows(self.lines) if row["metric"] == self.metric and row["value"] is not None]
-        complete = [row for row in measured if not self._part(row["epoch"])]
-        return max(complete or measured, key=lambda row: (row["epoch"], row["n"] or 0), default=None)
+        measured = [row for row in _rows(self.lines) if row.metric == self.metric and row.value is not None]
+        complete = [row for row in measured if not self._part(row.epoch)]
+        return max(complete or measured, key=lambda row: (row.epoch, row.n), default=None)
 
     @cached_property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def rows(self) -> Sequence[ChartRow]:
         """Table rows of all lines, newest first."""
-        return [{**row, "part": self._part(row["epoch"])} for row in _rows(self.lines)[:MAX_ROWS]]
+        return [replace(row, part=self._part(row.epoch)) for row in _rows(self.lines)[:MAX_ROWS]]
 
     @cached_property
     def why(self) -> Mapping[str, Any]:
@@ -166,12 +218,12 @@ class Chart:
         if family == "requests":
             return {"metric": "latency_p95", "sel_lo": 0}
         metric = {"errors": "error_rate"}.get(family, self.metric)
-        return {"metric": metric, **({"sel_from": f"{self.since[:19]}Z"} if self.since else {})}
+        return {"metric": metric, **({"sel_from": iso(self.since.replace(microsecond=0))} if self.since else {})}
 
     @cached_property
     def data(self) -> str:
         """JSON for the drawing module."""
-        grid = _grid([line["points"] for line in self.drawn], self.step)
+        grid = _grid([line.points for line in self.drawn], self.step)
         data = {
             "metric": self.metric,
             "title": self.title,
@@ -201,91 +253,77 @@ async def read_metrics(
     width: int = WIDTH,
     step: str = "auto",
     max_age: float = 0.0,
-) -> dict[str, Mapping[str, Any]]:
+) -> dict[str, MetricSeries]:
     """Return the answers for several metrics by name; one call, because each call takes a thread."""
     params = {**view.params(), "name": list(names), "step": step, "width": width, "group_by": list(group_by)}
     params |= {"max_age": max_age} if max_age else {}
-    answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
-    return {name: {**metric, "name": name} for name, metric in zip(names, answer["metrics"], strict=True)}
+    answer: ManySeries = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
+    return {metric.name: metric for metric in answer.metrics}
 
 
-def fit_range(view: View, requests: Mapping[str, Any]) -> View:
+def fit_range(view: View, requests: MetricSeries) -> View:
     """Return the view; without an explicit range, with the shortest one that holds all requests of the day."""
-    times = [parse_time(point["t"]) for line in requests["series"] for point in line["points"] if point["n"]]
-    oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
-    if view.explicit or oldest is None or end is None:
+    oldest = min((point.t for line in requests.series for point in line.points if point.n), default=None)
+    if view.explicit or oldest is None:
         return view
-    fitting = (start for start, length in SHORT_RANGES if end - oldest <= length)
+    fitting = (start for start, length in SHORT_RANGES if requests.to - oldest <= length)
     return replace(view, start=next(fitting, view.start))
 
 
-def _bounds(targets: Sequence[Mapping[str, Any]], metrics: Sequence[str], unit: str) -> list[Bound]:
+def _bounds(targets: Sequence[TargetState], metrics: Sequence[str], unit: str) -> list[Bound]:
     return [
         Bound(
-            metric=target["metric"],
-            limit=target[side],
-            at_least=side == "min",
-            text=f"{words} {by_unit(target[side], unit)}"
-            + (f" where {snippet(target['where'], 40)}" if target.get("where") else ""),
+            metric=target.metric,
+            limit=limit,
+            at_least=limit == target.min,
+            text=f"{words} {by_unit(limit, unit)}" + (f" where {snippet(target.where, 40)}" if target.where else ""),
         )
         for target in targets
-        if target["metric"] in metrics
-        for side, words in (("min", "at least"), ("max", "at most"))
-        if target.get(side) is not None
+        if target.metric in metrics
+        for limit, words in ((target.min, "at least"), (target.max, "at most"))
+        if limit is not None
     ]
 
 
-def _epoch(value: Any) -> int | None:
-    moment = parse_time(value)
-    return None if moment is None else int(moment.timestamp())
+def _epoch(moment: datetime) -> int:
+    return int(moment.replace(tzinfo=UTC).timestamp())
 
 
 def _lines(
-    label: str, answer: Mapping[str, Any], covered: Callable[[int], tuple[int, int]], per: int
-) -> list[dict[str, Any]]:
-    """Return one line per (group, version, judge): different versions never share a line."""
-    series = answer["series"]
-    several = len({(line.get("version"), line.get("judge")) for line in series}) > 1
-    return [
-        {
-            "label": " · ".join(filter(None, [label, *_group(line), _version(line) if several else ""])),
-            "answer": label,
-            "number": number,
-            "points": (points := _points(line, covered, per)),
-            "n": sum(point.get("n") or 0 for point in points.values()),
-            "group": line["group"],
-            "metric": answer["name"],
-        }
-        for number, line in enumerate(series)
-    ]
+    label: str, answer: MetricSeries, covered: Callable[[int], tuple[int, int]], per: int
+) -> Iterator[ChartLine]:
+    """Yield one line per (group, version, judge): different versions never share a line."""
+    several = len({(line.version, line.judge) for line in answer.series}) > 1
+    for number, line in enumerate(answer.series):
+        words = filter(None, [label, *_group(line), _version(line) if several else ""])
+        points = _points(line, covered, per)
+        yield ChartLine(" · ".join(words), label, number, answer.name, line.group, points)
 
 
-def _group(series: Mapping[str, Any]) -> list[str]:
-    group = series["group"]
+def _group(line: Line) -> list[str]:
+    group = line.group
     return [str(value) if value not in (None, "") else f"no {name.replace('_', ' ')}" for name, value in group.items()]
 
 
-def _points(
-    series: Mapping[str, Any], covered: Callable[[int], tuple[int, int]], per: int
-) -> dict[int, Mapping[str, Any]]:
+def _points(line: Line, covered: Callable[[int], tuple[int, int]], per: int) -> dict[int, Point]:
     """Return the points by time; with `per`, sums become rates of so many seconds."""
-    points = {time: point for point in series["points"] if (time := _epoch(point["t"])) is not None}
+    points: dict[int, Point] = {_epoch(point.t): point for point in line.points}
     if not per:
         return points
     return {
-        time: {**point, "value": None if point["value"] is None else point["value"] * per / (end - start)}
+        time: point if point.value is None else replace(point, value=point.value * per / (end - start))
         for time, point in points.items()
         for start, end in [covered(time)]
     }
 
 
-def _version(series: Mapping[str, Any]) -> str:
-    judge, at, place = str(series.get("judge") or "").partition(" at ")
+def _version(line: Line) -> str:
+    judge, at, place = (line.judge or "").partition(" at ")
     label = f", {judge}{at}{place.partition('/')[0]}" if judge else ""  # without the path, which no label needs
-    return f"version {str(series.get('version') or '?')[:8]}{label}"
+    return f"version {(line.version or '?')[:8]}{label}"
 
 
-def _grid(points: Sequence[Mapping[int, Any]], step: int) -> list[int]:
+def _grid(points: Sequence[Mapping[int, Point]], step: int) -> list[int]:
     """Return all bucket times, with one empty bucket wherever at least one is missing: lines break there."""
     grid: list[int] = []
     for time in sorted({time for line in points for time in line}):
@@ -295,61 +333,66 @@ def _grid(points: Sequence[Mapping[int, Any]], step: int) -> list[int]:
     return grid
 
 
-def _columns(line: Mapping[str, Any], grid: Sequence[int]) -> dict[str, Any]:
-    points = [line["points"].get(time) or {} for time in grid]
-    columns: dict[str, Any] = {"label": line["label"], "group": line["group"], "metric": line["metric"]}
-    for name, key in (("v", "value"), ("lo", "lo"), ("hi", "hi"), ("n", "n")):
-        columns[name] = [_finite(point.get(key)) for point in points]
+def _columns(line: ChartLine, grid: Sequence[int]) -> dict[str, Any]:
+    points = [line.points.get(time) for time in grid]
+    columns: dict[str, Any] = {"label": line.label, "group": line.group, "metric": line.metric}
+    for key, name in (("v", "value"), ("lo", "lo"), ("hi", "hi"), ("n", "n")):
+        columns[key] = [_finite(getattr(point, name, None)) for point in points]
     if all(value is None for value in columns["lo"]):
         del columns["lo"], columns["hi"]
     else:
-        columns["thin"] = [bool(point.get("thin")) for point in points]
+        columns["thin"] = [point is not None and point.thin for point in points]
     return columns
 
 
-def _finite(value: Any) -> float | None:
-    return round(value, 6) if isinstance(value, int | float) and math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return round(value, 6) if value is not None and math.isfinite(value) else None
 
 
-def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _markers(answers: Iterable[tuple[str, MetricSeries]]) -> list[dict[str, Any]]:
     """Return version changes, change points, and the first live score after a replay; each once."""
-    markers = {}
-    for _, answer in answers:
-        for marker in (*answer["markers"], *filter(None, map(_first_live, answer["series"]))):
-            time, text = _epoch(marker["t"]), marker["text"]
-            if time is not None:
-                markers[time, text] = {"t": time, "text": text[:80]}
-    return sorted(markers.values(), key=lambda marker: marker["t"])
+    found = {
+        (_epoch(time), text)
+        for _, answer in answers
+        for time, text in (
+            *((marker.t, marker.text) for marker in answer.markers),
+            *((since, "replayed before, live from here") for since in map(_first_live, answer.series) if since),
+        )
+    }
+    return [{"t": time, "text": text[:80]} for time, text in sorted(found)]
 
 
-def _first_live(series: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the marker of a line whose past a replay scored."""
-    replayed = any(point.get("replayed") for point in series["points"])
-    if not replayed or not series.get("online_since"):
-        return None
-    return {"t": series["online_since"], "text": "replayed before, live from here"}
+def _first_live(line: Line) -> datetime | None:
+    """Return since when a line is live whose past a replay scored."""
+    replayed = any(getattr(point, "replayed", 0) for point in line.points)
+    return getattr(line, "online_since", None) if replayed else None
 
 
-def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
     """Return table rows, newest first; a bucket without requests is left out, like its gap in the drawing."""
     rows = [
-        {
-            "epoch": time,
-            "t": iso(datetime.fromtimestamp(time, UTC)),
-            "line": line["label"],
-            "metric": line["metric"],
-            "not_scored": not_scored,
-            **{name: _finite(point.get(name)) for name in ("value", "lo", "hi")},
-            **{name: point.get(name) for name in ("n", "users", "asked", "missing")},
-        }
+        ChartRow(
+            epoch=time,
+            line=line.label,
+            metric=line.metric,
+            value=_finite(point.value),
+            lo=_finite(point.lo),
+            hi=_finite(point.hi),
+            n=point.n,
+            users=point.users,
+            asked=getattr(point, "asked", None),
+            missing=getattr(point, "missing", None),
+            not_scored=not_scored,
+        )
         for line in lines
-        for time, point in line["points"].items()
-        if (not_scored := _not_scored(point)) or point["value"] is not None or point.get("n")
+        for time, point in line.points.items()
+        if (not_scored := _not_scored(point)) or point.value is not None or point.n
     ]
-    return sorted(rows, key=lambda row: row["t"], reverse=True)
+    return sorted(rows, key=lambda row: row.epoch, reverse=True)
 
 
-def _not_scored(point: Mapping[str, Any]) -> str:
+def _not_scored(point: Point) -> str:
     """`2 skipped, 1 invalid`: counted, but not in the mean."""
-    counts = {**(point.get("counts") or {}), "dropped": point.get("dropped"), "pending": point.get("pending")}
+    counts = dict[str, int](getattr(point, "counts", {}))
+    counts |= {name: getattr(point, name, 0) for name in ("dropped", "pending")}
     return ", ".join(f"{number} {name}" for name, number in counts.items() if number)

@@ -9,14 +9,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Undefined
 
 from ragpulse_dashboards.words import SHARES
+
+if TYPE_CHECKING:
+    from ragpulse_collector.store.queries.trace_answers import SpanScore
+    from ragpulse_collector.store.queries.traces import TraceScore
 
 __all__ = [
     "TEMPLATE_FILTERS",
@@ -30,6 +35,7 @@ __all__ = [
     "visible",
 ]
 
+Judged = TypeVar("Judged", "SpanScore", "TraceScore")
 DASH = "–"
 NBSP = "\u00a0"
 _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
@@ -207,8 +213,10 @@ def parse_time(value: Any) -> datetime | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def iso(moment: datetime) -> str:
+def iso(moment: datetime | str) -> str:
     """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
+    if isinstance(moment, str):
+        return moment
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -241,7 +249,9 @@ def snippet(value: Any, length: int = 120) -> str:
 
 
 def visible(value: Any) -> Any:
-    """A text with its direction overrides made visible: they make a text read otherwise than it is."""
+    """What a template prints: a time as the API writes it; a text with its direction overrides made visible."""
+    if isinstance(value, datetime):
+        return iso(value)
     return value.translate(_OVERRIDES) if isinstance(value, str) and not value.isascii() else value
 
 
@@ -288,20 +298,20 @@ _NO_ANSWER = {
 }
 
 
-def no_answer(trace: Mapping[str, Any]) -> str:
+def no_answer(trace: Any) -> str:
     """Why a trace has no text to show as its answer."""
-    if trace.get("response") is not None:
+    if _field(trace, "response") is not None:
         return "the answer is empty"
-    reason = trace.get("response_missing_reason")
+    reason = _field(trace, "response_missing_reason")
     if reason:
         return _NO_ANSWER.get(reason) or str(reason).replace("_", " ")
-    return "ended in an error" if trace.get("error") else "no answer recorded"
+    return "ended in an error" if _field(trace, "error") else "no answer recorded"
 
 
-def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_judged(name: str, score: Judged) -> Judged:
     """A score as pages mark it: a thumb up or down passes or fails an answer like a check."""
     is_thumb = name.removeprefix("feedback:") == "thumbs"
-    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if is_thumb else score
+    return replace(score, passing=(score.normalized or 0.0) > 0.0) if is_thumb else score
 
 
 def sentence(text: Any) -> str:
@@ -347,6 +357,8 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -365,6 +377,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer,
+        urlencode, no_answer, iso,
     )
 }  # fmt: skip

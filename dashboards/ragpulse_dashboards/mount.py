@@ -8,9 +8,9 @@ import gzip
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from jinja2 import ChainableUndefined, PackageLoader
 from jinja2.exceptions import SecurityError
@@ -27,6 +27,9 @@ from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, visible
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.pages.trace import waterfall
 from ragpulse_dashboards.site import FILTERS, GROUPS, RANGES, Api, Site
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.trace import TraceParts
 
 __all__ = ["environment", "load_assets", "redacted", "routes", "standalone"]
 
@@ -102,34 +105,42 @@ def load_assets() -> Assets:
     return Assets(digest=digest.hexdigest()[:12], content=content, packed=packed)
 
 
-def standalone(answer: Mapping[str, Any]) -> str:
+def standalone(parts: "TraceParts") -> str:
     """Return the answer of `GET traces/{id}` as a self-contained page without scripts and without requests."""
-    answer = redacted(answer)
-    trace, scores = answer["trace"], answer["scores"]
+    parts = redacted(parts)
+    trace, scores = parts.trace, parts.scores
+    assert trace is not None
     sentences = find_sentences(reversed(scores))
-    contexts = context_views(answer["contexts"], sentences)
+    contexts = context_views(parts.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
     return environment(load_assets()).get_template("standalone.html").render(
         trace=trace,
-        answer=render_answer(trace.get("response") or "", sentences, evaluated),
+        answer=render_answer(trace.response or "", sentences, evaluated),
         contexts=contexts,
         scores=scores,
-        rows=waterfall(answer["spans"]),
+        rows=waterfall(parts.spans),
     )  # fmt: skip
 
 
-def redacted(value: Any) -> Any:
-    """Return JSON with keys, tokens, e-mail addresses and card numbers masked in every text; ids stay."""
+T = TypeVar("T")
+
+
+def redacted(value: T) -> T:
+    """Return a value with keys, tokens, e-mail addresses and card numbers masked in every text; ids stay."""
+    masked: Any = value
     if isinstance(value, str):
-        return _SECRETS.sub(MASK, value)
-    if isinstance(value, Mapping):
-        return {key: item if key in _IDS else redacted(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted(item) for item in value]
-    return value
+        masked = _SECRETS.sub(MASK, value)
+    elif isinstance(value, Mapping):
+        masked = {key: item if key in _IDS else redacted(item) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        masked = [redacted(item) for item in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        texts = ((field.name, getattr(value, field.name)) for field in fields(value) if field.name not in _IDS)
+        masked = replace(value, **{name: redacted(item) for name, item in texts})
+    return cast("T", masked)
 
 
-_IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id", "version", "hash", "start_time", "created_at"})
+_IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id", "version", "hash"})
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):

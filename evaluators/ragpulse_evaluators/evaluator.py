@@ -49,6 +49,10 @@ class Evaluator(ABC):
     """True where the metric exists over a set of cases only (see `over`)."""
     is_versioned_by_hand: ClassVar[bool] = False
     """True where the label alone is the version: the author says when the meaning changes."""
+    max_cpu_share: float | None = None
+    """CPU seconds a second that it may use in the collector, in a process of its own; None: not limited."""
+    own_memory_mb: int = 0
+    """Memory that it needs beyond the limit of a user's evaluator."""
     immediate: bool = False
     """True where `run` is no coroutine and never waits: see `at_once`."""
     judge: Judge | None = None

@@ -1,4 +1,4 @@
-"""Runs a user's evaluator in a process of its own, which a crash, a hang or growing memory ends alone.
+"""Runs users' evaluators and local models in processes of their own: a crash, a hang or full memory ends one alone.
 
     Isolated ─ case (pickle) ─▶ child process: the user's file, the evaluator ─ result (JSON) ─▶ Isolated
        ▲ │                                                     │
@@ -16,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,8 @@ from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, 
 from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
+_REMEMBERED = 20
+"""Cases over which the mean CPU time is smoothed."""
 _START_S = 120.0
 """For the start of a child with the imports of the user's file."""
 _CHILD = (
@@ -42,7 +45,7 @@ _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
 _COPIED = (
     *("__doc__", "name", "language", "params", "needs", "scale", "cost_class"),
-    *("judge", "wants_judge", "takes_all", "version"),
+    *("judge", "wants_judge", "takes_all", "version", "max_cpu_share"),
 )
 """Attributes that are those of the user's evaluator."""
 Message = dict[str, Any]
@@ -84,6 +87,9 @@ def isolated(item: Evaluator | Entry, source: Source, limits: ProcessLimits) -> 
 def _isolated(
     evaluator: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: ProcessLimits
 ) -> Isolated:
+    limits = replace(limits, memory_mb=limits.memory_mb + evaluator.own_memory_mb)
+    if evaluator.max_cpu_share is not None:
+        limits = replace(limits, processes=1)
     setup = {
         "source": source,
         "name": name,
@@ -98,6 +104,29 @@ def _isolated(
         raise ConfigurationError(f"{name}: its process cannot receive the parameters: {error}") from None
 
 
+class CpuPace:
+    """Spreads CPU seconds over time: a case that used c of them keeps the next one away for c / share seconds."""
+
+    def __init__(self, share: float | None, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._share, self._now, self._next = share, now, now()
+        self.last_s = 0.0
+        """CPU seconds of the last case."""
+        self.mean_s: float | None = None
+        """CPU seconds of a case, the last ones above all; None before the first."""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next case may begin."""
+        return max(0.0, self._next - self._now())
+
+    def used(self, began: float, cpu_s: float) -> None:
+        """Note what a case used that began then."""
+        self.last_s = cpu_s
+        self.mean_s = cpu_s if self.mean_s is None else self.mean_s + (cpu_s - self.mean_s) / _REMEMBERED
+        if self._share:
+            self._next = began + cpu_s / self._share
+
+
 class Isolated(Evaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
@@ -105,7 +134,8 @@ class Isolated(Evaluator):
         super().__init__(threshold=evaluator.threshold)
         for name in _COPIED:
             setattr(self, name, getattr(evaluator, name))
-        self.limits, self._evaluator, self._children = limits, evaluator, _Children(setup, limits)
+        self.pace = CpuPace(self.max_cpu_share)
+        self.limits, self._evaluator, self._children = limits, evaluator, _Children(setup, limits, self.pace)
 
     @property
     def judge_id(self) -> str | None:
@@ -160,8 +190,8 @@ def _as_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
 class _Children:
     """The processes of one evaluator, each with one case at a time; they belong to one event loop."""
 
-    def __init__(self, setup: bytes, limits: ProcessLimits) -> None:
-        self._setup, self._limits = setup, limits
+    def __init__(self, setup: bytes, limits: ProcessLimits, pace: CpuPace) -> None:
+        self._setup, self._limits, self._pace = setup, limits, pace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = asyncio.Semaphore(limits.processes)
         self._free: list[_Child] = []
@@ -171,8 +201,10 @@ class _Children:
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._loop, self._free, self._turns = loop, [], asyncio.Semaphore(self._limits.processes)
         async with self._turns:
-            child = await self._take()
+            await asyncio.sleep(self._pace.wait_s)
+            child, began = await self._take(), time.monotonic()
             reply = await child.ask(case, self._limits.time_s, relay)
+            self._pace.used(began, reply["cpu_s"])
             if reply["ends"]:
                 await child.aclose()
             else:

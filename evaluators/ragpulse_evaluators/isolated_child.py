@@ -1,4 +1,4 @@
-"""The process in which a user's evaluator runs: cases come in, results go out, until the input ends.
+"""The process in which an evaluator runs: cases come in, results go out, until the input ends.
 
 frame = length (8 bytes, big-endian) and payload
 requests (pickle): the setup, then cases, and between them the replies of the judge
@@ -17,6 +17,7 @@ import pickle
 import queue
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -166,10 +167,12 @@ def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case
     """Score a case; returns whether there is memory for another."""
     limits = link.setup["limits"]
     _end_in(limits["time_s"] + _GRACE_S)
+    began_s = time.process_time()
     result = runner.run(evaluator(case))
     _end_in(0)
     full = result.status == "error" and "MemoryError" in (result.explanation or "").partition(":")[0]
-    link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full)
+    cpu_s = time.process_time() - began_s
+    link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full, cpu_s=cpu_s)
     return not full
 
 

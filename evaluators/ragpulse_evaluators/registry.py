@@ -70,6 +70,8 @@ class Entry:
     """A line of Python that evaluates to the evaluator, e.g. `get_evaluator("ndcg", k=5)`."""
     packages: tuple[str, ...] = ()
     """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
+    own_process: bool = False
+    """Whether the collector runs it in a process of its own: it loads hostile files, or takes much time."""
     install: str = ""
     """The distribution that brings those packages, e.g. `ragpulse[text]`."""
     former: Mapping[str, str] = field(default_factory=dict)
@@ -149,6 +151,10 @@ class Registry:
         entries = [item for item in items if isinstance(item, Entry)]
         instances = [item for item in items if isinstance(item, Evaluator)]
         return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
+
+    def changed(self, change: Callable[[Entry], Entry]) -> Registry:
+        """A registry with each entry changed."""
+        return Registry(map(change, self._entries.values()), self._instances.values())
 
     @property
     def names(self) -> list[str]:

@@ -57,7 +57,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path, separator: str) -> None:
 
 def read_baseline_of(folder: Path, query: str) -> list[Any]:
     """Write a baseline with one question and read it."""
-    from ragpulse_collector.analysis.regression import Answered
+    from ragpulse_collector.analysis.compare.regression import Answered
 
     path = folder / "baseline.jsonl"
     write_baseline(path, [Answered(query=query, response="", trace_id="", at="", retrieved=None)])

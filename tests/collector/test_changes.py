@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, open_store, trace_id, uniform
 
-from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -33,7 +33,7 @@ def now() -> datetime:
 
 def found(store: EmbeddedStore, **params: Any) -> list[dict[str, Any]]:
     """The changes of eight hours in which a request came each minute."""
-    return list(overview(store, {"from": "-8h", "width": 32, **params}, clock=now)["changes"])
+    return list(ask(store, "overview", {"from": "-8h", "width": 32, **params}, clock=now)["changes"])
 
 
 def fill(store: EmbeddedStore, *, before: float, passing: float, slow: float, failing: float, dear: float) -> None:
@@ -61,7 +61,7 @@ def test_a_few_expensive_requests_are_no_change(store: EmbeddedStore) -> None:
         cost = (0.001 + 0.001 * uniform(number, "cost")) * (100.0 if dear else 1.0)
         units.scored(number, "judge", 1.0, at=T0 + timedelta(minutes=number), facts={"cost_usd": cost})
     units.save()
-    answer = overview(store, {"from": "-8h", "width": 32}, clock=now)
+    answer = ask(store, "overview", {"from": "-8h", "width": 32}, clock=now)
     assert answer["changes"] == []
 
 
@@ -71,7 +71,7 @@ def test_the_fact_of_latency_is_that_of_the_range(store: EmbeddedStore) -> None:
     for number in range(100):
         units.scored(number, "judge", 1.0, at=T0 + timedelta(minutes=number), facts={"latency_ms": float(100 - number)})
     units.save()
-    assert overview(store, {"from": "-8h"}, clock=now)["latency_p95"] == pytest.approx(95.05)
+    assert ask(store, "overview", {"from": "-8h"}, clock=now)["latency_p95"] == pytest.approx(95.05)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_only_what_an_evaluator_fails_is_failing(store: EmbeddedStore) -> None:
     units.save()
 
     def listed(**asked: str) -> list[str]:
-        return [row["trace_id"] for row in trace_list(store, TraceList.parse(asked))["traces"]]
+        return [row.trace_id for row in trace_list(store, TraceList.parse(asked)).traces]
 
     assert listed(failing="true") == [trace_id(1)]
     assert listed(failing="false") == [trace_id(0)]

@@ -43,6 +43,13 @@ def test_different_calls_all_count() -> None:
     assert token_spans([_llm("a", None, 1, "r1"), _llm("b", "a", 2, "r2")]) == ["a", "b"]
 
 
+def test_a_call_in_a_repeated_call_is_paid_already() -> None:
+    """The second instrumentation of a call wraps another client, too; one with an id of its own is another call."""
+    twice = [_llm("a", None, 1, "r1"), _llm("b", None, 2, "r1")]
+    assert token_spans([*twice, _llm("inner", "b", 3)]) == ["a"]
+    assert token_spans([*twice, _llm("other", "b", 3, "r2")]) == ["a", "other"]
+
+
 def test_an_agents_sum_never_adds_to_its_calls() -> None:
     """Aggregated usage on an agent counts only where no call below states any."""
     agent = Node("agent", None, 0, "agent", has_usage=True)

@@ -32,22 +32,22 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 def test_a_dataset_is_filled_read_and_deleted(store: EmbeddedStore) -> None:
     """By trace ids, then by a filter; a question is there once, a failed answer is null, and names are kept apart."""
     named = DatasetDraft(id="bad ones", trace_ids=[trace_id(1), trace_id(3)])
-    assert data.fill_dataset(store, named) == {"name": "bad ones", "added": 2, "new": 2, "more": False}
+    assert data.fill_dataset(store, named) == data.DatasetFilled("bad ones", added=2, new=2, more=False)
     again = DatasetDraft.model_validate({"id": "bad ones", "from": "2026-01-01T00:00Z", "prompt_version": ["v7"]})
     filled = data.fill_dataset(store, again)
-    assert (filled["added"], filled["new"]) == (10, 8)
+    assert (filled.added, filled.new) == (10, 8)
     data.fill_dataset(store, DatasetDraft.model_validate({"id": "other", "items": [{"query": "typed in"}]}))
-    assert [(one["name"], one["items"]) for one in data.dataset_list(store)["datasets"]] == [
+    assert [(one.name, one.items) for one in data.dataset_list(store).datasets] == [
         ("bad ones", 10),
         ("other", 1),
     ]
-    items = data.dataset(store, ById(id="bad ones"))["items"]
-    assert {one["query"] for one in items} == {f"question {number}" for number in range(10)}
+    items = data.dataset(store, ById(id="bad ones")).items
+    assert {one.query for one in items} == {f"question {number}" for number in range(10)}
     data.delete_dataset(store, ById(id="bad ones"))
     with pytest.raises(NotFound, match="there is no dataset 'bad ones'"):
         data.dataset(store, ById(id="bad ones"))
     data.fill_dataset(store, named)
-    found = {one["query"]: one["response"] for one in data.dataset(store, ById(id="bad ones"))["items"]}
+    found = {one.query: one.response for one in data.dataset(store, ById(id="bad ones")).items}
     assert found == {"question 1": "Because.", "question 3": None}
 
 
@@ -55,8 +55,8 @@ def test_a_dataset_narrows_every_list_to_its_questions(store: EmbeddedStore) -> 
     """Under both prompt versions; nothing that matches is refused with words."""
     data.fill_dataset(store, DatasetDraft(id="two", trace_ids=[trace_id(1), trace_id(2)]))
     asked = TraceList.model_validate({"from": "2026-01-01T00:00Z", "dataset": "two"})
-    found = trace_list(store, asked)["traces"]
-    assert sorted((one["query"], one["prompt_version"]) for one in found) == [
+    found = trace_list(store, asked).traces
+    assert sorted((one.query, one.prompt_version) for one in found) == [
         (f"question {number}", version) for number in (1, 2) for version in ("v6", "v7")
     ]
     with pytest.raises(ValueError, match="no trace with a question matches"):

@@ -84,10 +84,10 @@ def test_nothing_is_fetched_while_scoring(hub: LoopbackHub) -> None:
 
 def test_a_download_goes_on_where_it_broke_off(hub: LoopbackHub, model: Path) -> None:
     """The client asks for the rest, and the digest is that of the whole."""
-    (model / "onnx" / "model.onnx_data").write_bytes(os.urandom(CHUNK * 2 + 5000))
+    (model / "onnx" / "model.onnx.data").write_bytes(os.urandom(CHUNK * 2 + 5000))
     hub.cut = CHUNK + 1000
     assert run(["models", "add", "org/tiny"]) == 0
-    first, second = hub.fetched("model.onnx_data")
+    first, second = hub.fetched("model.onnx.data")
     assert first is None
     assert second == f"bytes={CHUNK}-"
     one = get_evaluator("groundedness_model", model="org/tiny").version

@@ -15,7 +15,7 @@ import pytest
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.analysis.regression import Answered, Pair, Score, gates, regression
+from ragpulse_collector.analysis.compare.regression import Answered, Pair, Score, gates, regression
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
 from ragpulse_collector.refusals import NotFound
@@ -72,23 +72,24 @@ def test_a_report_by_hand() -> None:
         Pair(side("2", "yes", "ab", old), side("2", "no", "bc", new, latency_ms=120.0), 0.0),
     ]
     report = regression(pairs, missing=1)
-    means = [report[name]["value"] for name in ("jaccard", "identical", "similarity")]
+    means = [found and found.value for found in (report.jaccard, report.identical, report.similarity)]
     assert means == pytest.approx([(1 + 1 / 3) / 2, 0.5, 0.5])
-    assert (report["n"], report["missing"], report["failed"]) == (2, 1, 0)
-    assert gates(report, {})["verdict"] is None
-    assert gates(regression(pairs, missing=1, silent=1), {"jaccard": 0.1})["verdict"] == "below"
-    assert report["scores"][0]["difference"]["value"] == -0.25
-    assert (report["latency_ms"]["a"], report["latency_ms"]["difference"]["value"]) == (100.0, 30.0)
-    (worst,) = report["worst"]
-    assert (worst["query"], worst["change"], worst["lost"], worst["gained"]) == ("q2", 1.0, ["a"], ["c"])
-    assert worst["scores"] == {"groundedness": -0.5}
+    assert (report.n, report.missing, report.failed) == (2, 1, 0)
+    assert gates(report, {}).verdict is None
+    assert gates(regression(pairs, missing=1, silent=1), {"jaccard": 0.1}).verdict == "below"
+    assert report.scores[0].difference.value == -0.25
+    assert report.latency_ms is not None
+    assert (report.latency_ms.a, report.latency_ms.difference.value) == (100.0, 30.0)
+    (worst,) = report.worst
+    assert (worst.query, worst.change, worst.lost, worst.gained) == ("q2", 1.0, ["a"], ["c"])
+    assert worst.scores == {"groundedness": -0.5}
 
 
 def test_scores_of_two_versions_are_never_paired() -> None:
     """A new version or judge of an evaluator is another series."""
     a, b = Score("faithfulness", "1", "m", 1.0), Score("faithfulness", "2", "m", 0.0)
     report = regression([Pair(side("1", "x", "a", a), side("1", "x", "a", b), 1.0)])
-    assert report["scores"] == []
+    assert report.scores == []
     with pytest.raises(NotFound, match="one version"):
         gates(report, {}, max_drop=0.1)
 
@@ -97,21 +98,22 @@ def test_unchanged_scores_leave_room_for_what_was_not_seen() -> None:
     """Twenty questions without a change cannot exclude a small one."""
     score = Score("groundedness", "1", None, 1.0)
     report = regression([Pair(side(str(n), "x", "a", score), side(str(n), "x", "a", score), 1.0) for n in range(20)])
-    difference = report["scores"][0]["difference"]
-    assert (difference["value"], difference["lo"]) == (0.0, pytest.approx(-0.161, abs=0.001))
-    assert gates(report, {"jaccard": 0.8}, max_drop=0.2)["verdict"] == "above"
+    difference = report.scores[0].difference
+    assert (difference.value, difference.lo) == (0.0, pytest.approx(-0.161, abs=0.001))
+    assert gates(report, {"jaccard": 0.8}, max_drop=0.2).verdict == "above"
     undecided = gates(report, {"jaccard": 0.8}, max_drop=0.05)
-    assert (undecided["verdict"], undecided["gates"][1]["need"]) == ("undecided", 73)
+    assert (undecided.verdict, undecided.gates[1].need) == ("undecided", 73)
     more = regression([Pair(side(str(n), "x", "a", score), side(str(n), "x", "a", score), 1.0) for n in range(73)])
-    assert gates(more, {}, max_drop=0.05)["verdict"] == "above"
+    assert gates(more, {}, max_drop=0.05).verdict == "above"
 
 
 def test_a_lost_retriever_is_no_overlap_and_none_at_all_is_not_measured() -> None:
     """None on one side is an empty list; None on both says nothing."""
     bare = Answered("q", "x", "t", "2026-11-01", None)
-    assert regression([Pair(side("1", "x", "a"), bare, 1.0)])["jaccard"]["value"] == 0.0
+    overlap = regression([Pair(side("1", "x", "a"), bare, 1.0)]).jaccard
+    assert [overlap and overlap.value] == [0.0]
     report = regression([Pair(bare, bare, 1.0)])
-    assert report["jaccard"] is None
+    assert report.jaccard is None
     with pytest.raises(NotFound, match="jaccard"):
         gates(report, {"jaccard": 0.5})
 

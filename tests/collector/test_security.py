@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
@@ -33,7 +33,8 @@ from waiting import eventually, until
 import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
-from ragpulse_collector.api.handlers.status import render
+from ragpulse_collector.analysis.quality import Measured
+from ragpulse_collector.api.handlers.status import ExportedQuality, render
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.app.server import BoundedProtocol
 from ragpulse_collector.client import Client, ClientError, connect
@@ -362,18 +363,8 @@ def test_metrics_have_a_bounded_number_of_labels() -> None:
         "unknown_price": {"calls": 0}, "queries": asdict(QueryTimes()),
         "problems": [{"name": f"problem {number}"} for number in range(100_000)],
     }  # fmt: skip
-    quality: list[Mapping[str, Any]] = [
-        {
-            "evaluator": f'e{n}"}} 1\nfake{{a="',
-            "value": 0.5,
-            "least": 0.4,
-            "most": 0.6,
-            "n": 1,
-            "users": 1,
-            "missing_share": 0.0,
-        }
-        for n in range(100_000)
-    ]
+    figures = Measured(value=0.5, least=0.4, most=0.6, n=1, users=1)
+    quality = [ExportedQuality(f'e{n}"}} 1\nfake{{a="', figures) for n in range(100_000)]
     text = render(status, quality)
     assert len(text.splitlines()) < 600
     assert not re.search(r"^fake", text, re.MULTILINE)

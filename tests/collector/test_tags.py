@@ -16,7 +16,8 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import eventually, until
 
-from ragpulse_collector.analysis.selection import Window, filter_of
+from ragpulse_collector.analysis.query import Query, columns_of, having
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.monitoring.measure import parse, readings
 from ragpulse_collector.sampling.rule import Rule
@@ -233,7 +234,7 @@ def test_monitors_read_each_tenant(tmp_path: Path) -> None:
     window = Window(T0 - timedelta(hours=1), T0 + timedelta(hours=1), 0)
 
     def read(metric: str, by: str) -> dict[str, float | None]:
-        found = readings(store, metric, window, {"group_by": by}, parse("< 1"))
+        found = readings(store, metric, Query(window=window, groups=columns_of([by]), now=window.last), parse("< 1"))
         return {group: read(0.95).value for group, read in found.items()}
 
     by_tenant = {'{"metadata.tenant": "b"}': 1.0, '{"metadata.tenant": null}': 0.0}
@@ -241,7 +242,7 @@ def test_monitors_read_each_tenant(tmp_path: Path) -> None:
     assert set(read("latency_p50", "metadata.tenant")) == set(by_tenant)
     assert read("quality:groundedness", "tag") == {'{"tag": "all"}': 0.5}
     assert read("requests", "tag") == {'{"tag": "all"}': 20}
-    group = filter_of({"metadata.tenant": "b", "tag": "all"})
+    group = having({"metadata.tenant": ["b"], "tag": ["all"]})
     rows = store.read(f"SELECT count(*) FROM traces WHERE {group.sql}", group.parameters).rows
     assert rows == [(10,)]
     store.close()

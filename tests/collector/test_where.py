@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import Units, open_store
 
-from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.selection import filter_of
+from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
@@ -71,7 +71,7 @@ from ragpulse_collector.store.sql.where import WHERE_COLUMNS, condition
 def test_rules_and_filters_refuse_alike(where: str) -> None:
     """The same words from both, and the condition in them."""
     with pytest.raises(ValueError, match="where") as by_filter:
-        filter_of({"where": where})
+        meeting(where)
     with pytest.raises(ValueError, match="where") as by_rule:
         Rule(name="r", evaluators=("e",), rate=1.0, where=where)
     assert str(by_filter.value) == str(by_rule.value)
@@ -93,8 +93,8 @@ def test_a_condition_that_fails_on_a_row_does_not_hold(tmp_path: Path, where: st
     units.save()
     given = {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
     assert trace_list(store, TraceList.parse(given))
-    assert overview(store, given)
-    assert trace_list(store, TraceList.parse({"where": where}))["traces"] == []
+    assert ask(store, "overview", given)
+    assert trace_list(store, TraceList.parse({"where": where})).traces == []
     store.close()
 
 
@@ -180,4 +180,4 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
 def test_a_slip_in_a_column_names_the_nearest() -> None:
     """In words, without the engine's."""
     with pytest.raises(ValueError, match=r"where .*: there is no column 'servce'; did you mean 'service'\?$"):
-        filter_of({"where": "servce = 'x'"})
+        meeting("servce = 'x'")

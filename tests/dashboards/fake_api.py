@@ -156,6 +156,10 @@ class FakeApi(FakeFigures):
             "source": "api",
             "mute_until": None,
             "notify": ["on call"],
+            "min_n": 0,
+            "baseline": "7d",
+            "false_alarms_per_year": 4,
+            "other_groups": 0,
             "detects": "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes",
         }
         return {
@@ -206,7 +210,7 @@ class FakeApi(FakeFigures):
 
     def post_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Filled."""
-        return {"name": name, "added": 3, "more": False}
+        return {"name": name, "added": 3, "new": 3, "more": False}
 
     def delete_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Deleted."""
@@ -247,9 +251,11 @@ class FakeApi(FakeFigures):
 
     def post_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A demo is loaded at once; `calls` shows what was asked."""
-        return {"ok": True}
+        return {"service": "demo", "traces": 60, "from": iso(NOW - timedelta(hours=5)), "to": iso(NOW)}
 
-    delete_demo = post_demo
+    def delete_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A demo is removed at once."""
+        return {"deleted": {"spans": 420}}
 
     def post_drift_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Frozen, or judged again."""
@@ -304,7 +310,11 @@ class FakeApi(FakeFigures):
         """Kept, unless the condition is none."""
         if params["condition"] in ("< ", "<"):
             raise ApiError(400, "condition '<': write '< 0.85', '> 3000', 'change' or 'no data'")
-        return {"name": params["name"], "metric": params["metric"], "condition": params["condition"]}
+        given = {name: params[name] for name in ("name", "metric", "condition")}
+        return {
+            **given, "notify": [], "min_n": 0, "group_by": [], "where": None, "window": "1h", "baseline": "7d",
+            "false_alarms_per_year": 4,
+        }  # fmt: skip
 
     def put_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Changed."""
@@ -312,7 +322,8 @@ class FakeApi(FakeFigures):
 
     def post_monitors_one(self, name: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """A test delivery, or a time without messages."""
-        return {"ok": True}
+        muted = {"name": name, "metric": "requests", "condition": "no data"}
+        return {"ok": True, "delivery": "sent"} if action == "test" else self.post_monitors(muted)
 
     def delete_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Deleted."""

@@ -101,9 +101,12 @@ KEPT = frozenset(
         "run_id",
         "next",
         "newest",
+        "as_of",
+        "verdict",
+        ".metrics.name",
     ]
 )
-"""Fields that stay valid in the hostile day: ids, times and enumerations."""
+"""Fields that stay valid in the hostile day: ids, times and enumerations, and the metrics of charts."""
 
 
 def poison(value: Any, path: str = "") -> Any:
@@ -112,7 +115,7 @@ def poison(value: Any, path: str = "") -> Any:
         return {_key(key, path): poison(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [poison(item, path) for item in value]
-    if not isinstance(value, str) or path.rpartition(".")[2] in KEPT:
+    if not isinstance(value, str) or {path, path.rpartition(".")[2]} & KEPT:
         return value
     number = int(hexid(path + value, 8), 16) % len(HOSTILE)
     return HOSTILE[number] + " " + value

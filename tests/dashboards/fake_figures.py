@@ -35,13 +35,15 @@ class FakeFigures(FakeTraces):
             else [None]
         )
         judge = "openai/gpt-5-mini" if name == "quality:faithfulness" else None
+        of_evaluator: dict[str, Any] = {"replayed_where": [], "online_since": None} if quality else {}
+        of_evaluator |= {"labels": 104, "corrected": True} if quality and params.get("corrected") else {}
         series = []
         for number, group in enumerate(groups):
             for at, version in enumerate(versions):
                 points = [] if self.empty else self._points(name, start, end, step, number)
                 half = len(points) * 2 // 3
                 part = points if len(versions) == 1 else points[:half] if at == 0 else points[half:]
-                series.append({"group": group, "version": version, "judge": judge, "points": part})
+                series.append({"group": group, "version": version, "judge": judge, "points": part, **of_evaluator})
         markers = (
             [{"t": iso(start + (end - start) * 2 / 3), "kind": "prompt_version", "text": "prompt qa v7"}]
             if quality
@@ -53,10 +55,10 @@ class FakeFigures(FakeTraces):
             "step": step,
             "from": iso(start),
             "to": iso(end),
-            "series": series
-            if not params.get("corrected")
-            else [{**one, "labels": 104, "corrected": True} for one in series],
+            "series": series,
             "markers": markers,
+            "other_groups": 0,
+            "left_out": None,
         }
 
     def _points(self, name: str, start: datetime, end: datetime, step: int, shift: int) -> list[dict[str, Any]]:
@@ -87,7 +89,6 @@ class FakeFigures(FakeTraces):
                         "thin": n < 10,
                         "counts": counts,
                         "dropped": 0,
-                        "bounds": None,
                     }
                 )
             else:
@@ -110,10 +111,7 @@ class FakeFigures(FakeTraces):
                         "lo": value / 2 if name == "error_rate" else None,
                         "hi": value * 2 if name == "error_rate" else None,
                         "n": n,
-                        "n_eff": None,
-                        "counts": {},
-                        "dropped": 0,
-                        "bounds": None,
+                        **({"counts": {}, "dropped": 0} if name.startswith("coverage:") else {}),
                     }
                 )
         return points
@@ -121,24 +119,14 @@ class FakeFigures(FakeTraces):
     def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The headline strip."""
         moment_of(params.get("from"), NOW)
+        as_of = iso(self.as_of or datetime.now(UTC))
         if self.empty:
-            return {
-                "newest_span": None,
-                "changes": [],
-                "lag_s": None,
-                "n_traces": 0,
-                "error_rate": None,
-                "error_interval": None,
-                "latency_p95": None,
-                "quality": [],
-                "cost_usd": None,
-                "cost_unknown_share": None,
-                "tokens": None,
-                "dropped": 0,
-                "queued": 0,
-                "coverage": [],
-                "cost_per_good_answer": None,
-            }
+            nothing = dict.fromkeys((
+                "newest_span", "lag_s", "error_rate", "error_interval", "latency_p95", "cost_usd", "cost_unknown_share",
+                "cost_per_good_answer",
+            ))  # fmt: skip
+            none = dict.fromkeys(("n_traces", "n_answers", "n_empty", "n_refused", "tokens", "dropped", "queued"), 0)
+            return {**nothing, **none, "quality": [], "coverage": [], "changes": [], "demo": False, "as_of": as_of}
         quality = [
             {
                 "evaluator": name,
@@ -149,6 +137,9 @@ class FakeFigures(FakeTraces):
                 "hi": 0.879 - 0.06 * number,
                 "n": 1204 - number,
                 "n_eff": 1180.4,
+                "always": None,
+                "clear_share": 1.0,
+                "wording": None,
                 "passing_rate": 0.912 - 0.05 * number,
                 "previous": {"value": 0.903, "lo": 0.89, "hi": 0.915} if number < 3 else None,
                 "verdict": ("worse", "undecided", "better", None)[number],
@@ -173,6 +164,9 @@ class FakeFigures(FakeTraces):
             "newest_span": iso(NOW),
             "lag_s": 2.1,
             "n_traces": 12904,
+            "n_answers": 12904,
+            "n_empty": 0,
+            "n_refused": 0,
             "error_rate": 0.0131,
             "error_interval": [0.0113, 0.0152],
             "latency_p95": 1450.0,
@@ -185,7 +179,7 @@ class FakeFigures(FakeTraces):
             "coverage": coverage,
             "demo": self.young,
             "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044, "evaluators": ["groundedness"]},
-            "as_of": iso(self.as_of or datetime.now(UTC)),
+            "as_of": as_of,
             "changes": [] if self.young else self._changes(),
         }
 
@@ -205,7 +199,7 @@ class FakeFigures(FakeTraces):
 
     def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One target of each state."""
-        base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204}
+        base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204, "refused": None}
         targets = [
             {**base, "metric": "quality:groundedness", "min": 0.9, "unit": "share", "value": 0.861, "lo": 0.842,
              "hi": 0.879, "state": "missed"},
@@ -311,6 +305,7 @@ class FakeFigures(FakeTraces):
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
+            "wording": None if small else "wording changed: it decides 30 % instead of 90 %",
             "paired": not small,
             "test": {"name": "sequential, by user", "p": 0.31 if small else 2e-9},
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",

@@ -12,8 +12,22 @@ from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
 
 BRIEF = (
     "span_id", "parent_span_id", "start_time", "latency_ms", "name", "kind", "status", "error_type", "input_tokens",
-    "output_tokens", "cost_usd", "ttft_ms", "status_message",
+    "output_tokens", "cost_usd", "ttft_ms", "status_message", "contexts_state",
 )  # fmt: skip
+UNSEEN_OF_TRACE = dict.fromkeys((
+    "upstream_pi", "feedback", "retriever", "release", "finish_reason", "agent", "data_source", "top_k",
+    "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "tags", "metadata", "answer",
+))  # fmt: skip
+"""What the traces of the day have no values for, as the collector answers it."""
+UNSEEN_OF_SPAN = dict.fromkeys((
+    "contexts_state", "cached_tokens", "reasoning_tokens", "session_id", "user_id", "prompt_name", "prompt_version",
+    "environment", "service_version", "variant", "cost_source", "cost_unknown_reason", "cache_write_tokens",
+    "response_id", "tags", "metadata", "resource", "links", "upstream_pi", "finish_reason", "agent", "data_source",
+    "top_k", "response_missing_reason", "control_flow",
+))  # fmt: skip
+UNSEEN_OF_SCORE = dict.fromkeys((
+    "u", "sampled", "label_version", "elapsed_ms", "attempt", "score_key", "scope", "identifier", "session_id",
+))  # fmt: skip
 
 
 EXCEPTION = {
@@ -51,12 +65,18 @@ class FakeTraces:
                 "normalized": round(min(1.0, max(0.0, quality + draw.gauss(0, 0.06))), 3),
                 "status": "ok",
                 "passing": quality > 0.6,
+                "label": None,
+                "score": None,
             }
             for name in EVALUATORS[:3]
         }
         if number % 11 == 3:
-            scores["citation_check"] = {"normalized": None, "status": "skipped", "passing": None}
+            skipped = {"normalized": None, "status": "skipped", "passing": None, "label": None, "score": None}
+            scores["citation_check"] = skipped
         return {
+            **UNSEEN_OF_TRACE,
+            "late_spans": 0,
+            "misdated_spans": 0,
             "trace_id": hexid(f"trace{number}", 32),
             "start_time": iso(NOW - timedelta(minutes=4 + 23 * number)),
             "latency_ms": round(math.exp(draw.gauss(6.6, 0.5)), 1),
@@ -112,6 +132,7 @@ class FakeTraces:
             "next": str(offset + limit) if len(rows) > offset + limit else None,
             "newest": "0",
             "total": len(rows) if params.get("total") else None,
+            "facets": None,
         }
         if params.get("facets"):
             answer["facets"] = {
@@ -131,7 +152,10 @@ class FakeTraces:
         turns = [row for row in reversed(self.rows) if name.endswith(row["session_id"])]
         if not turns:
             raise ApiError(404, f"no session {name!r}")
-        return {"session": self._session(name), "turns": turns}
+        figures = self._session(name)
+        for of_list in ("failing", "worst_score", "query"):
+            del figures[of_list]
+        return {"session": figures, "turns": turns, "scores": []}
 
     def _session(self, name: str) -> dict[str, Any]:
         turns = [row for row in self.rows if name.endswith(row["session_id"])]
@@ -167,7 +191,7 @@ class FakeTraces:
             return {"filename": f"test_{trace_id[:8]}.py", "text": "def test_trace() -> None:\n    assert True\n"}
         near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
         told = {
-            "trace": row,
+            "trace": {name: value for name, value in row.items() if name != "scores"},
             "previous": near[index + 1] if index + 1 < len(near) else None,
             "next": near[index - 1] if index else None,
         }
@@ -187,6 +211,10 @@ class FakeTraces:
                     "sampled": True,
                     "reason": "sampled",
                     "decided_at": row["start_time"],
+                    "request_time": row["start_time"],
+                    "u": 0.5,
+                    "revision": 0,
+                    "latest": True,
                 }
                 for name in EVALUATORS
             ],
@@ -229,6 +257,8 @@ class FakeTraces:
         ]
         return [
             {
+                **UNSEEN_OF_SPAN,
+                "received_at": row["start_time"],
                 "trace_id": row["trace_id"],
                 "span_id": hexid(f"{row['trace_id']}{number}", 16),
                 "parent_span_id": None if parent is None else hexid(f"{row['trace_id']}{parent}", 16),
@@ -272,6 +302,8 @@ class FakeTraces:
                 "text": TOPICS[topic][1].rpartition(". ")[0] + ". See the handbook for details.",
                 "metadata": {"lang": "en"},
                 "hash": hexid(TOPICS[topic][2], 64),
+                "start_time": row["start_time"],
+                "source": None,
                 "superseded": superseded,
             }
             for superseded, topics in ((False, order[:3]), (True, order))
@@ -282,6 +314,7 @@ class FakeTraces:
         if row["error"]:
             return []
         base = {
+            **UNSEEN_OF_SCORE,
             "trace_id": row["trace_id"],
             "span_id": hexid("root", 16),
             "request_time": row["start_time"],

@@ -7,22 +7,15 @@ import pytest
 from markupsafe import escape
 
 from ragpulse_dashboards import answer
-from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
+from ragpulse_dashboards.answer import SentenceView, context_views, find_sentences, render_answer
 from ragpulse_evaluators import Case, evaluate_sync
 
 from .fake_day import HOSTILE
+from .fake_parts import context, score
 
 SENTENCES = [
-    {
-        "text": "A is one.",
-        "start": 0,
-        "end": 9,
-        "supported": True,
-        "context": 0,
-        "evidence_start": 4,
-        "evidence_end": 12,
-    },
-    {"text": "B is two.", "start": 10, "end": 19, "supported": False, "context": None, "reasons": ["no match"]},
+    SentenceView(text="A is one.", start=0, end=9, supported=True, context=0, evidence_start=4, evidence_end=12),
+    SentenceView(text="B is two.", start=10, end=19, supported=False, reasons=["no match"]),
 ]
 
 
@@ -37,11 +30,11 @@ def test_sentences_are_marked_in_rendered_markdown() -> None:
     text = "# Plans\n\n**Team** has\n[SSO](https://a.example/x). Trials last `90` days.\n\n- Hello!\n\nBye"
     parts = ("**Team** has\n[SSO](https://a.example/x).", "Trials last `90` days.", "Hello!", "nowhere")
     sentences = [
-        {"text": part, "supported": number != 1, "claim": number != 2, "context": 0, "reasons": ["no 90"],
-         "evidence_start": 4, "evidence_end": 8}
+        SentenceView(text=part, supported=number != 1, claim=number != 2, context=0, reasons=["no 90"],
+                     evidence_start=4, evidence_end=8)
         for number, part in enumerate(parts)
     ]  # fmt: skip
-    html = render_answer(text, sentences, [{"id": "a<b", "text": "see this"}])
+    html = render_answer(text, sentences, [context("see this", id="a<b")])
     assert marked(html) == [
         ("supported", "0", "Team"), ("supported", "0", "has"), ("supported", "0", "SSO"),
         ("unsupported", "1", "Trials last"), ("unsupported", "1", "90"), ("unsupported", "1", "days."),
@@ -65,7 +58,8 @@ def test_sentences_are_marked_in_rendered_markdown() -> None:
 )
 def test_markdown_makes_nothing_that_acts(text: str) -> None:
     """Only listed tags come out; links lead to http and https and carry rel; no image, no handler, no style."""
-    html = render_answer(text, [{"text": text, "supported": False, "context": 0, "reasons": [text]}], [{"id": text}])
+    sentence = SentenceView(text=text, supported=False, context=0, reasons=[text])
+    html = render_answer(text, [sentence], [context(id=text)])
     tags = set(re.findall(r"<([a-z]\w*)", html))
     assert tags <= {"p", "a", "span", "svg", "path", "code", "pre", "table", "thead", "tbody", "tr", "th", "td", "br",
                     "ul", "ol", "li", "blockquote", "em", "strong", "s", "q", "hr"}  # fmt: skip
@@ -83,17 +77,17 @@ def test_the_evidence_of_groundedness_is_found() -> None:
         query="How long?", response="Backups are kept for 35 days. Backups are kept on 9 disks.", contexts=texts
     )
     (result,) = evaluate_sync([case], ["groundedness"])["groundedness"]
-    sentences = find_sentences([{"evaluator": "groundedness", "parts": result.parts}])
-    first, second = context_views([{"text": text} for text in texts], sentences)
-    assert [sentence["supported"] for sentence in sentences] == [True, False]
+    sentences = find_sentences([score(evaluator="groundedness", parts=result.parts)])
+    first, second = context_views([context(text) for text in texts], sentences)
+    assert [sentence.supported for sentence in sentences] == [True, False]
     assert (first.used, second.used) == (False, True)
-    html = render_answer(str(case.response), sentences, [{"id": "a", "text": texts[0]}, {"id": "b", "text": texts[1]}])
+    html = render_answer(str(case.response), sentences, [context(texts[0], id="a"), context(texts[1], id="b")])
     assert re.search(r'Not in any context. Closest: <a href="#context-\d">', html)
 
 
 def test_contexts_know_whether_they_were_used() -> None:
     """Evidence is marked inside its context; a context without supported sentences is unused."""
-    first, second = context_views([{"text": "see: A is one, yes"}, {"text": "other"}], SENTENCES)
+    first, second = context_views([context("see: A is one, yes"), context("other")], SENTENCES)
     assert (first.used, second.used) == (True, False)
     assert [(piece.text, piece.sentences) for piece in first.pieces] == [
         ("see:", ()),
@@ -104,8 +98,8 @@ def test_contexts_know_whether_they_were_used() -> None:
 
 def test_evidence_counts_the_contexts_that_evaluators_see() -> None:
     """Contexts without text and superseded ones have no number, so evidence lands on the right one; unused fold."""
-    rows = [{"text": None}, {"text": "see: A is one, yes"}, {"text": "other"}, {"text": "A is one", "superseded": True}]
-    views = context_views(rows, [*SENTENCES, {"text": "C", "supported": False, "context": 1}])
+    rows = [context(), context("see: A is one, yes"), context("other"), context("A is one", superseded=True)]
+    views = context_views(rows, [*SENTENCES, SentenceView(text="C", supported=False, context=1)])
     assert [one.index for one in views] == [None, 0, 1, None]
     assert [(one.used, one.closest, one.relevant) for one in views] == [
         (False, False, False), (True, False, True), (False, True, True), (False, False, False)
@@ -115,17 +109,17 @@ def test_evidence_counts_the_contexts_that_evaluators_see() -> None:
 def test_overlapping_evidence_shares_a_piece() -> None:
     """Two sentences resting on overlapping passages both light the shared part."""
     sentences = [
-        {"text": "a", "supported": True, "context": 0, "evidence_start": 0, "evidence_end": 4},
-        {"text": "b", "supported": True, "context": 0, "evidence_start": 2, "evidence_end": 6},
+        SentenceView(text="a", supported=True, context=0, evidence_start=0, evidence_end=4),
+        SentenceView(text="b", supported=True, context=0, evidence_start=2, evidence_end=6),
     ]
-    (view,) = context_views([{"text": "abcdef"}], sentences)
+    (view,) = context_views([context("abcdef")], sentences)
     assert [piece.sentences for piece in view.pieces] == [(0,), (0, 1), (1,)]
 
 
 def test_without_evidence_nothing_is_claimed() -> None:
     """No score with sentence evidence: plain text, and used is unknown rather than false."""
-    assert find_sentences([{"evaluator": "groundedness", "parts": {"sentences": []}}, {"parts": None}]) == []
-    assert context_views([{"text": "t"}], [])[0].used is None
+    assert find_sentences([score(evaluator="groundedness", parts={"sentences": []}), score(parts=None)]) == []
+    assert context_views([context("t")], [])[0].used is None
     assert render_answer("plain") == "<p>plain</p>"
 
 

@@ -6,29 +6,28 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ragpulse_collector.analysis.plan import Plan
+from ragpulse_collector.analysis.traffic import Coverage, CoverageRow
 
 from .fake_answers import typed
 
-PLAN: Mapping[str, Any] = {
-    "evaluator": "groundedness", "half_width": 0.02, "assumed": 0.9, "assumed_from": "measured", "n": 865,
-    "traces_per_day": 1290.0, "rate_for_daily": 0.67, "rate_for_weekly": 0.1, "days_at_full_rate": 0.67,
-    "cost_usd_each": None, "cost_usd": None, "cost_usd_per_day": None,
+ROW: Mapping[str, Any] = {
+    "evaluator": "groundedness", "eligible": 9, "selected": 8, "scored": 4, "skipped": 2, "invalid": 1, "error": 1,
+    "dropped": 0, "uncovered_share": 0.0,
 }  # fmt: skip
 
 
 def test_an_answer_has_the_type_of_its_operation() -> None:
     """Pages read its attributes."""
-    assert typed("GET plan", PLAN) == Plan(**PLAN)
+    assert typed("GET coverage", {"coverage": [ROW], "queued": 3}) == Coverage([CoverageRow(**ROW)], 3)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"evaluator": "x"}, {**PLAN, "n": "many"}, {**PLAN, "unknown": 1}], ids=["missing", "wrong", "unknown"]
+    "wrong", [{"evaluator": "x"}, {**ROW, "scored": "many"}, {**ROW, "unknown": 1}], ids=["missing", "wrong", "unknown"]
 )
 def test_a_wrong_field_fails(wrong: Mapping[str, Any]) -> None:
     """So the pages' tests cannot go on with fields that the collector does not have."""
     with pytest.raises(ValidationError):
-        typed("GET plan", wrong)
+        typed("GET coverage", {"coverage": [wrong], "queued": 3})
 
 
 def test_what_has_no_typed_answer_stays() -> None:

@@ -14,7 +14,7 @@ def test_a_thumb_of_a_person_is_marked_as_a_check_is() -> None:
     class Disliked(FakeApi):
         def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
             answer = super().get_sessions_one(name, params)
-            thumb = {"thumbs": {"normalized": 0.0, "status": "ok", "passing": None, "label": None}}
+            thumb = {"thumbs": {"normalized": 0.0, "status": "ok", "passing": None, "label": None, "score": None}}
             turns = [{**one, "feedback": -1.0, "scores": one["scores"] | thumb} for one in answer["turns"]]
             return answer | {"turns": turns}
 
@@ -24,7 +24,7 @@ def test_a_thumb_of_a_person_is_marked_as_a_check_is() -> None:
 
     class Liked(FakeApi):
         def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
-            thumb = {"thumbs": {"normalized": 1.0, "status": "ok", "passing": None, "label": None}}
+            thumb = {"thumbs": {"normalized": 1.0, "status": "ok", "passing": None, "label": None, "score": None}}
             found = super().get_exemplars(params)
             return {part: [{**one, "scores": one["scores"] | thumb} for one in rows] for part, rows in found.items()}
 

@@ -24,7 +24,7 @@ def test_csv_has_all_rows_and_scores_and_no_formulas() -> None:
     """Every page of the list, users, sessions, a column for each evaluator; a spreadsheet runs nothing."""
     api = FakeApi(n_traces=2100)
     api.rows[0]["query"] = "=HYPERLINK(1)"
-    api.rows[2050]["scores"] = {"seldom": {"normalized": 0.5}}
+    api.rows[2050]["scores"] = {"seldom": {**api.rows[0]["scores"]["groundedness"], "normalized": 0.5}}
     rows = list(csv.DictReader(io.StringIO(client(api).get("/traces.csv?from=-3650d").text)))
     assert len(rows) == 2100
     assert (rows[0]["query"], rows[0]["user_id"], rows[0]["session_id"]) == ("'=HYPERLINK(1)", "user-0", "session-0")

@@ -1,30 +1,30 @@
 """One trace as one file: self-contained, escaped, secrets masked."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from ragpulse_collector.api.handlers.trace import TraceParts
 from ragpulse_dashboards import standalone
 from ragpulse_dashboards.mount import redacted
 
 from .conftest import Browser, Visit
+from .fake_parts import context, score, span, trace
 
-ANSWER: dict[str, Any] = {
-    "trace": {
-        "trace_id": "1" * 32, "start_time": "2026-11-21T10:00:00Z", "latency_ms": 12.0,
-        "query": "<script>alert(1)</script>",
-        "response": "Write to jane@example.org with key sk-abcdefghijklmnopqrstuvwx.", "service": "helpdesk",
-    },
-    "spans": [{"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None, "name": "answer", "kind": "rag",
-               "start_time": "2026-11-21T10:00:00Z", "latency_ms": 12.0}],
-    "contexts": [{"rank": 1, "id": "faq", "score": 0.5, "text": "Card 4111 1111 1111 1111 was charged."}],
-    "scores": [{"evaluator": "refusal", "version": "abc", "status": "ok", "normalized": 1.0, "explanation": "fine"}],
-}  # fmt: skip
+PARTS = TraceParts(
+    trace=trace(
+        trace_id="1" * 32, latency_ms=12.0, query="<script>alert(1)</script>", service="helpdesk",
+        response="Write to jane@example.org with key sk-abcdefghijklmnopqrstuvwx.",
+    ),
+    spans=[span(trace_id="1" * 32, span_id="2" * 16, name="answer", kind="rag", latency_ms=12.0)],
+    contexts=[context("Card 4111 1111 1111 1111 was charged.", rank=1, id="faq", score=0.5)],
+    scores=[score(evaluator="refusal", version="abc", status="ok", normalized=1.0, explanation="fine")],
+)  # fmt: skip
 
 
 def test_the_page_needs_nothing_else_and_escapes_everything() -> None:
     """No script, no address to load, and hostile text stays text."""
-    page = standalone(ANSWER)
+    page = standalone(PARTS)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert not re.search(r"(?:src|href)=", page)
@@ -32,7 +32,7 @@ def test_the_page_needs_nothing_else_and_escapes_everything() -> None:
 
 def test_secrets_are_masked_and_ids_stay() -> None:
     """Keys, addresses and card numbers go; the trace id is kept whole."""
-    page = standalone(ANSWER)
+    page = standalone(PARTS)
     for secret in ("jane@example.org", "sk-abcdefghijklmnopqrstuvwx", "4111 1111 1111 1111"):
         assert secret not in page
     assert "1" * 32 in page
@@ -46,8 +46,8 @@ def test_redaction_leaves_ordinary_text_alone() -> None:
 
 def test_the_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     """From a file too the page is within its window and clean for axe-core."""
-    long = {**ANSWER["spans"][0], "name": "application.answering.Service.answer_with_citations_and_evidence"}
-    (tmp_path / "trace.html").write_text(standalone({**ANSWER, "spans": [long]}))
+    long = span(span_id="2" * 16, name="application.answering.Service.answer_with_citations_and_evidence")
+    (tmp_path / "trace.html").write_text(standalone(replace(PARTS, spans=[long])))
 
     def steps(visit: Visit) -> None:
         visit.page.goto(f"{visit.base}/trace.html")

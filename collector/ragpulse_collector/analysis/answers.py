@@ -6,14 +6,23 @@ A field `from_` is `from` in the JSON; times are UTC without a zone.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Answer = TypeVar("Answer")
-GroupValue = str | bool | int | float | None
-"""The value of a dimension that an answer is grouped by."""
+GroupValue = str | int | float | bool | None
+"""A value of a column that divides an answer into groups."""
+
+
+class Place(NamedTuple):
+    """A group in a bucket."""
+
+    start: datetime | None
+    """None is the whole range."""
+    group: tuple[GroupValue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +34,23 @@ class Uncertain:
     hi: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A time at which something began that may explain a change."""
+
+    t: datetime
+    kind: str
+    """`prompt_version` or `version`, of an evaluator."""
+    text: str
+
+
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:
     """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished change."""
+
+    ok: bool = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
-from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.answers import GroupValue, Uncertain
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
@@ -26,7 +26,7 @@ RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators of whether an answer answers the question."""
 
 
-def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
+def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> Uncertain | None:
     """Return the cost of a good answer with its interval; None where cost or quality is unknown.
 
     The cost is counted: the interval is that of the share of good answers, inverted.
@@ -34,7 +34,7 @@ def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str
     if cost is None or share is None or not n or share.estimate <= 0:
         return None
     lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))
-    return {"value": cost / (n * share.estimate), "lo": lo, "hi": None if math.isinf(hi) else hi}
+    return Uncertain(value=cost / (n * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
@@ -174,7 +174,6 @@ def verdict_on(
 class _Pattern:
     """The units of a bucket and group with the same verdicts, and their weight (by the smallest pi)."""
 
-    group: tuple[GroupValue, ...]
     start: datetime
     n: int
     weight: float
@@ -182,6 +181,7 @@ class _Pattern:
     sufficient: bool | None
     used: bool | None
     answered: bool | None
+    group: tuple[GroupValue, ...]
 
     @property
     def kind(self) -> FailureKind:
@@ -215,7 +215,10 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows
-    return [_Pattern(tuple(row[7:]), *row[:7]) for row in rows]
+    return [
+        _Pattern(start, n, weight, faithful, sufficient, used, answered, tuple(group))
+        for start, n, weight, faithful, sufficient, used, answered, *group in rows
+    ]
 
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20

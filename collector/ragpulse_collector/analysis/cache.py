@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, grouping, window_of
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.analysis.traffic import (
     ClusteredMean,
     DecisionCounts,
@@ -26,11 +28,10 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import Filter, Grouping, bound_to, first_span
+from ragpulse_collector.store.queries.traces import Grouping, first_span
 
-__all__ = ["Snapshot", "Snapshots", "snapshot_of"]
+__all__ = ["Snapshot", "Snapshots"]
 
 Part = TypeVar("Part")
 _MAX_SNAPSHOTS = 16
@@ -40,15 +41,12 @@ _MAX_SNAPSHOTS = 16
 class Snapshot:
     """The cached data of one range, filter and grouping. One thread reads each part at its first request."""
 
-    def __init__(
-        self, store: Store, window: Window, filters: Filter, groups: tuple[str, ...], *, now: datetime
-    ) -> None:
-        self.store, self.window, self.filters, self.group_by, self.now = store, window, filters, groups, now
+    def __init__(self, store: Store, query: Query) -> None:
+        self.store, self.query = query.reader(store), query
+        self.window, self.filters, self.now = query.window, query.filters, query.now
         self._lock = threading.RLock()
         self._parts: dict[object, Any] = {}
         self._queue_since: datetime | None = None
-        self.bound = Filter()
-        """What the caller's key is bound to; markers of prompts ignore the other filters."""
         self.read_s = 0.0
         """How long reading the parts took."""
 
@@ -58,22 +56,27 @@ class Snapshot:
         return self._grouping().columns
 
     @property
+    def grouped(self) -> Query:
+        """The query with these columns."""
+        return replace(self.query, groups=self.groups)
+
+    @property
     def other_groups(self) -> int:
         """How many groups are one, because there are too many."""
         return self._grouping().others
 
     def _grouping(self) -> Grouping:
-        return self.part("grouping", lambda: grouping(self.store, self.window, self.filters, self.group_by))
+        return self.part("grouping", lambda: grouping(self.store, self.window, self.filters, self.query.groups))
 
     def traffic(self) -> list[TrafficBucket]:
         """Return every metric of the traffic per group and bucket."""
         return self.part("traffic", lambda: traffic(self.store, self.window, self.filters, self.groups))
 
-    def failing(self) -> dict[tuple[Any, ...], ClusteredMean]:
+    def failing(self) -> dict[Place, ClusteredMean]:
         """Return the share of failed requests by bucket (None: the whole window) and group."""
         return self.part("failing", lambda: failing(self.store, self.window, self.filters, self.groups))
 
-    def means(self, metric: str) -> dict[tuple[Any, ...], ClusteredMean]:
+    def means(self, metric: str) -> dict[Place, ClusteredMean]:
         """Return the mean of a metric with `each` by bucket and group."""
         return self.part(metric, lambda: means(self.store, metric, self.window, self.filters, self.groups))
 
@@ -111,10 +114,10 @@ class Snapshot:
         """Return how many units of each bucket were eligible and selected for each evaluator."""
         return self.part("decided", lambda: decision_counts(self.store, self.window, self.filters, self.groups))
 
-    def part_of_size(self, part: str, size: int, read: Callable[[], Any]) -> Any:
+    def part_of_size(self, part: str, size: int, read: Callable[[], Part]) -> Part:
         """Return a costly part; it is read again when the `size` of its data has changed by more than a thousandth."""
         with self._lock:
-            entry = self._parts.get(part)
+            entry: tuple[datetime, int, Part] | None = self._parts.get(part)
             if entry is None or abs(entry[1] - size) * 1000 > size:
                 self._parts.pop(part, None)
                 entry = self.part(part, lambda: (self.now, size, read()))
@@ -162,12 +165,12 @@ class Snapshot:
         replays = self.part("replays", lambda: shares(self.store, None))
         return {(share.version, share.where) for share in replays if share.where}
 
-    def markers(self, evaluator: str | None = None, family: str = "quality") -> list[dict[str, Any]]:
-        """Return the starts of prompts, and of an evaluator's versions and judges: `{"t", "kind", "text"}` in order."""
-        markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.window, self.bound)))
+    def markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
+        """Return the starts of prompts, whatever the filters, and of an evaluator's versions and judges, in order."""
+        markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.window, self.query.bound)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
-        return sorted(markers, key=lambda marker: str(marker["t"]))
+        return sorted(markers, key=lambda marker: marker.t)
 
     def part(self, key: object, read: Callable[[], Part]) -> Part:
         """Return a part; `read` makes it at the first request."""
@@ -178,14 +181,6 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
-
-
-def snapshot_of(store: Store, params: Mapping[str, Any], *, now: datetime, skip: tuple[str, ...] = ()) -> Snapshot:
-    """Make the snapshot of a request's range, filter and grouping; raises Invalid naming the mistake."""
-    snapshot = Snapshot(store, window_of(params, now=now), filter_of(params, skip=skip), dimensions(params), now=now)
-    if binding := params.get("binding"):
-        snapshot.bound = bound_to(binding)
-    return snapshot
 
 
 class Snapshots:
@@ -200,29 +195,27 @@ class Snapshots:
         self,
         store: Store,
         *,
-        clock: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
         max_age_s: float = 1.0,
     ) -> None:
-        self._store, self._clock, self._timer, self._max_age_s = store, clock, timer, max_age_s
+        self._store, self._timer, self._max_age_s = store, timer, max_age_s
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
 
-    def of(self, params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Snapshot:
-        """Return a snapshot for a request, new or recent; raises Invalid naming the mistake."""
-        store = self._store.limited() if params.get("where") else self._store
-        snapshot = snapshot_of(store, params, now=self._clock(), skip=skip)
-        key = repr((params.get("from"), params.get("to"), snapshot.window.step_s, snapshot.filters, snapshot.group_by))
+    def of(self, query: Query, max_age: float = 0.0) -> Snapshot:
+        """Return a snapshot for a request, new or recent."""
+        key = repr((query.asked, query.window.step_s, query.filters, query.groups))
         with self._lock:
             now = self._timer()
-            entry = self._entries.pop(key, None) or _Entry(now, snapshot)
-            if now - entry.made > self._max_age_s + 2.0 * entry.newest.read_s and not entry.is_young(now, params):
+            entry = self._entries.pop(key, None) or _Entry(now, Snapshot(self._store, query))
+            if now - entry.made > max(max_age, self._max_age_s + 2.0 * entry.newest.read_s):
+                snapshot = Snapshot(self._store, query)
                 snapshot.inherit(entry.newest)
                 entry = _Entry(now, snapshot, entry.newest, entry.made)
             self._entries[key] = entry
             while len(self._entries) > _MAX_SNAPSHOTS:
                 self._entries.pop(next(iter(self._entries)))
-            return entry.snapshot(now, params)
+            return entry.snapshot(now, max_age)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +227,7 @@ class _Entry:
     older: Snapshot | None = None
     older_made: float = 0.0
 
-    def is_young(self, now: float, params: Mapping[str, Any]) -> bool:
-        """Return whether the newest is young enough for the request's `max_age`."""
-        return now - self.made <= float(params.get("max_age") or 0.0)
-
-    def snapshot(self, now: float, params: Mapping[str, Any]) -> Snapshot:
+    def snapshot(self, now: float, max_age: float) -> Snapshot:
         """Return the newest; the older one if it is young enough and the newest is still being read."""
-        accepted = now - self.older_made <= float(params.get("max_age") or 0.0)
+        accepted = now - self.older_made <= max_age
         return self.older if self.older and accepted and not self.newest.covers(self.older) else self.newest

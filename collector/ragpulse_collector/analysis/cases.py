@@ -11,7 +11,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, context_spans, subtrees, token_spans
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries import documents, traces
+from ragpulse_collector.store.queries import documents
 from ragpulse_evaluators import Case, Context, Evaluator, Turn
 from ragpulse_evaluators.digest import sha256_hex
 
@@ -116,7 +116,7 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
 
 def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
     """Return how many spans each trace had when it was decided, where that is known."""
-    return {scope["ids"][number]: size for number, size in traces.span_counts(store, scope).rows if size is not None}
+    return {scope["ids"][number]: size for number, size in documents.span_counts(store, scope).rows if size is not None}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
@@ -182,7 +182,7 @@ def _spans(store: Store, scope: dict[str, Any]) -> _Families:
         output_tokens,
         cost,
         extra,
-    ) in traces.spans(store, scope).rows:
+    ) in documents.spans(store, scope).rows:
         has_usage = not (input_tokens is None and output_tokens is None and cost is None)
         node = Node(_hex(span) or "", _hex(parent), start, kind, response, has_usage, has_contexts)
         families[ids[number]][node.span_id] = _Span(node, duration, input_tokens, output_tokens, cost, extra)
@@ -194,7 +194,7 @@ def _hex(span_id: int | None) -> str | None:
 
 
 def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
-    rows = traces.texts(store, scope).rows
+    rows = documents.texts(store, scope).rows
     return {(scope["ids"][number], span): (query, response) for number, span, query, response in rows}
 
 
@@ -213,7 +213,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def _turns(store: Store, scope: dict[str, Any]) -> dict[str, tuple[Turn, ...]]:
     turns: dict[str, tuple[Turn, ...]] = {}
-    for number, query, response in traces.turns_before(store, scope).rows:
+    for number, query, response in documents.turns_before(store, scope).rows:
         trace = scope["ids"][number]
         turns[trace] = (*turns.get(trace, ()), Turn(query=query, response=response))
     return turns

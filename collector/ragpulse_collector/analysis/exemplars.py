@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
 from ragpulse_collector.analysis.traffic import NAMES
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
-from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
-from ragpulse_collector.store.queries.traces import trace_rows
+from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
 _COUNT = 5
 
@@ -31,55 +29,67 @@ def column_of(metric: str) -> str:
     return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
 
 
-def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET exemplars`: five worst, median and best traces of one bucket (`name`, `t`, `step`, filters)."""
-    now = clock()
-    name = str(params.get("name") or "")
-    start = instant(params.get("t"), now=now)
-    if start is None:
-        window = range_of(params, now=now)
-    else:
-        step = duration_s(params.get("step") or 3600)
-        window = Window(start, start + timedelta(seconds=step), 0)
-    source, parameters, worst_is_high = source_of(store, name, window, params)
-    ends = store.read(
-        f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source})", parameters
-    ).rows[0]
-    low, high, middle = ends[0] or [], ends[1] or [], ends[2]
-    median_rows = (
-        []
-        if middle is None
-        else store.read(
-            f"SELECT id FROM ({source}) ORDER BY abs(y - $middle), id LIMIT {_COUNT}", {**parameters, "middle": middle}
-        ).rows
-    )
-    ids = {
-        "worst": high if worst_is_high else low,
-        "median": [trace_id for (trace_id,) in median_rows],
-        "best": low if worst_is_high else high,
-    }
-    return {part: trace_rows(store, trace_ids) for part, trace_ids in ids.items()}
+class ExemplarIds(NamedTuple):
+    """The ids of the worst, median and best traces."""
+
+    worst: Sequence[str]
+    median: Sequence[str]
+    best: Sequence[str]
 
 
-def source_of(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
-    """Return a query for trace ids and values of the metric, its parameters, and whether high is worse."""
-    filters = filter_of(params, skip=("name",))
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """The worst, median and best traces behind a point."""
+
+    worst: Sequence[ScoredTrace]
+    median: Sequence[ScoredTrace]
+    best: Sequence[ScoredTrace]
+
+
+def exemplars(store: Store, query: Query, name: str) -> Exemplars:
+    """Answer `GET exemplars`: five worst, median and best traces of one bucket of a metric."""
+    return Exemplars(*(trace_rows(store, ids) for ids in exemplar_ids(store, query, name)))
+
+
+def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
+    """Return five ids each; raises Invalid for a metric that single traces do not have."""
     family, _, evaluator = name.partition(":")
-    if not evaluator:
-        column = column_of(name)
-        sql = (
-            f"SELECT trace_id AS id, {column} AS y FROM traces"
-            f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND {column} IS NOT NULL"
-        )
-        return sql, {**window.parameters, **filters.parameters}, True
-    if family not in MEASURES:
+    if evaluator and family not in MEASURES:
         raise Invalid(f"no metric {name!r}")
-    sample = sample_of(store, measured(family, evaluator), window.parameters, filters)
+    source = _scores_of(query, measured(family, evaluator), store) if evaluator else _values_of(query, column_of(name))
+    ((low, high, middle),) = store.read(
+        f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source.sql})", source.parameters
+    ).rows
+    near = f"SELECT id FROM ({source.sql}) ORDER BY abs(y - $middle), id LIMIT {_COUNT}"
+    rows = [] if middle is None else store.read(near, {**source.parameters, "middle": middle}).rows
+    median = [trace_id for (trace_id,) in rows]
+    # A high score is good, a high latency is not.
+    worst, best = (low, high) if evaluator else (high, low)
+    return ExemplarIds(worst or (), median, best or ())
+
+
+class _Source(NamedTuple):
+    """A query for trace ids and values, with its parameters."""
+
+    sql: str
+    parameters: dict[str, Any]
+
+
+def _values_of(query: Query, column: str) -> _Source:
+    sql = (
+        f"SELECT trace_id AS id, {column} AS y FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {column} IS NOT NULL"
+    )
+    return _Source(sql, query.parameters)
+
+
+def _scores_of(query: Query, evaluator: str, store: Store) -> _Source:
+    sample = sample_of(store, evaluator, query.window.parameters, query.filters)
     sql = (
         "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
         f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
     )
-    return sql, sample.parameters, False
+    return _Source(sql, sample.parameters)
 
 
 MOST_ROWS = 20_000

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Literal
 
+from ragpulse_collector.analysis.answers import Place, Uncertain, extended
 from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share
-from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
-from ragpulse_collector.analysis.changes import changes
-from ragpulse_collector.analysis.quality import NO_POINT, Bucket, current
-from ragpulse_collector.analysis.selection import iso
-from ragpulse_collector.analysis.traffic import sum_coverage
-from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import other_scores
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.changes import Shift, changes
+from ragpulse_collector.analysis.quality import Bucket, Measured, current
+from ragpulse_collector.analysis.traffic import CoverageRow, sum_coverage
+from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
 
-__all__ = ["DEMO_SERVICE", "overview"]
+__all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic, which pages mark as a demo."""
@@ -27,97 +26,149 @@ _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
 
-def overview(
-    store: Store,
-    params: Mapping[str, Any],
-    *,
-    clock: Callable[[], datetime] = utc_now,
-    snapshots: Snapshots | None = None,
-) -> dict[str, Any]:
-    """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline(Measured):
+    """The quality of one evaluator in a range."""
 
-    `changes` are the level shifts inside the range, the surest first; `others` are labels, people's scores, and scores
-    on scales of their own; `as_of` is when the figures were read.
+    evaluator: str
+    version: str | None
+    judge: str | None
+    always: tuple[float, float] | None
+    """An interval that holds at every look."""
+    passing_rate: float | None
+    clear_share: float | None
+    """The share of answers with pass or fail; null where the evaluator has none."""
+    previous: Uncertain | None
+    """The estimate in the range of equal length before."""
+    verdict: Literal["better", "worse", "undecided"] | None
+    wording: str | None
+    """That the share of clear answers moved, where it surely did: then the wording of the answers changed."""
 
-    With `only` = `traffic` no scores are read. With `snapshots` the charts of the same range share its data.
-    """
-    options = {"step": "auto", "width": 120, **params, "group_by": ()}
-    snapshot = snapshots.of(options) if snapshots else snapshot_of(store, options, now=clock())
-    traffic_answer = _traffic(snapshot)
-    if params.get("only") == "traffic":
-        return traffic_answer
-    window, filters = snapshot.window.whole, snapshot.filters
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodCost(Uncertain):
+    """The cost of a good answer, which passes the `evaluators`."""
+
+    evaluators: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSummary:
+    """The traffic of a range, read at `as_of`."""
+
+    as_of: datetime
+    demo: bool
+    """Whether generated traffic is in the range."""
+    newest_span: datetime | None
+    lag_s: float | None
+    n_traces: int
+    error_rate: float | None
+    error_interval: tuple[float, float] | None
+    n_answers: int
+    """Requests that are known to be answered or not."""
+    n_empty: int
+    n_refused: int
+    latency_p95: float | None
+    """Milliseconds."""
+    cost_usd: float | None
+    cost_unknown_share: float | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeSummary(TrafficSummary):
+    """The headline of a range; `only=traffic` omits quality and coverage."""
+
+    quality: Sequence[Headline] = ()
+    coverage: Sequence[CoverageRow] = ()
+    queued: int = 0
+    dropped: int = 0
+    changes: Sequence[Shift] = ()
+    """The level shifts inside the range, the surest first."""
+    others: Sequence[OtherScores] = ()
+    """Labels, people's scores, and scores on scales of their own."""
+    cost_per_good_answer: GoodCost | None = None
+
+
+def overview(snapshot: Snapshot) -> RangeSummary:
+    """Answer `GET overview`: quality against the window of equal length before; charts of the range share its data."""
+    summary, window, filters = _traffic(snapshot), snapshot.window.whole, snapshot.filters
     buckets, before = snapshot.whole(), snapshot.before()
     rows = sum_coverage(snapshot.decided(), buckets)
     names = sorted({bucket.evaluator for bucket in buckets})
-    answers = sum(row["scored"] for row in rows)
-    share: Estimate | None = snapshot.part_of_size("good", answers, lambda: good_share(store, window, filters, names))
-    cost = cost_of_good(traffic_answer["cost_usd"], traffic_answer["n_traces"], share)
-    return {
-        **traffic_answer,
-        "quality": [_headline(name, buckets, before) for name in names],
-        "dropped": sum(row["dropped"] for row in rows),
-        "queued": snapshot.queued(),
-        "coverage": rows,
-        "others": snapshot.part("others", lambda: other_scores(store, window.parameters, filters)),
-        "changes": snapshot.part("changes", lambda: changes(snapshot)),
-        "cost_per_good_answer": cost and cost | {"evaluators": good_by(names)},
-    }
-
-
-def _traffic(snapshot: Snapshot) -> dict[str, Any]:
-    buckets = [bucket.values for bucket in snapshot.traffic()]
-    n, errors, known_costs, known_answers, empty, refused = (
-        sum(bucket[name] for bucket in buckets)
-        for name in ("n", "error_rate", "known_cost_usd", "known_answer", "empty", "refused")
+    answers = sum(row.scored for row in rows)
+    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names))
+    return extended(
+        RangeSummary,
+        summary,
+        quality=[_headline(name, buckets, before) for name in names],
+        dropped=sum(row.dropped for row in rows),
+        queued=snapshot.queued(),
+        coverage=rows,
+        others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
+        changes=snapshot.part("changes", lambda: changes(snapshot)),
+        cost_per_good_answer=_good_cost(summary, share, names),
     )
-    costs = [bucket["cost"] for bucket in buckets if bucket["cost"] is not None]
-    failed = snapshot.failing().get((None,))
+
+
+def traffic_alone(snapshot: Snapshot) -> RangeSummary:
+    """Answer `GET overview` with `only=traffic`: no scores are read."""
+    return extended(RangeSummary, _traffic(snapshot))
+
+
+def _traffic(snapshot: Snapshot) -> TrafficSummary:
+    buckets, window = snapshot.traffic(), snapshot.window
+    n = sum(bucket.n for bucket in buckets)
+    costs = [bucket.cost for bucket in buckets if bucket.cost is not None]
+    failed = snapshot.failing().get(Place(None, ()))
     failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
     received, started = newest_span(snapshot.store)
-    return {
-        "as_of": iso(snapshot.now),
-        "demo": has_service(snapshot.store, DEMO_SERVICE, snapshot.window.parameters),
-        "newest_span": iso(started),
-        "lag_s": None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
-        "n_traces": n,
-        "error_rate": errors / n if n else None,
-        "n_answers": known_answers,
-        "n_empty": empty,
-        "n_refused": refused,
-        "error_interval": None if failing is None else [failing.lo, failing.hi],
-        "latency_p95": snapshot.p95(snapshot.window.first, snapshot.window.last) if n else None,
-        "cost_usd": math.fsum(costs) if costs else None,
-        "cost_unknown_share": 1.0 - known_costs / n if n else None,
-        "tokens": sum(bucket["tokens"] or 0 for bucket in buckets),
-    }
+    return TrafficSummary(
+        as_of=snapshot.now,
+        demo=has_service(snapshot.store, DEMO_SERVICE, window.parameters),
+        newest_span=started,
+        lag_s=None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
+        n_traces=n,
+        error_rate=sum(bucket.failed for bucket in buckets) / n if n else None,
+        n_answers=sum(bucket.known["answer"] for bucket in buckets),
+        n_empty=sum(bucket.empty for bucket in buckets),
+        n_refused=sum(bucket.refused for bucket in buckets),
+        error_interval=None if failing is None else (failing.lo, failing.hi),
+        latency_p95=snapshot.p95(window.first, window.last) if n else None,
+        cost_usd=math.fsum(costs) if costs else None,
+        cost_unknown_share=1.0 - sum(bucket.known["cost_usd"] for bucket in buckets) / n if n else None,
+        tokens=sum(bucket.tokens for bucket in buckets),
+    )
 
 
-def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
+def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
+    cost = cost_of_good(traffic.cost_usd, traffic.n_traces, share)
+    return None if cost is None else extended(GoodCost, cost, evaluators=good_by(evaluators))
+
+
+def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
-    if bucket is None:
-        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None, "clear_share": None}
-        return {"evaluator": evaluator, **empty, "previous": None, "verdict": None, "wording": None}
+    assert bucket is not None, "an evaluator without a bucket has no name here"
     earlier = _same(before, bucket)
     was = earlier.estimate if earlier else None
-    return {
-        "evaluator": evaluator,
-        "version": bucket.version,
-        "judge": bucket.judge,
-        **bucket.point(),
-        "always": _always(bucket),
-        "passing_rate": bucket.passing_rate,
-        "clear_share": bucket.clear_share,
-        "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
-        "verdict": _verdict(bucket, earlier),
-        "wording": bucket.wording(earlier),
-    }
+    return bucket.measured_as(
+        Headline,
+        evaluator=evaluator,
+        version=bucket.version,
+        judge=bucket.judge,
+        always=_always(bucket),
+        passing_rate=bucket.passing_rate,
+        clear_share=bucket.clear_share,
+        previous=None if was is None else Uncertain(value=was.estimate, lo=was.lo, hi=was.hi),
+        verdict=_verdict(bucket, earlier),
+        wording=bucket.wording(earlier),
+    )
 
 
-def _always(bucket: Bucket) -> list[float] | None:
+def _always(bucket: Bucket) -> tuple[float, float] | None:
     """Return an interval that holds at every look."""
     interval = None if bucket.estimate is None else always_valid(bucket.estimate, _TAU)
-    return None if interval is None else list(bucket.widen(interval.lo, interval.hi))
+    return None if interval is None else bucket.widen(interval.lo, interval.hi)
 
 
 def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
@@ -126,7 +177,7 @@ def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
     return next(matches, None)
 
 
-def _verdict(now: Bucket, before: Bucket | None) -> str | None:
+def _verdict(now: Bucket, before: Bucket | None) -> Literal["better", "worse", "undecided"] | None:
     """Return better or worse where the difference is sure, whatever the missing verdicts are."""
     a, b = now.interval, before.interval if before else None
     if a is None or b is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.selection import (
     MAX_POINTS,
     METADATA,
@@ -91,6 +92,13 @@ def having(wanted: Mapping[str, Sequence[str]]) -> Filter:
     metadata = {name.removeprefix(METADATA): values for name, values in wanted.items() if name.startswith(METADATA)}
     columns = {name: values for name, values in wanted.items() if values and not name.startswith(METADATA)}
     return every((*(_among(name, values) for name, values in columns.items()), _with_metadata(metadata)))
+
+
+def having_group(group: Mapping[str, GroupValue]) -> Filter:
+    """Return the filter for the traces of a group of an answer; a column without a value is no condition."""
+    error = group.get("error")
+    values = {name: [str(value)] for name, value in group.items() if name != "error" and value not in (None, "")}
+    return having(values) & in_error(error if isinstance(error, bool) else None)
 
 
 def _among(column: str, values: Sequence[str]) -> Filter:

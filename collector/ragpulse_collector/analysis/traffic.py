@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_collector.analysis.answers import GroupValue, Marker, Place
 from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
@@ -100,15 +102,18 @@ def check_evaluator(
         raise Invalid(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
-_TOTALS = {
-    "n": "count(*)",
-    "estimated": "bool_or(coalesce(upstream_pi, 1) < 1)",
-    "cost": "sum(cost_usd)",
-    "tokens": "sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))",
-    "empty": "count(*) FILTER (answer = 'empty')",
-    "refused": "count(*) FILTER (answer = 'refused')",
-    **{f"known_{one.of}": f"count({one.of})" for one in NAMES.values() if one.of},
-}
+_TOTALS = (
+    "count(*)",
+    "bool_or(coalesce(upstream_pi, 1) < 1)",
+    "sum(cost_usd)",
+    "coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)), 0)",
+    "count(*) FILTER (error)",
+    "count(*) FILTER (answer = 'empty')",
+    "count(*) FILTER (answer = 'refused')",
+)
+"""The fields of `TrafficBucket` from `n` on."""
+_KNOWN = tuple(dict.fromkeys(one.of for one in NAMES.values() if one.of))
+"""Columns that a request may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +121,46 @@ class TrafficBucket:
     """The requests of one group in one bucket."""
 
     start: datetime
-    group: tuple[Any, ...]
-    values: dict[str, Any]
-    """By the keys of NAMES; n, estimated (scaled up); cost, tokens, empty, refused (not scaled); known_<column>."""
+    group: tuple[GroupValue, ...]
+    values: Mapping[str, float | None]
+    """The metrics, by the keys of NAMES."""
+    known: Mapping[str, int]
+    """The requests with a value of a column."""
+    n: int
+    estimated: bool
+    """Whether an upstream sampler dropped requests: the metrics are scaled up, all other fields are not."""
+    cost: float | None
+    tokens: int
+    failed: int
+    empty: int
+    refused: int
 
     def unknown_share(self, name: str) -> float:
         """Return the share of requests without a value of the metric."""
         column = NAMES[name].of
-        return 0.0 if column is None else 1.0 - float(self.values[f"known_{column}"] / self.values["n"])
+        return 0.0 if column is None else 1.0 - self.known[column] / self.n
 
 
 def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> list[TrafficBucket]:
     """Return every metric per group and bucket."""
-    columns = {name: metric.sql for name, metric in NAMES.items()} | _TOTALS
+    columns = (*groups, *(metric.sql for metric in NAMES.values()), *(f"count({name})" for name in _KNOWN), *_TOTALS)
     rows = store.read(
-        f"SELECT {window.bucket('start_time')} AS t, {', '.join(columns.values())}{''.join(f', {g}' for g in groups)}"
-        f" FROM {with_columns('traces', groups)}"
+        f"SELECT {window.bucket('start_time')} AS t, {', '.join(columns)} FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
         {**window.parameters, **filters.parameters},
     ).rows
-    end = 1 + len(columns)
-    return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(columns, row[1:end], strict=True))) for row in rows]
+    first = 1 + len(groups)
+    known, totals = first + len(NAMES), first + len(NAMES) + len(_KNOWN)
+    return [
+        TrafficBucket(
+            row[0],
+            tuple(row[1:first]),
+            dict(zip(NAMES, row[first:known], strict=True)),
+            dict(zip(_KNOWN, row[known:totals], strict=True)),
+            *row[totals:],
+        )
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +176,13 @@ class ClusteredMean:
 
 
 def by_user(
-    store: Store, source: str, keys: Sequence[str], parameters: Mapping[str, Any], *, cluster: str = CLUSTER
-) -> dict[tuple[Any, ...], ClusteredMean]:
+    store: Store, source: str, keys: Sequence[str], parameters: Parameters, *, cluster: str = CLUSTER
+) -> dict[tuple[GroupValue, ...], ClusteredMean]:
     """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
-    key_columns = "".join(f", {key}" for key in keys)
-    users = f"SELECT {_user(cluster)}, {CLUSTER_SUMS.format(y='y')}{key_columns} FROM ({source}) GROUP BY ALL"
-    return _clustered(store, f"SELECT {_MOMENTS}{key_columns} FROM ({users}) GROUP BY ALL", parameters)
+    columns = ", ".join((*keys, _user(cluster), CLUSTER_SUMS.format(y="y")))
+    users = f"SELECT {columns} FROM ({source}) GROUP BY ALL"
+    sql = f"SELECT {', '.join((*keys, _MOMENTS))} FROM ({users}) GROUP BY ALL"
+    return dict(_clustered(store, sql, parameters, keys=len(keys)))
 
 
 def _user(cluster: str) -> str:
@@ -167,27 +192,32 @@ def _user(cluster: str) -> str:
     )
 
 
-_MOMENTS = f"{MOMENTS}, bool_or(identified), bool_or(estimated)"
+_MOMENTS = f"bool_or(identified), bool_or(estimated), {MOMENTS}"
 
 
-def _clustered(store: Store, sql: str, parameters: Mapping[str, Any]) -> dict[tuple[Any, ...], ClusteredMean]:
-    size = len(fields(Moments))
-    return {
-        tuple(row[size + 2 :]): ClusteredMean(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1]))
-        for row in store.read(sql, parameters).rows
-    }
+def _clustered(
+    store: Store, sql: str, parameters: Parameters, *, keys: int
+) -> Iterator[tuple[tuple[Any, ...], ClusteredMean]]:
+    """Yield the first columns, the keys, with the mean of the others."""
+    for row in store.read(sql, parameters).rows:
+        identified, estimated, *sums = row[keys:]
+        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), bool(identified), bool(estimated))
 
 
 def means(
     store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]
-) -> dict[tuple[Any, ...], ClusteredMean]:
+) -> dict[Place, ClusteredMean]:
     """Return the mean of a metric with `each` by bucket and group."""
     source = (
         f"SELECT *, {window.bucket('start_time')} AS t, coalesce(upstream_pi, 1) AS pi, {NAMES[metric].each} AS y"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
     )
-    return by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters})
+    return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}).items())
+
+
+def _by_place(means: Iterable[tuple[tuple[Any, ...], ClusteredMean]]) -> dict[Place, ClusteredMean]:
+    return {Place(start, tuple(group)): mean for (start, *group), mean in means}
 
 
 _COUNTED = """
@@ -196,26 +226,25 @@ _COUNTED = """
 """CLUSTER_SUMS of the share of a user's requests: counting takes a third of the time of adding up."""
 
 
-def failing(
-    store: Store, window: Window, filters: Filter, groups: tuple[str, ...]
-) -> dict[tuple[Any, ...], ClusteredMean]:
+def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, ClusteredMean]:
     """Return the share of failed requests by bucket and group; bucket None is the whole window.
 
     There a user of many buckets counts once.
     """
     group_sql = "".join(f", {group}" for group in groups)
     users = (
-        f"SELECT {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k, {window.bucket('start_time')} AS t{group_sql}"
+        f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k"
         f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
         " GROUP BY ALL"
     )
     whole_users = (
-        "SELECT bool_or(identified) AS identified, bool_or(estimated) AS estimated, sum(n) AS n, sum(k) AS k,"
-        f" NULL AS t{group_sql} FROM users GROUP BY cluster{group_sql}"
+        f"SELECT NULL AS t{group_sql}, bool_or(identified) AS identified, bool_or(estimated) AS estimated,"
+        f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
-    sums = f"SELECT {_MOMENTS}, t{group_sql} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
+    sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
     sql = f"WITH users AS MATERIALIZED ({users}) {sums.format('FROM users')} UNION ALL {sums.format(whole_users)}"
-    return _clustered(store, sql, {**window.parameters, **filters.parameters})
+    parameters = {**window.parameters, **filters.parameters}
+    return _by_place(_clustered(store, sql, parameters, keys=1 + len(groups)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +289,13 @@ def p95(store: Store, window: Window, filters: Filter) -> float:
 _MOST_MARKERS = 50
 
 
-def prompt_markers(store: Store, window: Window, filters: Filter) -> list[dict[str, Any]]:
-    """Return `{"t", "kind", "text"}` for each prompt version that started inside the window."""
+def prompt_markers(store: Store, window: Window, filters: Filter) -> list[Marker]:
+    """Return the start of each prompt version that started inside the window."""
     rows = store.read(
         f"{prompt_starts(filters)} LIMIT {_MOST_MARKERS}", {**window.parameters, **filters.parameters}
     ).rows
     return [
-        {"t": iso(start), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
+        Marker(start, "prompt_version", f"prompt {name or ''} {version}".replace("  ", " "))
         for name, version, start in rows
     ]
 
@@ -275,17 +304,37 @@ _MARGIN = timedelta(minutes=10)
 """A job may become visible this much later than its `created_at` says."""
 
 
-def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Per evaluator: units eligible, selected, scored, skipped, invalid, error, dropped; the share never covered."""
-    now = clock()
-    window, filters = range_of(params, now=now), filter_of(params)
-    return {
-        "coverage": coverage_rows(store, window, filters, estimates(store, None, window, filters)),
-        "queued": queue(store, now=now).pending,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageRow:
+    """The outcomes of the units of one evaluator."""
+
+    evaluator: str
+    eligible: int
+    selected: int
+    scored: int
+    skipped: int
+    invalid: int
+    error: int
+    dropped: int
+    uncovered_share: float
 
 
-def coverage_rows(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Eligible, selected, scored and dropped units."""
+
+    coverage: Sequence[CoverageRow]
+    queued: int
+
+
+def coverage(store: Store, query: Query) -> Coverage:
+    """Answer `GET coverage`: the outcomes of the units of each evaluator; the share never covered."""
+    buckets = estimates(store, None, query.window, query.filters)
+    rows = coverage_rows(store, query.window, query.filters, buckets)
+    return Coverage(rows, queue(store, now=query.now).pending)
+
+
+def coverage_rows(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[CoverageRow]:
     """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
     return sum_coverage(decision_counts(store, window, filters), buckets)
 
@@ -296,7 +345,7 @@ class DecisionCounts:
 
     evaluator: str
     start: datetime
-    group: tuple[Any, ...]
+    group: tuple[GroupValue, ...]
     eligible: int
     selected: int
     dropped: int
@@ -322,7 +371,7 @@ def decision_counts(
     return [DecisionCounts(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
 
 
-def sum_coverage(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+def sum_coverage(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[CoverageRow]:
     """Return a row per evaluator over all buckets."""
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for decisions in counted:
@@ -336,10 +385,17 @@ def sum_coverage(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -
     for bucket in buckets:
         verdicts[bucket.evaluator].update(bucket.online)
     return [
-        {"evaluator": name}
-        | {count: total[count] for count in ("eligible", "selected", "dropped")}
-        | {"uncovered_share": total["uncovered"] / total["eligible"], "scored": verdicts[name]["ok"]}
-        | {status: verdicts[name][status] for status in ("skipped", "invalid", "error")}
+        CoverageRow(
+            evaluator=name,
+            eligible=total["eligible"],
+            selected=total["selected"],
+            scored=verdicts[name]["ok"],
+            skipped=verdicts[name]["skipped"],
+            invalid=verdicts[name]["invalid"],
+            error=verdicts[name]["error"],
+            dropped=total["dropped"],
+            uncovered_share=total["uncovered"] / total["eligible"],
+        )
         for name, total in totals.items()
     ]
 

@@ -11,6 +11,7 @@ from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator,
 from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.store.queries.scores import FEEDBACK
 
 MAX_TEXT = 10_000
@@ -171,22 +172,6 @@ class Prune(Params):
         if sum(choice is not None for choice in choices) != 1:
             raise Invalid("name one of older_than (30d, 12h), service, user, session and trace")
         return self
-
-
-class Item(BaseModel):
-    """A question of a dataset, as `ragpulse freeze` writes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    query: str = Field(min_length=1)
-    response: str | None = None
-    trace_id: str = ""
-    at: str = ""
-    retrieved: list[str] | None = None
-    latency_ms: float | None = None
-    cost_usd: float | None = None
-    scores: list[dict[str, Any]] = []
-    reference: str | list[str] | None = None
 
 
 class DatasetDraft(TraceList):

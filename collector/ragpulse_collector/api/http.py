@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ragpulse_dashboards import ApiError
+from ragpulse_dashboards import ApiError, FieldError
 
 _OPTIONS = (
     orjson.OPT_UTC_Z
@@ -59,17 +59,23 @@ def _encode(value: Any) -> Any:
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem(status: int, detail: str, *, instance: str = "", errors: Sequence[Mapping[str, str]] = ()) -> bytes:
-    """Return the body of an error; `instance` is the path of the request, `errors` name each wrong parameter."""
-    body: dict[str, Any] = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "instance": instance,
-        "error": detail,
-    }
-    return dump(body | ({"errors": list(errors)} if errors else {}))
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error (RFC 9457); `error` repeats `detail`, `errors` name each wrong parameter."""
+
+    title: str
+    status: int
+    detail: str
+    instance: str
+    """The path of the request."""
+    error: str
+    errors: Sequence[FieldError] = ()
+    type: str = "about:blank"
+
+
+def problem(status: int, detail: str, *, instance: str = "", errors: Sequence[FieldError] = ()) -> bytes:
+    """Return the body of an error."""
+    return dump(Problem(HTTPStatus(status).phrase, status, detail, instance, detail, errors))
 
 
 MAX_ANSWER_BYTES = 64 * 2**20
@@ -108,7 +114,7 @@ def http_refusal(request: Request, error: HTTPException) -> Response:
 
 
 def _problem(
-    request: Request, status: int, detail: str, headers: Mapping[str, str] | None, errors: Sequence[Any] = ()
+    request: Request, status: int, detail: str, headers: Mapping[str, str] | None, errors: Sequence[FieldError] = ()
 ) -> Response:
     content = problem(status, detail, instance=request.url.path, errors=errors)
     return Response(content, status, {**NO_STORE, **(headers or {})}, MEDIA_TYPE)

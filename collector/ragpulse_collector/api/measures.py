@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from ragpulse_collector.analysis.attribution import (
     FailureAttribution,
@@ -13,77 +12,113 @@ from ragpulse_collector.analysis.attribution import (
     documents,
     failure_attribution,
 )
-from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots
+from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
-from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.exemplars import Exemplars, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
-from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
-from ragpulse_collector.analysis.series import series
-from ragpulse_collector.analysis.traffic import coverage
-from ragpulse_collector.api import models, reports
+from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
+from ragpulse_collector.analysis.suggestions import Suggestions, suggest
+from ragpulse_collector.analysis.traffic import Coverage, coverage
+from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 
 
-def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Operation, ...]:
-    """Return the operations; `clock` gives the time that relative times are read at."""
-    over, snapshots = partial(_measure, store, clock=clock), Snapshots(store, clock=clock)
+class Measures:
+    """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def asked(params: models.Filters) -> tuple[Store, Query]:
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+        self._store, self._clock, self._snapshots = store, clock, Snapshots(store)
+
+    def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
-        query = params.query(clock())
-        return query.reader(store), query
+        query = params.query(self._clock())
+        return query.reader(self._store), query
 
-    def run_check(params: models.Check) -> Check:
-        return check(*asked(params), params.evaluator, Limit.of(params.min, params.max), measure=params.measure)
+    def _snapshot(self, params: models.Cached) -> Snapshot:
+        return self._snapshots.of(params.query(self._clock()), params.max_age or 0.0)
 
-    def run_plan(params: models.Plan) -> Plan:
-        return plan(*asked(params), params.evaluator, params.half_width)
+    def metrics(self, params: models.Metrics) -> MetricSeries | ManySeries:
+        """Answer `GET metrics`."""
+        ask = partial(series, self._snapshot(params), corrected=params.corrected, assisted_by=params.assisted_by)
+        return ask(params.name) if isinstance(params.name, str) else ManySeries([ask(name) for name in params.name])
 
-    def run_compare(params: models.Compare) -> Comparison:
-        return compare(*asked(params), params.a, params.b, evaluator=params.evaluator, by=params.by)
+    def overview(self, params: models.Overview) -> RangeSummary:
+        """Answer `GET overview`."""
+        snapshot = self._snapshot(params)
+        return traffic_alone(snapshot) if params.only == "traffic" else overview(snapshot)
 
-    def run_explain(params: models.Explain) -> Explanation:
-        reader, query = asked(params)
+    def coverage(self, params: models.Filters) -> Coverage:
+        """Answer `GET coverage`."""
+        return coverage(*self._asked(params))
+
+    def exemplars(self, params: models.Exemplars) -> Exemplars:
+        """Answer `GET exemplars`."""
+        return exemplars(*self._asked(params), params.one_metric)
+
+    def explain(self, params: models.Explain) -> Explanation:
+        """Answer `GET explain`."""
+        reader, query = self._asked(params)
         first, last = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to))
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
-        metric = next(iter(params.metrics()), "latency_p50")
-        return explain(reader, query, metric, box, bad=params.bad)
+        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad)
 
-    def run_documents(params: models.Documents) -> RatedDocuments:
-        return documents(*asked(params), evaluator=params.evaluator, sort=params.sort, limit=params.limit)
+    def compare(self, params: models.Compare) -> Comparison:
+        """Answer `GET compare`."""
+        return compare(*self._asked(params), params.a, params.b, evaluator=params.evaluator, by=params.by)
 
-    def run_blame(params: models.Blame) -> FailureAttribution:
-        return failure_attribution(*asked(params))
+    def check(self, params: models.Check) -> Check:
+        """Answer `GET check`."""
+        limit = Limit.of(params.min, params.max)
+        return check(*self._asked(params), params.evaluator, limit, measure=params.measure)
 
+    def plan(self, params: models.Plan) -> Plan:
+        """Answer `GET plan`."""
+        return plan(*self._asked(params), params.evaluator, params.half_width)
+
+    def documents(self, params: models.Documents) -> RatedDocuments:
+        """Answer `GET documents`."""
+        return documents(*self._asked(params), evaluator=params.evaluator, sort=params.sort, limit=params.limit)
+
+    def blame(self, params: models.Blame) -> FailureAttribution:
+        """Answer `GET blame`."""
+        return failure_attribution(*self._asked(params))
+
+    def calibration(self, params: models.Calibration) -> Calibration:
+        """Answer `GET calibration`."""
+        return calibration(*self._asked(params), params.evaluator)
+
+    def suggest(self, params: models.Suggest) -> Suggestions:
+        """Answer `GET labels/suggest`."""
+        return suggest(*self._asked(params), params.evaluator, params.limit)
+
+
+def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Operation, ...]:
+    """Return the operations."""
+    of = Measures(store, clock)
     return (
-        Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.",
-                  models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
-        Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
-                  reports.Overview),
-        Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
-                  reports.Coverage),
-        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
-                  models.Exemplars, reports.Exemplars, bound=True),
-        Operation("GET explain", run_explain, "What differs in a selection.", models.Explain, Explanation),
-        Operation("GET compare", run_compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
+        Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
+                  MetricSeries | ManySeries, bound=True),
+        Operation("GET overview", of.overview, "The headline of a range.", models.Overview, RangeSummary),
+        Operation("GET coverage", of.coverage, "What was eligible, selected, scored and dropped.", models.Filters,
+                  Coverage),
+        Operation("GET exemplars", of.exemplars, "The worst, median and best traces behind a point.",
+                  models.Exemplars, Exemplars, bound=True),
+        Operation("GET explain", of.explain, "What differs in a selection.", models.Explain, Explanation),
+        Operation("GET compare", of.compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
                   Comparison),
-        Operation("GET check", run_check, "Is quality above a limit?", models.Check, Check, bound=True),
-        Operation("GET plan", run_plan, "How many to score for a wanted precision.", models.Plan, Plan),
-        Operation("GET documents", run_documents, "Quality by retrieved document.", models.Documents,
+        Operation("GET check", of.check, "Is quality above a limit?", models.Check, Check, bound=True),
+        Operation("GET plan", of.plan, "How many to score for a wanted precision.", models.Plan, Plan),
+        Operation("GET documents", of.documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
-        Operation("GET blame", run_blame, "Retrieval or generation?", models.Blame, FailureAttribution),
-        Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-                  reports.Calibration),
-        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
+        Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
+        Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
+                  Calibration),
+        Operation("GET labels/suggest", of.suggest, "Traces worth a label.", models.Suggest, Suggestions),
     )  # fmt: skip
-
-
-def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Return the operation of a function of `analysis`."""
-    return lambda params: ask(params.limited(store), params.values(), **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -21,7 +21,7 @@ from ragpulse_collector.analysis.query import (
     window_between,
     with_words,
 )
-from ragpulse_collector.analysis.selection import DIMENSIONS, Window
+from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
 from ragpulse_collector.api.params import (
     Duration,
     Many,
@@ -37,6 +37,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, bound_to
 
+HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
@@ -242,14 +243,14 @@ class OfMetric(Filters):
     name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
     metric: str | None = None
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters with the metric as `name`."""
-        values = super().values()
-        return values | {"name": values.pop("metric", None) or self.name}
+    @property
+    def one_metric(self) -> str:
+        """The requested metric; empty for none."""
+        return self.metric or self.name or ""
 
     def metrics(self) -> Sequence[str]:
         """Return the requested metric, if any."""
-        return [metric for metric in (self.metric or self.name,) if metric]
+        return [self.one_metric] if self.one_metric else []
 
 
 class Exemplars(OfMetric):
@@ -257,6 +258,13 @@ class Exemplars(OfMetric):
 
     t: Time | None = Field(None, description="Start of the bucket.")
     step: Duration | None = Field(None, description="Length of the bucket.")
+
+    def window(self, now: datetime) -> Window:
+        """Return the bucket, or the range without one; raises Invalid."""
+        start = instant(self.t, now=now)
+        if start is None:
+            return super().window(now)
+        return Window(start, start + timedelta(seconds=self.step or HOUR_S), 0)
 
 
 class Explain(OfMetric, Buckets):
@@ -319,10 +327,17 @@ class OfEvaluator(Filters):
     evaluator: str
 
 
+class Calibration(OfEvaluator):
+    """`GET calibration`."""
+
+    BACK = "90d"
+
+
 class Suggest(OfEvaluator):
     """`GET labels/suggest`."""
 
-    limit: int | None = Field(None, ge=1)
+    BACK = "7d"
+    limit: int = Field(20, ge=1)
 
 
 class Events(Range):

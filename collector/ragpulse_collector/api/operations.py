@@ -20,10 +20,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ragpulse_collector.api.answers import Problem
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
-from ragpulse_collector.api.http import MEDIA_TYPE, json_response, plain, refusal
+from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope

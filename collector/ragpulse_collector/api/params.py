@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
-from ragpulse_dashboards import ApiError
+from ragpulse_dashboards import ApiError, FieldError
 from ragpulse_evaluators.errors import nearest
 
 _LONG_AGO = datetime(2000, 1, 1)
@@ -65,7 +65,7 @@ class Params(BaseModel):
         except ValidationError as error:
             raise _refusal(
                 [
-                    {"name": ".".join(map(str, item["loc"][:3])), "detail": _sentence(item)}
+                    FieldError(".".join(map(str, item["loc"][:3])), _sentence(item))
                     for item in error.errors(include_url=False, include_context=False)
                 ]
             ) from error
@@ -105,7 +105,7 @@ def _with_metadata(values: Mapping[str, Any], names: Sequence[str]) -> Mapping[s
 
 def _refuse_unknown(model: type[Params], values: Mapping[str, Any]) -> None:
     names = model.names()
-    errors = [{"name": name[:80], "detail": _unknown(name, names)} for name in values if name not in names]
+    errors = [FieldError(name[:80], _unknown(name, names)) for name in values if name not in names]
     if errors:
         raise _refusal(errors)
 
@@ -115,8 +115,8 @@ def _unknown(name: str, names: Sequence[str]) -> str:
     return f"unknown parameter {name[:80]!r}{nearest(name, names) or possible}"
 
 
-def _refusal(errors: Sequence[Mapping[str, str]]) -> ApiError:
-    return ApiError(400, "; ".join(error["detail"] for error in errors), errors=errors)
+def _refusal(errors: Sequence[FieldError]) -> ApiError:
+    return ApiError(400, "; ".join(error.detail for error in errors), errors=errors)
 
 
 def _sentence(error: ErrorDetails) -> str:

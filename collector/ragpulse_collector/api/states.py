@@ -5,8 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from ragpulse_collector.api.answers import Answer, Done, Judged
-from ragpulse_collector.api.reports import Agreement
+from pydantic import BaseModel, ConfigDict
+
+from ragpulse_collector.analysis.calibration import Agreement
+
+
+class Answer(BaseModel):
+    """A JSON object; its schema is built with the first document."""
+
+    model_config = ConfigDict(defer_build=True, extra="allow")
+
+
+class Judged(Answer):
+    """The key of an evaluator: name, version and judge."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
 
 
 class Received(Answer):
@@ -227,33 +242,3 @@ class Watched(Answer):
 
     watched: list[Drift]
     every: str | None
-
-
-class Monitors(Answer):
-    """Monitors with state and history, and the names of the destinations for their messages."""
-
-    monitors: list[dict[str, Any]]
-    destinations: list[str]
-
-
-class MonitorPreview(Answer):
-    """The alerts that a monitor would have sent in the last days, and the change that it can detect."""
-
-    days: int
-    would_have_fired: int
-    firings: list[dict[str, Any]]
-    detects: str | None
-
-
-class MonitorSaved(Answer):
-    """A stored monitor."""
-
-    name: str
-    metric: str
-    condition: str
-
-
-class AlertSent(Done):
-    """Whether a test alert was delivered."""
-
-    delivery: Any

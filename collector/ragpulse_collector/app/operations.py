@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from ragpulse_collector.analysis.calibration import calibration
+from pydantic import Field
+
+from ragpulse_collector.analysis.answers import Done
+from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
-from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
-from ragpulse_collector.api import answers, drafts, models, reports, states
+from ragpulse_collector.api import drafts, models, states
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
 from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
 from ragpulse_collector.api.handlers.status import Status
-from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
-from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
+from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
+from ragpulse_collector.api.handlers.traces import (
+    SessionPage,
+    SessionTurns,
+    TracePage,
+    session_detail,
+    session_list,
+    trace_list,
+)
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
@@ -29,6 +38,8 @@ from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
+from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
@@ -126,28 +137,28 @@ def _name_check(
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
-                  answers.Traces, bound=True),
+                  TracePage, bound=True),
         Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
-                  models.TraceDetail, answers.Trace, bound=True),
+                  models.TraceDetail, TraceParts, bound=True),
         Operation("GET traces/{trace_id}/html", partial(trace_page, store),
-                  "One trace as a self-contained, redacted page.", models.OneTrace, answers.TextFile, bound=True),
+                  "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
-                  models.OneTrace, answers.TextFile, bound=True),
+                  models.OneTrace, TextFile, bound=True),
         Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
-                  models.SessionList, answers.Sessions),
+                  models.SessionList, SessionPage),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
-                  models.ById, answers.SessionTurns, slashes=True),
+                  models.ById, SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
                   states.Status),
         Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
-                  models.Sql, answers.Table, files=(data.ARROW,)),
+                  models.Sql, data.Table, files=(data.ARROW,)),
     )  # fmt: skip
 
 
 def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
-    def agreement(name: str) -> dict[str, Any] | None:
-        versions = calibration(store, {"evaluator": name})["versions"]
-        return versions[0] if versions else None
+    def agreement(name: str) -> Agreement | None:
+        query = models.Calibration(evaluator=name).query(utc_now())
+        return next(iter(calibration(store, query, name).versions), None)
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
     return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)
@@ -161,7 +172,7 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
                   states.RulePreview),
         _admin("POST rules", rules.create, "Add a rule.", **draft),
         _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
-        _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, answers.Done),
+        _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, Done),
     )  # fmt: skip
 
 
@@ -206,49 +217,43 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
 def _datasets(store: Store) -> tuple[Operation, ...]:
     return (
         Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
-                  answers.Datasets),
+                  data.DatasetList),
         Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
-                  answers.Dataset),
+                  data.Dataset),
         _admin("POST datasets/{id}", partial(data.fill_dataset, store), "Add traces or items to a dataset.",
-               drafts.DatasetDraft, answers.DatasetFilled),
+               drafts.DatasetDraft, data.DatasetFilled),
         _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
-               answers.Done),
+               Done),
     )  # fmt: skip
 
 
-def _save_monitor(monitors: Monitors, params: drafts.MonitorDraft, *, replace: bool) -> dict[str, Any]:
-    saved = monitors.definitions.save(params.settings(), actor=params.caller.actor, replace=replace)
-    return saved.settings.model_dump(mode="json")
-
-
-def _mute_monitor(monitors: Monitors, params: drafts.Mute) -> dict[str, Any]:
-    muted = monitors.mute(params.name, params.for_, actor=params.caller.actor)
-    return muted.settings.model_dump(mode="json", exclude={"webhook", "slack", "secret"})
-
-
-def _delete_monitor(monitors: Monitors, params: models.Named) -> dict[str, Any]:
-    monitors.definitions.delete(params.name, actor=params.caller.actor)
-    return {"ok": True}
-
-
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": states.MonitorSaved}
+    definitions = monitors.definitions
+
+    def save(params: drafts.MonitorDraft, *, replace: bool) -> SavedMonitor:
+        return SavedMonitor.of(definitions.save(params.settings(), actor=params.caller.actor, replace=replace))
+
+    def mute(params: drafts.Mute) -> SavedMonitor:
+        return SavedMonitor.of(monitors.mute(params.name, params.for_, actor=params.caller.actor))
+
+    def delete(params: models.Named) -> Done:
+        definitions.delete(params.name, actor=params.caller.actor)
+        return Done()
+
+    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": SavedMonitor}
     return (
-        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params,
-                  states.Monitors),
+        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, MonitorList),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
                   "How often a monitor would have fired, and the change that it can detect.", drafts.MonitorDraft,
-                  states.MonitorPreview),
-        _admin("POST monitors", partial(_save_monitor, monitors, replace=False), "Make a monitor.", **draft),
-        _admin("PUT monitors/{name}", partial(_save_monitor, monitors, replace=True), "Change a monitor.", **draft),
-        _admin("DELETE monitors/{name}", partial(_delete_monitor, monitors), "Delete a monitor.", models.Named,
-               answers.Done),
-        _admin("POST monitors/{name}/mute", partial(_mute_monitor, monitors), "Send no messages until a time.",
-               drafts.Mute, states.MonitorSaved),
-        Operation("GET targets", _from_values(targets), "Targets of metrics, and whether they are met.",
-                  models.Filters, reports.Targets),
+                  MonitorPreview),
+        _admin("POST monitors", partial(save, replace=False), "Make a monitor.", **draft),
+        _admin("PUT monitors/{name}", partial(save, replace=True), "Change a monitor.", **draft),
+        _admin("DELETE monitors/{name}", delete, "Delete a monitor.", models.Named, Done),
+        _admin("POST monitors/{name}/mute", mute, "Send no messages until a time.", drafts.Mute, SavedMonitor),
+        Operation("GET targets", lambda params: targets(params.query(utc_now())),
+                  "Targets of metrics, and whether they are met.", models.Filters, TargetStates),
         _admin("POST monitors/{name}/test", lambda params: monitors.test(params.name), "Send a test alert.",
-               models.Named, states.AlertSent),
+               models.Named, AlertSent),
     )  # fmt: skip
 
 
@@ -266,16 +271,16 @@ def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operatio
                   partial(data.traces_file, store, copies, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
-        Operation("GET export/evaluations", _from_values(partial(data.evaluation_events, store)),
+        Operation("GET export/evaluations", partial(data.evaluation_events, store),
                   "Scores as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
-                  models.Events, answers.Events),
+                  models.Events, data.LogBody),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
         _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors}),
                "Delete old traces, or everything of a service or a person.", drafts.Prune,
-               answers.Pruned),
+               data.PrunedRows),
         _admin("POST remap", partial(data.remap_all, store, price=prices.settle),
-               "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
+               "Derive the canonical columns again from the raw attributes.", answer=data.Remapped),
     )  # fmt: skip
 
 
@@ -285,23 +290,33 @@ def _writes(
     evaluate = partial(data.force, queue=force, check_evaluator=catalog.online, wake=wake)
     return (
         _admin("POST labels", partial(data.label, store, mask=mask), "A person's verdict.", drafts.Label,
-               answers.Done),
+               Done),
         Operation("POST scores", partial(data.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
-                  answers.Done, scope="ingest", bound=True),
-        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
+                  Done, scope="ingest", bound=True),
+        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, data.Queued),
     )  # fmt: skip
 
 
 def _demo(store: Store) -> tuple[Operation, ...]:
     return (
         _admin("POST demo", partial(_load_demo, store),
-               "Make generated traffic of the last hours, as the service `demo`.", answer=answers.DemoTraffic),
+               "Make generated traffic of the last hours, as the service `demo`.", answer=DemoTraffic),
         _admin("DELETE demo", partial(_remove_demo, store), "Remove everything of the service `demo`.",
-               answer=answers.Deleted),
+               answer=data.DeletedRows),
     )  # fmt: skip
 
 
-def _load_demo(store: Store, params: Params) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class DemoTraffic:
+    """The stored generated traffic."""
+
+    service: str
+    traces: int
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+
+
+def _load_demo(store: Store, params: Params) -> DemoTraffic:
     """Store the traffic; raises Conflict (409) where it is stored already. Evaluation follows."""
     from ragpulse_collector.demo.traffic import traffic, visits
 
@@ -309,12 +324,12 @@ def _load_demo(store: Store, params: Params) -> dict[str, Any]:
     if spans_of_service(store, DEMO_SERVICE):
         raise Conflict("demo data is stored already: DELETE demo removes it")
     planned = visits()
-    first, last = (iso(utc_now() - ago) for ago in (max(visit.ago for visit in planned), timedelta(0)))
+    now = utc_now()
     for body in traffic(planned):
         store.submit(body).result()
-    return {"service": DEMO_SERVICE, "traces": len(planned), "from": first, "to": last}
+    return DemoTraffic(DEMO_SERVICE, len(planned), now - max(visit.ago for visit in planned), now)
 
 
-def _remove_demo(store: Store, params: Params) -> dict[str, Any]:
+def _remove_demo(store: Store, params: Params) -> data.DeletedRows:
     """Delete the traces of the service with all their data; the audit records it."""
-    return {"deleted": prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows}
+    return data.DeletedRows(prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows)

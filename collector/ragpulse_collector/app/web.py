@@ -11,6 +11,7 @@ import math
 import re
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any
@@ -28,9 +29,12 @@ from starlette.types import Receive, Scope, Send
 
 import ragpulse_dashboards
 from ragpulse_collector import receiver
+from ragpulse_collector.analysis.overview import Headline, RangeSummary
+from ragpulse_collector.analysis.quality.points import QualityLine
+from ragpulse_collector.analysis.series import ManySeries
 from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
-from ragpulse_collector.api.handlers.status import VERSION, render
+from ragpulse_collector.api.handlers.status import VERSION, ExportedQuality, render
 from ragpulse_collector.api.operations import Operations, document, routes
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.otlp.intake import Counters, Flight
@@ -168,32 +172,33 @@ async def _ready(writes: Probe, request: Request) -> Response:
 async def _prometheus(operations: Operations, request: Request) -> Response:
     del request
     status = await operations.call("GET status", {})
-    overview = await operations.call("GET overview", {"from": "-24h"})
+    overview: RangeSummary = await operations.call("GET overview", {"from": "-24h"})
     drift = await operations.call("GET drift", {})
-    services, others = await _by_service(operations, overview["quality"])
-    text = render(status, [*overview["quality"], *services], drift["watched"], other_services=others)
+    services, others = await _by_service(operations, overview.quality)
+    text = render(status, [*map(_exported, overview.quality), *services], drift["watched"], other_services=others)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+def _exported(headline: Headline) -> ExportedQuality:
+    return ExportedQuality(headline.evaluator, headline)
+
+
+async def _by_service(operations: Operations, quality: Sequence[Headline]) -> tuple[list[ExportedQuality], int]:
     """Return the last day's quality of the largest services, by the version and judge of the headline.
 
     All others are one service; their number comes second.
     """
-    headlines = {f"quality:{row['evaluator']}": row for row in quality}
+    headlines = {f"quality:{row.evaluator}": row for row in quality}
     params = {"name": list(headlines), "from": "-24h", "step": "all", "group_by": "service"}
-    metrics = (await operations.call("GET metrics", params))["metrics"] if headlines else []
+    answer: ManySeries = await operations.call("GET metrics", params) if headlines else ManySeries(())
     rows = [
-        {
-            "evaluator": headlines[metric["name"]]["evaluator"],
-            "service": series["group"]["service"],
-            **series["points"][0],
-        }
-        for metric in metrics
-        for series in metric["series"]
-        if all(series[key] == headlines[metric["name"]][key] for key in ("version", "judge"))
+        ExportedQuality(headline.evaluator, line.points[0], line.group["service"])
+        for metric in answer.metrics
+        for headline in (headlines[metric.name],)
+        for line in metric.series
+        if isinstance(line, QualityLine) and (line.version, line.judge) == (headline.version, headline.judge)
     ]
-    return rows, max((metric["other_groups"] for metric in metrics), default=0)
+    return rows, max((metric.other_groups for metric in answer.metrics), default=0)
 
 
 async def _openapi(operations: Operations, root: str, request: Request) -> Response:

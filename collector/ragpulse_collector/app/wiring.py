@@ -99,8 +99,9 @@ class Components:
 
     @cached_property
     def pacer(self) -> Pacer:
-        """Slows sampling down so that the budget lasts the whole day."""
-        return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective)
+        """Slows sampling down so that the budget lasts the whole day, and to what local models can read."""
+        loads = self._catalog.cpu_loads
+        return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
 
     @cached_property
     def sampler(self) -> Sampler:

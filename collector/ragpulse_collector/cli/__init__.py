@@ -3,7 +3,7 @@
 serve, demo, run                 start something          (serve.py)
 metrics, traces, show, doctor .. look at traces, status   (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
-models                           local models (models.py)
+models, judge check              local models, a judge on labelled answers (models.py)
 generate-questions               a test set from stored contexts (questions.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
@@ -24,7 +24,7 @@ _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
     "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
-    "models": ("models",),
+    "models": ("models", "judge"),
     "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
@@ -36,17 +36,8 @@ _FAMILIES = {
 _GROUPS = {
     "First day": ("demo", "serve", "run", "traces", "doctor"),
     "Look": ("show", "metrics", "tail", "status", "sql", "mcp"),
-    "Judge": (
-        "evaluators",
-        "evaluate",
-        "calibrate",
-        "meta-evaluate",
-        "align",
-        "perturb",
-        "generate-questions",
-        "models",
-        "judge",
-    ),
+    "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions"),
+    "Judges and models": ("judge", "models"),
     "Replay and compare": ("replay", "compare", "check", "plan", "freeze", "regress"),
     "Run": ("monitors", "monitor", "key", "prices"),
     "Data": ("import", "export", "snapshot", "prune"),

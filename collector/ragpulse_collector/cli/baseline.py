@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ragpulse_collector.analysis.regression import Answered, Score
+from ragpulse_collector.analysis.compare.regression import Answered, Score
 from ragpulse_collector.cli.case_files import lines_of
 from ragpulse_collector.cli.options import Ask, Failure
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
@@ -97,7 +97,7 @@ def read_dataset(ask: Ask, name: str) -> list[Answered]:
     complete: dict[str, Answered] = {}
     for start in range(0, len(incomplete), _BATCH):
         batch = incomplete[start : start + _BATCH]
-        since = min(datetime.fromisoformat(answer.at) for answer in batch)
+        since = min(datetime.fromisoformat(answer.at).replace(tzinfo=None) for answer in batch)
         stored = newest_answers(ask, since=since, trace_ids=[answer.trace_id for answer in batch])
         complete |= {answer.trace_id: answer for answer in stored}
     return [complete.get(answer.trace_id, answer) for answer in answers]

@@ -1,13 +1,16 @@
-"""`ragpulse models`: local models for `groundedness_model`: fetched once, listed, checked on this machine, removed."""
+"""`ragpulse models`, `ragpulse judge check`: local models, fetched once; a judge on labelled answers."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import Failure, failing, json_option, option
-from ragpulse_collector.cli.tables import print_json, table
+from ragpulse_collector.cli.options import COUNT, FILE, Failure, failing, json_option, max_usd_option, option
+from ragpulse_collector.cli.questions import capped, configured_judge
+from ragpulse_collector.cli.tables import dotted, print_json, table
 
 if TYPE_CHECKING:
     from ragpulse_evaluators.local import ModelFolder
@@ -108,3 +111,45 @@ def remove(model: str) -> None:
     with failing(ValueError):
         remove_model(model)
     click.echo(f"removed: {model}")
+
+
+@click.group()
+def judge() -> None:
+    """Check a judge."""
+
+
+@judge.command("check")
+@option("--judge", "model", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
+@max_usd_option
+@option("--cache", type=FILE, default="ragpulse.judge-check.jsonl", help="Recorded answers: a second run goes on.")
+@option("--concurrency", type=COUNT, help="Questions at the same time (default: [judge] concurrency).")
+@json_option
+def check_judge_(model: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool) -> int:
+    """Ask a judge about 400 labelled answers: is it better than guessing? Exit 3: stopped at its cap."""
+    from datetime import UTC, datetime
+
+    from ragpulse_collector.evaluation.judge_checks import store_check
+    from ragpulse_evaluators import FileCache
+    from ragpulse_evaluators.errors import BudgetExceeded, EvaluatorError
+    from ragpulse_evaluators.meta.judge_check import check_judge
+
+    settings, priced, price = configured_judge(model, "judge check")
+    at_once = concurrency or settings.judge.concurrency
+    try:
+        with failing(EvaluatorError, OSError):
+            work = check_judge(
+                capped(priced, price, max_usd), FileCache(cache), concurrency=at_once, progress=not as_json
+            )
+            found = asyncio.run(work)
+    except Failure as failure:
+        if isinstance(failure.__cause__, BudgetExceeded):
+            click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
+            return 3
+        raise
+    store_check(settings.collector.db, found, datetime.now(UTC))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        table("judge check", ("name", "value"), [row for row in dotted(asdict(found)) if row[1] not in (None, (), [])])
+        click.echo("\n".join(found.verdicts))
+    return 0

@@ -156,7 +156,9 @@ evaluator_option = option("-e", "--evaluator", required=True, help="Evaluator NA
 evaluators_option = option(
     "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
 )
-judge_option = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
+judge_option = option(
+    "--judge", env="RAGPULSE_JUDGE", help="Judge model: ollama/NAME, http://host:port/v1#NAME, or any litellm name."
+)
 config_option = option(
     "--config",
     env="RAGPULSE_CONFIG",

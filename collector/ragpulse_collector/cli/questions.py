@@ -32,6 +32,7 @@ from ragpulse_collector.cli.tables import agree_to, cost
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.settings import Settings
     from ragpulse_evaluators import Context, Judge
     from ragpulse_evaluators.judged.questions import GeneratedQuestions
     from ragpulse_evaluators.result import Estimate
@@ -75,22 +76,22 @@ def generate_questions(
     """Write questions with references from stored contexts. The bill comes first. Exit 3: stopped at its cap."""
     from ragpulse_evaluators import generate_questions as write_questions
 
-    priced_judge, price = _judge(judge)
+    _, priced_judge, price = configured_judge(judge, "generate-questions")
     contexts = _contexts(ask, since, condition, count, seed)
     bill = _bill(contexts, priced_judge, price, options, max_usd)
     click.echo(f"{len(contexts)} contexts; {cost(bill)}")
     if dry_run:
         return 0
     agree_to(bill, "command", yes=yes)
-    with _watching(_capped(priced_judge, price, max_usd), len(contexts)) as watched, failing(OSError, ValueError):
+    with _watching(capped(priced_judge, price, max_usd), len(contexts)) as watched, failing(OSError, ValueError):
         questions = asyncio.run(write_questions(contexts, watched, **options))
     lines = (case.model_dump_json(exclude_defaults=True) for case in questions.cases)
     Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return _report(questions, watched, out)
 
 
-def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
-    """Return the judge of this folder's configuration, with its prices."""
+def configured_judge(model: str | None, command: str) -> tuple[Settings, Judge, JudgePrices]:
+    """Return this folder's configuration, its judge, and its prices; raises Failure where there is no judge."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
@@ -102,8 +103,8 @@ def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
     price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
     judge = Catalog(settings, priced=partial(PricedJudge, prices=price)).judge
     if judge is None:
-        raise Failure("generate-questions needs a judge: name one with --judge or [judge] model in ragpulse.toml")
-    return judge, price
+        raise Failure(f"{command} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
+    return settings, judge, price
 
 
 def _contexts(ask: Ask, since: str, condition: str | None, count: int, seed: int) -> list[Context]:
@@ -147,7 +148,7 @@ def _estimate(context: Context, instructions: str, judge: Judge, questions: int)
     )
 
 
-def _capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
+def capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
     """Return the judge under a hard cap, if there is one."""
     from ragpulse_evaluators.judges.protocol import model_of
     from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge

@@ -36,7 +36,7 @@ from ragpulse_collector.refusals import Refusal
 from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.regression import Answered
+    from ragpulse_collector.analysis.compare.regression import Answered, Regression
 
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
 _EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
@@ -90,12 +90,12 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     Exit 0: above every limit; 1: below a limit, or the application failed or left no trace; 2: could not run;
     3: undecided.
     """
-    from ragpulse_collector.analysis.regression import gates
+    from ragpulse_collector.analysis.compare.regression import gates
+    from ragpulse_collector.api.http import plain
 
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
     try:
-        report = _report(Path(file), source, options)
-        report |= gates(report, limits, max_drop=max_drop)
+        report = plain(gates(_compared(Path(file), source, options), limits, max_drop=max_drop))
     except (Failure, Refusal) as error:
         click.echo(f"ragpulse: {error}", err=True)
         return 2
@@ -103,8 +103,8 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     return _EXIT[report["verdict"]]
 
 
-def _report(path: Path, source: Source, options: Mapping[str, Any]) -> dict[str, Any]:
-    from ragpulse_collector.analysis.regression import regression
+def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regression:
+    from ragpulse_collector.analysis.compare.regression import regression
     from ragpulse_collector.cli.baseline import newest_answers, read_baseline
 
     ask = source.asker()
@@ -133,7 +133,7 @@ def _dataset(path: Path, ask: Ask) -> list[Answered]:
 
 def _pairs(before: Sequence[Answered], after: Sequence[Answered], similarity: str) -> list[Any]:
     """Join both sides by question; a failed answer has the similarity 0."""
-    from ragpulse_collector.analysis.regression import Pair
+    from ragpulse_collector.analysis.compare.regression import Pair
     from ragpulse_evaluators import Case, evaluate_sync, get_evaluator
 
     new = {answer.query: answer for answer in after}

@@ -41,7 +41,8 @@ DEADLINE_S = 45.0
 @option(
     "--judge",
     env="RAGPULSE_JUDGE",
-    help="Judge model: any litellm name. Without it and [judge] model no judge is called.",
+    help="Judge model: ollama/NAME, http://host:port/v1#NAME, or any litellm name. "
+    "Without it and [judge] model no judge is called.",
 )
 @option("--roles", help="Comma-separated: ingest,evaluate,maintain (default all).")
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:

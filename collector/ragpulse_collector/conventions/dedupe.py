@@ -2,6 +2,11 @@
 
 Two instrumentations on one call, wrappers around wrappers and retrievers inside retrievers are normal in real traces.
 Pure functions over light nodes, so that the sampler's roll-up and the case builder agree.
+
+`token_spans` is the rule that a call in a call is paid once. Two places have it in a form of their own, and
+`tests/test_paid_once.py` holds them equal: the SQL of traces without a decision (`store/views.py`), for model calls and
+their direct parents, and the SDK's figures of instrumented clients (`ragpulse._reading.usage.instrumented_facts`),
+which have no response ids.
 """
 
 from __future__ import annotations
@@ -9,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
-MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
-"""Kinds that pay for tokens themselves; usage on any other kind is a sum over spans below it."""
+from ragpulse_collector.records import MODEL_KINDS
 
 
 class Node(NamedTuple):
@@ -160,13 +164,14 @@ def _model_calls(tree: _Tree) -> dict[str, Node]:
     """Return the model calls that count, by id: outermost first, each response id once."""
     counted: dict[str, Node] = {}
     nearest: dict[str | None, Node | None] = {None: None}
-    """Span id → the innermost counted span that it is or that contains it."""
-    seen_ids: set[str] = set()
+    """Span id → the innermost counted call that it is, that it repeats or that contains it."""
+    by_response: dict[str | None, Node] = {}
     for node in tree.outermost_first:
-        above = nearest[tree.parent_id(node)]
-        if node.has_usage and node.kind in MODEL_KINDS and not _repeats(node, above, seen_ids):
+        above = by_response.get(node.response_id) or nearest[tree.parent_id(node)]
+        if node.has_usage and node.kind in MODEL_KINDS and not _repeats(node, above):
             counted[node.span_id] = above = node
-            seen_ids.update([node.response_id] if node.response_id else ())
+            if node.response_id:
+                by_response[node.response_id] = node
         nearest[node.span_id] = above
     return counted
 
@@ -175,8 +180,6 @@ def _by_start(node: Node) -> tuple[Any, str]:
     return (node.start, node.span_id)
 
 
-def _repeats(node: Node, above: Node | None, seen_ids: Container[str | None]) -> bool:
-    """Whether a model call is counted already: by its response id, or by a wrapper if either has no id."""
-    if node.response_id in seen_ids:
-        return True
-    return above is not None and not (above.response_id and node.response_id)
+def _repeats(node: Node, above: Node | None) -> bool:
+    """Whether a model call is counted already: two calls of one branch are different if both have ids of their own."""
+    return above is not None and not (above.response_id and node.response_id and above.response_id != node.response_id)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 from ragpulse._reading.hits import hits_in, table
 from ragpulse._reading.parts import is_given, parts_of
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
-from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span
+from ragpulse_collector.conventions.rules import BareSpan, Kinds, Read, Result, Span, of_column
 from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
@@ -21,7 +22,8 @@ _MAX_FLAT_LENGTH = len("999999.document.mime_type")
 _ABOUT = ("name", "url", "mime_type")
 """What a document says about itself beside its metadata."""
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
-_TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
+_BARE = _PLAIN - {"metadata"}
+_TEXT_OR_NONE = frozenset({str, type(None)})
 _NO_SPAN = BareSpan()
 
 
@@ -40,6 +42,11 @@ def documents_of_retrieval(value: Any, span: Span) -> Result | None:
     content = parsed(value)
     items = None if isinstance(content, str) else hits_in(content)
     return None if items is None else _documents_result(value, items)
+
+
+@of_column(documents_of_retrieval)
+def _documents_of_retrievals(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
+    return [None] * len(column) if kinds().isdisjoint(("retriever", "reranker")) else None
 
 
 def documents_in_output(value: Any, _: Span) -> Result | None:
@@ -141,27 +148,26 @@ def _exact_documents(value: str, items: Sequence[Any]) -> Result | None:
         return None
     records = []
     for rank, item in enumerate(items, start=1):
-        if type(item) is not dict or list(item) != keys or not _is_exact(item):
+        record = _exact(rank, item) if type(item) is dict and list(item) == keys else None
+        if record is None:
             return None
-        metadata = item.get("metadata")
-        text = None if metadata is None else dumped(metadata)
-        records.append(ContextRecord(rank, item.get("id"), item.get("score"), item.get("content"), text))
+        records.append(record)
     style = style_of(value, items)
     return None if style is None else Result(records, {"": {"$lifted": "contexts", "keys": keys, "style": style}})
 
 
-def _is_exact(item: dict[str, Any]) -> bool:
-    """Return whether a document's members are of the types that a context stores."""
+def _exact(rank: int, item: dict[str, Any]) -> ContextRecord | None:
+    """Return a document whose members are of the types that a context stores; None for another."""
     get = item.get
-    metadata, text = get("metadata"), get("content")
-    return (
-        type(get("id")) in _TEXT_OR_NONE
-        and type(get("score")) in _FLOAT_OR_NONE
-        and text != ""
-        and type(text) in _TEXT_OR_NONE
-        and (metadata is None or (type(metadata) is dict and metadata != {}))
-        and (metadata is None or is_given(get("id")) or parts_of(item)[0] == get("id"))
-    )
+    id_, score, text, metadata = get("id"), get("score"), get("content"), get("metadata")
+    if type(id_) not in _TEXT_OR_NONE or type(text) not in _TEXT_OR_NONE or text == "":
+        return None
+    if score is not None and (type(score) is not float or not isfinite(score)):
+        return None
+    if metadata is None:
+        return ContextRecord(rank, id_, score, text)
+    is_own = type(metadata) is dict and metadata and (is_given(id_) or parts_of(item)[0] == id_)
+    return ContextRecord(rank, id_, score, text, dumped(metadata)) if is_own else None
 
 
 def _record(rank: int, item: Any) -> ContextRecord:
@@ -176,6 +182,10 @@ def _read(rank: int, item: Any) -> ContextRecord | None:
         item = {**item, "metadata": parsed(item["metadata"])}
     if isinstance(item, str):
         return ContextRecord(rank, text=item or None)
+    if type(item) is dict and item.get("id") and item.get("content") and _BARE.issuperset(item):
+        record = _exact(rank, item)
+        if record is not None:
+            return record
     id_, score, text, metadata = parts_of(item)
     if (id_, score, text) == (None, None, None) and not metadata:
         return None

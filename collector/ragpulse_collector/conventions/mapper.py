@@ -16,10 +16,10 @@ import orjson
 
 from ragpulse import shapes
 from ragpulse_collector.conventions import lifting, names
-from ragpulse_collector.conventions.dialects import DIALECTS, openinference
+from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
-from ragpulse_collector.conventions.values import COLUMN_READERS, number, parsed, true, unquoted
+from ragpulse_collector.conventions.values import number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
@@ -47,7 +47,6 @@ def rule_book() -> RuleBook:
     return RuleBook(
         DIALECTS,
         watch={"vectors": _is_vector, "scores": _is_score},
-        column_readers=COLUMN_READERS | openinference.COLUMN_READERS,
     )
 
 
@@ -122,15 +121,16 @@ def _settle_missing(mapping: FieldMapping, size: int) -> None:
     """Set why a response is missing: as the sender states it, as its value shows it, or by how the reply ended."""
     values, unknown = mapping.values, [None] * size
     responses: list[Any] = values.get("response", unknown)
+    sources = mapping.sources.get("response", responses)
     stated, endings = values.get(_MISSING, unknown), values.get("finish_reason", unknown)
     reasons: list[str | None] = [None] * size
     for row, response in enumerate(responses):
-        if not response:
-            shown = mapping.reasons.get(row)
-            ended = shapes.MISSING_REASONS.get(str(endings[row]).lower())
-            if response is not None and ended in (None, shapes.CUT):
-                continue
-            responses[row] = mapping.sources.get("response", responses)[row] = None
+        if response:
+            continue
+        shown, ending = mapping.reasons.get(row), endings[row]
+        ended = shapes.MISSING_REASONS.get(ending.lower()) if ending else None
+        if response is None or ended not in (None, shapes.CUT):
+            responses[row] = sources[row] = None
             reasons[row] = stated[row] or (ended if shown == shapes.UNREAD else shown or ended) or shown
     if any(reasons) or _MISSING in values:
         values[_MISSING] = reasons

@@ -11,8 +11,10 @@ their common prefix. A column may have values for some rows only: an absent attr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import eq
 from typing import Any, NamedTuple, Protocol
 
 from ragpulse.shapes import UNREAD
@@ -78,8 +80,20 @@ class Result:
 
 Read = Callable[[Any, Span], Any]
 """Reads a canonical value from a raw one; after None the next rule is tried."""
-ReadColumn = Callable[[Sequence[Any]], Sequence[Any] | None]
-"""Reads a column whose values all have the usual form; None otherwise, then each value is read alone."""
+Kinds = Callable[[], Set[str | None]]
+ReadColumn = Callable[[Sequence[Any], Kinds], Sequence[Any] | None]
+"""Reads a column whose values all have the usual form, given the kinds of their spans; None: each is read alone."""
+_COLUMN_READERS: dict[Read, ReadColumn] = {}
+
+
+def of_column(*reads: Read) -> Callable[[ReadColumn], ReadColumn]:
+    """Declare that a function reads a whole column as these readers read its values one by one."""
+
+    def declare(read_column: ReadColumn) -> ReadColumn:
+        _COLUMN_READERS.update(dict.fromkeys(reads, read_column))
+        return read_column
+
+    return declare
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +139,7 @@ class Plan(NamedTuple):
 class RuleBook:
     """All rules of all dialects in one order: kind first, then in the order of the dialects.
 
-    `watch` gives predicates over attribute names; the plan lists the names that satisfy one. `column_readers` gives the
-    readers that have a variant for a whole column.
+    `watch` gives predicates over attribute names; the plan lists the names that satisfy one.
     """
 
     def __init__(
@@ -134,9 +147,7 @@ class RuleBook:
         dialects: Iterable[Sequence[Rule]],
         *,
         watch: Mapping[str, Callable[[str], bool]] | None = None,
-        column_readers: Mapping[Read, ReadColumn] | None = None,
     ) -> None:
-        self.column_readers = column_readers or {}
         self.rules = [rule for dialect in dialects for rule in dialect]
         self.rules.sort(key=lambda rule: rule.field != "kind")
         self._by_attribute: dict[str, list[Step]] = {}
@@ -247,10 +258,8 @@ class FieldMapping:
         row_flags: dict[int, str] = {}
         if field == "kind":
             self.values[field] = column  # for readers of other fields
-        for number, rule in enumerate(rules):
-            rows, values = self.column(rule.attribute, rule.beside)
-            if number:
-                rows, values = _empty(column, rows, values)
+        for rule in filter(lambda rule: self._has_empty(rule, column), rules):
+            rows, values = _empty(column, *self.column(rule.attribute, rule.beside))
             for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
                 if type(result) is Result:
                     result = self._unpack(rule.attribute, row, result, row_flags)
@@ -264,6 +273,17 @@ class FieldMapping:
         if field in TEXTS:
             for name in dict.fromkeys(rule.attribute for rule in rules):
                 self._lift(field, name, column)
+
+    def _has_empty(self, rule: Rule, column: Sequence[Any]) -> bool:
+        """Whether a rule may still fill a row; without this check each rule would gather its values in vain."""
+        if rule.attribute.startswith("event:"):
+            return True
+        shapes = (
+            shape
+            for shape, plan in self.plans
+            if rule.attribute in (plan.families if rule.attribute.endswith(".") else shape.attributes)
+        )
+        return any(None in map(column.__getitem__, shape.rows) for shape in shapes)
 
     def _keep_empty(self, rules: Sequence[Rule], column: list[Any], sources: list[str | None]) -> None:
         """Keep the empty text of a call that did not fail, where it was sent and no rule found another."""
@@ -286,8 +306,8 @@ class FieldMapping:
                 self.flags.setdefault(row, []).append(flag)
 
     def _results(self, read: Read, rows: Sequence[int], values: Sequence[Any]) -> Sequence[Any]:
-        read_column = self._book.column_readers.get(read)
-        column = read_column(values) if read_column and values else None
+        read_column = _COLUMN_READERS.get(read)
+        column = read_column(values, lambda: self._kinds(rows)) if read_column and values else None
         if column is not None:
             return column
         span = self._span
@@ -302,6 +322,10 @@ class FieldMapping:
                 self.failed.add(span.row)
                 results.append(None)
         return results
+
+    def _kinds(self, rows: Sequence[int]) -> set[str | None]:
+        kinds = self.values.get("kind")
+        return {None} if kinds is None else {kinds[row] for row in rows}
 
     def _unpack(self, name: str, row: int, result: Result, row_flags: dict[int, str]) -> Any:
         if result.flag is not None:
@@ -326,9 +350,7 @@ class FieldMapping:
         """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""
         reference = {"$lifted": field}
         rows, values = self.column(name)
-        same = [
-            row for row, value in zip(rows, values, strict=True) if value and type(value) is str and value == texts[row]
-        ]
+        same = [row for row in compress(rows, map(eq, values, map(texts.__getitem__, rows))) if texts[row]]
         if same:
             templates = self.templates.setdefault(name, {})
             for row in same:
@@ -354,8 +376,10 @@ def _unzip(chunks: Iterator[Column]) -> Column:
 
 def _empty(filled: Sequence[Any], rows: Sequence[int], values: Sequence[Any]) -> Column:
     """Return the cells of a column whose row has no value yet."""
+    if list(map(filled.__getitem__, rows)).count(None) == len(rows):
+        return rows, values
     cells = [cell for cell in zip(rows, values, strict=True) if filled[cell[0]] is None]
-    return ([row for row, _ in cells], [value for _, value in cells]) if len(cells) < len(rows) else (rows, values)
+    return [row for row, _ in cells], [value for _, value in cells]
 
 
 def _events_named(events: Mapping[int, Sequence[WireEvent]], name: str) -> Column:

@@ -22,7 +22,15 @@ from ragpulse._reading.replies import (
 )
 from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, Result, Span
-from ragpulse_collector.conventions.values import dumped, is_repr, may_hold_repr, parsed, role_of_repr, text_in
+from ragpulse_collector.conventions.values import (
+    dumped,
+    is_repr,
+    may_be_repr,
+    may_hold_repr,
+    parsed,
+    role_of_repr,
+    text_in,
+)
 
 _ENVELOPE_KEYS = frozenset({
     *shapes.FINISH_KEYS, "usage", "usage_metadata", "usageMetadata", "token_usage", "ResponseMetadata", "done_reason",
@@ -33,6 +41,7 @@ _ENVELOPE_KEYS = frozenset({
 _WITH_DATA = ("tool", "guardrail", "evaluator")
 """Kinds whose result may be any JSON."""
 _MAX_DEPTH = 6
+_BESIDE_PARTS = frozenset({"finish_reason"})
 
 
 def query_in(value: Any, _: Span) -> Result | None:
@@ -47,7 +56,9 @@ def query_in(value: Any, _: Span) -> Result | None:
 def last_user_text(value: Any, _: Span) -> Result | None:
     """Read the text of the last user message."""
     content = parsed(value)
-    text = last_question(_readable(value, content)) if type(content) is list else None
+    if type(content) is not list or not content:
+        return None
+    text = _usual_text(content[-1], shapes.USER) or last_question(_readable(value, content))
     return None if text is None else _lifted("query", value, text)
 
 
@@ -55,13 +66,26 @@ def first_message_text(value: Any, span: Span) -> Result | None:
     """Read a model's answer: the first of several choices, the last message of an agent's run."""
     if span.kind in WITHOUT_RESPONSE:
         return None
-    content = _readable(value, parsed(value))
+    content = parsed(value)
+    text = _usual_text(content[0], shapes.ASSISTANT) if type(content) is list and len(content) == 1 else None
+    if text is not None:
+        return _lifted("response", value, text)
+    content = _readable(value, content)
     if type(content) is list:
         messages = list(map(message_fields, content))
         assistants = [fields for fields in messages if role_of(fields) in (None, shapes.ASSISTANT)]
         last = None if span.kind == "llm" else last_reply(messages)
         content = last or next(iter(assistants), None)
     return None if content is None else _response_in(value, content)
+
+
+def _usual_text(message: Any, role: str) -> str | None:
+    """Return the text of a message as OpenTelemetry writes most of them; None where the rule must be asked."""
+    match message:
+        case {"role": speaker, "parts": [{"type": "text", "content": str(text), **other}], **others}:
+            is_usual = speaker == role and not other and others.keys() <= _BESIDE_PARTS
+            return text if is_usual and text and not may_be_repr(text) else None
+    return None
 
 
 def response_of_output(value: Any, span: Span) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import orjson
 
 from ragpulse.shapes import OBJECT_REPR
-from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
+from ragpulse_collector.conventions.rules import Kinds, Read, Span, of_column
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import Kind
 
@@ -210,6 +210,11 @@ def one_of(kinds: Mapping[str, str]) -> Read:
         word = unquoted(value, span)
         return kinds.get(word.lower()) if word else None
 
+    @of_column(read)
+    def read_column(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
+        found = list(map(kinds.get, column)) if set(map(type, column)) == {str} else [None]
+        return None if None in found else found
+
     return read
 
 
@@ -241,22 +246,26 @@ def reach(value: Any, path: Iterable[str]) -> Any:
     return value
 
 
-def texts(column: Sequence[Any]) -> Sequence[Any] | None:
+@of_column(text)
+def texts(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
     """Return a column of non-empty texts as it is, None if a value is anything else."""
     return column if set(map(type, column)) == {str} and all(column) else None
 
 
-def _unquoted_texts(column: Sequence[Any]) -> Sequence[Any] | None:
-    plain_texts = texts(column)
+@of_column(unquoted)
+def _unquoted_texts(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
+    plain_texts = texts(column, kinds)
     return plain_texts if plain_texts and '"' not in map(_first, plain_texts) else None
 
 
-def _counts(column: Sequence[Any]) -> Sequence[Any] | None:
+@of_column(count)
+def _counts(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
     are_counts = set(map(type, column)) == {int} and min(column) >= 0 and max(column) <= MAX_COUNT
     return column if are_counts else None
 
 
-def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
+@of_column(seconds)
+def _durations(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
     are_seconds = set(map(type, column)) == {float} and all(map(math.isfinite, column))
     if not are_seconds or min(column) < 0 or max(column) > MAX_AMOUNT:
         return None
@@ -264,14 +273,6 @@ def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
 
 
 _first = itemgetter(0)
-
-COLUMN_READERS: dict[Read, ReadColumn] = {
-    text: texts,
-    unquoted: _unquoted_texts,
-    count: _counts,
-    seconds: _durations,
-}
-"""The column variants of readers."""
 
 
 def is_repr(text: str) -> bool:

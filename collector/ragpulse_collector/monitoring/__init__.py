@@ -4,7 +4,7 @@ settings ─▶ condition ── measure (one window, or buckets against a basel
 """
 
 from ragpulse_collector.monitoring.definitions import log_changed_meanings
-from ragpulse_collector.monitoring.measure import Targets
 from ragpulse_collector.monitoring.monitors import Monitors
+from ragpulse_collector.monitoring.targets import Targets
 
 __all__ = ["Monitors", "Targets", "log_changed_meanings"]

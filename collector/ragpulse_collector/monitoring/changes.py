@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
-from ragpulse_collector.monitoring.counts import (
-    COUNTED,
+from ragpulse_collector.analysis.changes.levels import (
     DAY_S,
     LEAST_DAYS,
     Change,
-    Compare,
     Periods,
-    count_comparisons,
+    evidence,
+    is_sure,
     lengths,
-    may_replace,
+    nearest,
     onset,
 )
-from ragpulse_collector.monitoring.measure import (
-    group_key,
-    quality_reading,
-)
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.monitoring.counts import COUNTED, Compare, count_comparisons, may_replace
+from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
@@ -52,11 +50,11 @@ def check_change(metric: str, baseline_s: float, window_s: float) -> None:
 
 
 def changes_by_group(
-    store: Store, metric: str, periods: Periods, options: Mapping[str, Any], strict: Confidence, lenient: Confidence
+    store: Store, metric: str, periods: Periods, watched: Watched, strict: Confidence, lenient: Confidence
 ) -> dict[str, tuple[Change | None, Change | None]]:
     """Return per group the surest change at the strict and at the lenient confidence; None: nothing to compare with."""
     compare = count_comparisons if metric in COUNTED else _quality_comparisons
-    comparisons = compare(store, metric, periods, filter_of(options), dimensions(options))
+    comparisons = compare(store, metric, periods, watched.filters, watched.groups)
     lengths_per_group = len(lengths(periods))
     looks = max(1, len(comparisons)) * lengths_per_group
     changes = {}
@@ -67,7 +65,7 @@ def changes_by_group(
 
 
 def _surest(changes: Sequence[Change]) -> Change | None:
-    return max(changes, key=lambda change: (change.is_sure, change.evidence), default=None)
+    return max(changes, key=lambda change: (is_sure(change.move), evidence(change.move)), default=None)
 
 
 def _quality_comparisons(
@@ -79,7 +77,7 @@ def _quality_comparisons(
     def read(window: Window, hours: Filter = filters) -> list[Bucket]:
         return estimates(store, evaluator, window, hours, groups=groups, family=family)
 
-    pairs: dict[tuple[Any, ...], list[tuple[Bucket, Bucket]]] = {}
+    pairs: dict[tuple[GroupValue, ...], list[tuple[Bucket, Bucket]]] = {}
     all_hours: list[Bucket] | None = None
     for length in lengths(periods):
         now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods.end, length))
@@ -144,7 +142,7 @@ def _quality_change(
         after.value - before.value,
     )
     return Change(
-        group_key(groups, newest.group), before.value, before.value + shift, between.lo, between.hi, start,
+        group_key(groups, newest.group), before.value, before.value + shift, between, start,
         None if earlier.group == newest.group else group_key(groups, earlier.group), newest.wording(earlier),
     )  # fmt: skip
 
@@ -159,10 +157,6 @@ def _interval(bucket: Bucket, confidence: float) -> Interval | None:
 def started_near(store: Store, metric: str, start: datetime, within_s: float, now: datetime) -> str | None:
     """Return what started nearest to a change, if that was within so many seconds of it."""
     evaluator = metric.partition(":")[2] or None
-    markers = Snapshot(store, Window(start - timedelta(days=7), now, 0), Filter(), (), now=now).markers(evaluator)
-    times = [(datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"]) for marker in markers]
-    near = [(abs(time - start), time, text) for time, text in times if abs(time - start).total_seconds() <= within_s]
-    if not near:
-        return None
-    _, time, text = min(near)
-    return f"{text} started {time:%H:%M}"
+    markers = Snapshot(store, Query(window=Window(start - timedelta(days=7), now, 0), now=now)).markers(evaluator)
+    started = nearest(markers, start, timedelta(seconds=within_s))
+    return f"{started.text} started {started.t:%H:%M}" if started else None

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Literal
 
 from ragpulse_collector.analysis.plan import changed_meaning
-from ragpulse_collector.analysis.selection import dimensions, duration_s, filter_of
+from ragpulse_collector.analysis.query import columns_of, meeting
+from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.analysis.traffic import check_metric
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
@@ -195,8 +196,8 @@ class Definitions:
         """Raise Invalid with the mistake and the nearest name."""
         check_metric(monitor.metric, self._evaluators(), stored_names)
         condition = parse(monitor.condition)
-        dimensions({"group_by": monitor.group_by})
-        filter_of({"where": monitor.where})
+        columns_of(monitor.group_by)
+        meeting(monitor.where)
         if not duration_s(monitor.window) or not duration_s(monitor.baseline):
             raise Invalid("window and baseline must be longer than 0s")
         if condition.sign == "change":

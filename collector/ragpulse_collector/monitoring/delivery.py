@@ -1,4 +1,4 @@
-"""The words of messages, and their delivery at least once.
+"""The delivery of messages, at least once.
 
 Each destination has a thread, and failures are retried for three days.
 """
@@ -11,77 +11,21 @@ import json
 import logging
 import smtplib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.message import EmailMessage
-from typing import Any
+from typing import Literal
 
-from ragpulse_collector.analysis.selection import duration_s, iso
-from ragpulse_collector.monitoring.definitions import DRIFT
-from ragpulse_collector.monitoring.measure import Reading, State
-from ragpulse_collector.settings import DestinationSettings, MonitorSettings, SmtpSettings
+import orjson
+
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.monitoring.messages import Alert
+from ragpulse_collector.settings import DestinationSettings, SmtpSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import Message, add_attempt, pending_messages
-from ragpulse_dashboards.words import called
 from ragpulse_evaluators.runner import Retry
-
-_YEAR_S = 365.25 * 86_400
-_DRIFT_ALPHA = 0.05
-"""A check calls a judge moved where its 95 % interval excludes 0."""
-
-
-def false_alarm_rate(monitor: MonitorSettings) -> str:
-    """Return how often a monitor alarms falsely."""
-    if not monitor.name.startswith(DRIFT):
-        return f"at most {monitor.false_alarms_per_year:g} a year"
-    checks = _YEAR_S / duration_s(monitor.window) if monitor.window != "never" else 1.0
-    return f"at most {round(checks * _DRIFT_ALPHA, 2):g} a year"
-
-
-def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
-    """Return the outcome of a look at a limit."""
-    group_text = of_group(group)
-    evaluator = monitor.metric.partition(":")[2]
-    if monitor.condition == "no data" or reading.value is None:
-        events = f"evaluations by {called(evaluator)}" if evaluator else "requests"
-        return (
-            f"no {events}{group_text} in the last {window_text(monitor.window)}"
-            if not reading.n
-            else f"{events}{group_text} arrive"
-        )
-    ends = "" if reading.lo is None or reading.hi is None else f" ({number(reading.lo)} to {number(reading.hi)})"
-    if state == "undecided" and reading.n is not None and reading.n < monitor.min_n:
-        value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}"
-        return f"{value} from {reading.n:g}; {monitor.min_n} are needed"
-    ok = "is no longer" if before == "firing" else "is not"
-    verb = {"firing": "is", "ok": ok}.get(state, "may or may not be")
-    value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}{ends}"
-    return f"{value} over the last {window_text(monitor.window)}: {verb} {monitor.condition}"
-
-
-def window_text(window: str) -> str:
-    """Return the length of a window in words: `hour`, `10 minutes`."""
-    seconds = duration_s(window)
-    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-    unit, length = next((unit, length) for unit, length in units if seconds % length == 0 or length == 1)
-    return unit if seconds == length else f"{seconds / length:g} {unit}s"
-
-
-def of_group(group: str) -> str:
-    """Return a group in parentheses; nothing for the only group."""
-    return "" if group == "{}" else f" ({plain_group(group)})"
-
-
-def plain_group(group: str) -> str:
-    """Return a group without JSON syntax."""
-    return ", ".join(f"{key} {value}" for key, value in json.loads(group).items())
-
-
-def number(value: float) -> str:
-    """Format a number with three digits; from 1000 on whole, with separators."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
 
 _TIMEOUT_S = 5.0
 _PAGERDUTY_EVENTS = "https://events.pagerduty.com/v2/enqueue"
@@ -91,16 +35,17 @@ class Undelivered(Exception):
     """The receiver did not accept the message; the text says why."""
 
 
-def send(message: Mapping[str, Any], destination: DestinationSettings, smtp: SmtpSettings, *, time: datetime) -> None:
-    """Send one message; raises Undelivered. `message` has at least `text` and `state`."""
+def send(alert: Alert, destination: DestinationSettings, smtp: SmtpSettings, *, time: datetime) -> None:
+    """Send one message; raises Undelivered."""
     if destination.webhook:
-        _send_webhook(message, destination.webhook, destination.secret, time)
+        _send_webhook(alert, destination.webhook, destination.secret, time)
     elif destination.slack:
-        _post(destination.slack, {"text": _with_links(message)})
+        _post(destination.slack, orjson.dumps({"text": _with_links(alert)}))
     elif destination.pagerduty:
-        _post(destination.pagerduty_url or _PAGERDUTY_EVENTS, _pagerduty_event(message, destination.pagerduty))
+        event = _pagerduty_event(alert, destination.pagerduty)
+        _post(destination.pagerduty_url or _PAGERDUTY_EVENTS, orjson.dumps(event, option=orjson.OPT_NAIVE_UTC))
     else:
-        _send_mail(message, destination.email, smtp)
+        _send_mail(alert, destination.email, smtp)
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
@@ -109,21 +54,20 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
     return f"sha256={digest}"
 
 
-def _send_webhook(message: Mapping[str, Any], url: str, secret: str | None, time: datetime) -> None:
-    body = json.dumps(message, separators=(",", ":"), default=str).encode()
+def _send_webhook(alert: Alert, url: str, secret: str | None, time: datetime) -> None:
+    body = alert.encode()
     timestamp = str(iso(time))
     signed = {"X-Ragpulse-Signature": signature(secret, timestamp, body)} if secret else {}
     _post(url, body, {"X-Ragpulse-Timestamp": timestamp, **signed})
 
 
-def _post(url: str, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+def _post(url: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
     """POST JSON, through the proxy of the environment; a redirect is a failure, since it leads elsewhere."""
     import httpx  # 66 ms that a collector without alerts does not spend
 
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
         answer = httpx.post(
-            url, content=content, headers={"Content-Type": "application/json", **(headers or {})}, timeout=_TIMEOUT_S
+            url, content=body, headers={"Content-Type": "application/json", **(headers or {})}, timeout=_TIMEOUT_S
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Undelivered(str(error) or type(error).__name__) from error
@@ -132,30 +76,53 @@ def _post(url: str, body: bytes | Mapping[str, Any], headers: Mapping[str, str] 
         raise Undelivered(f"HTTP {answer.status_code}{hint}")
 
 
-def _with_links(message: Mapping[str, Any]) -> str:
-    worst = [f"worst answer: {url}" for url in message.get("worst") or ()]
-    return "\n".join([str(message["text"]), *filter(None, [message.get("link")]), *worst])
+def _with_links(alert: Alert) -> str:
+    worst = [f"worst answer: {url}" for url in alert.worst]
+    return "\n".join([alert.text, *filter(None, [alert.link]), *worst])
 
 
-def _pagerduty_event(message: Mapping[str, Any], routing_key: str) -> dict[str, Any]:
-    """Return an event (Events API v2): one incident per monitor and group, resolved with the alert's end."""
-    group = json.dumps(message.get("group") or {}, sort_keys=True)
-    summary = {"summary": str(message["text"])[:1024], "source": "ragpulse", "severity": "error"}
-    return {
-        "routing_key": routing_key,
-        "event_action": "resolve" if message["state"] in ("ok", "no data") else "trigger",
-        "dedup_key": f"ragpulse {message.get('monitor')} {group}"[:255],
-        "payload": summary | {"custom_details": dict(message)},
-        "links": [{"href": url, "text": "ragpulse"} for url in filter(None, [message.get("link")])],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PagerDutyEvent:
+    """An event of the Events API v2: one incident per monitor and group, resolved with the alert's end."""
+
+    routing_key: str
+    event_action: Literal["trigger", "resolve"]
+    dedup_key: str
+    payload: _PagerDutyPayload
+    links: Sequence[_PagerDutyLink]
 
 
-def _send_mail(message: Mapping[str, Any], receivers: tuple[str, ...], smtp: SmtpSettings) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PagerDutyPayload:
+    summary: str
+    custom_details: Alert
+    source: str = "ragpulse"
+    severity: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class _PagerDutyLink:
+    href: str
+    text: str = "ragpulse"
+
+
+def _pagerduty_event(alert: Alert, routing_key: str) -> _PagerDutyEvent:
+    group = json.dumps(alert.group, sort_keys=True)
+    return _PagerDutyEvent(
+        routing_key=routing_key,
+        event_action="resolve" if alert.state in ("ok", "no data") else "trigger",
+        dedup_key=f"ragpulse {alert.monitor} {group}"[:255],
+        payload=_PagerDutyPayload(summary=alert.text[:1024], custom_details=alert),
+        links=[_PagerDutyLink(alert.link)] if alert.link else [],
+    )
+
+
+def _send_mail(alert: Alert, receivers: tuple[str, ...], smtp: SmtpSettings) -> None:
     mail = EmailMessage()
-    mail["Subject"] = str(message["text"]).partition("\n")[0][:150]
+    mail["Subject"] = alert.text.partition("\n")[0][:150]
     mail["From"], mail["To"] = smtp.sender, ", ".join(receivers)
-    mail["Message-ID"] = f"<{message.get('event_id', 'test')}@ragpulse>"
-    mail.set_content(_with_links(message))
+    mail["Message-ID"] = f"<{alert.event_id or 'test'}@ragpulse>"
+    mail.set_content(_with_links(alert))
     try:
         with smtplib.SMTP(smtp.host, smtp.port, timeout=_TIMEOUT_S) as server:
             if smtp.starttls:
@@ -241,7 +208,7 @@ class Outbox:
     def _send(self, name: str, message: Message) -> bool:
         now, attempt = self._clock(), message.attempt + 1
         try:
-            send(json.loads(message.text), self.destinations[name], self._smtp, time=now)
+            send(Alert.decode(message.text), self.destinations[name], self._smtp, time=now)
         except Undelivered as error:
             given_up = now - message.created_at > _GIVE_UP
             state = "given up" if given_up else "pending"

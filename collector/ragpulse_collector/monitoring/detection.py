@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import NormalDist
 
+from ragpulse_collector.analysis.changes.levels import DAY_S, Periods, is_sure, lengths
+from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
-from ragpulse_collector.monitoring.counts import COUNTED, DAY_S, Periods, lengths
-from ragpulse_collector.monitoring.delivery import plain_group, window_text
-from ragpulse_collector.monitoring.findings import watched_groups
-from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, confidence_for, parse, readings
+from ragpulse_collector.monitoring.counts import COUNTED
+from ragpulse_collector.monitoring.findings import watched_by
+from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, Watched, confidence_for, parse, readings
+from ragpulse_collector.monitoring.messages import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
@@ -141,11 +143,9 @@ def _typical(store: Store, monitor: MonitorSettings, now: datetime, condition: C
 
 
 def _read(store: Store, monitor: MonitorSettings, window: Window, condition: Condition) -> dict[str, Reading]:
-    options = {"group_by": watched_groups(store, monitor, window), "where": monitor.where}
-    return {
-        group: reading_at(0.95)
-        for group, reading_at in readings(store, monitor.metric, window, options, condition).items()
-    }
+    query = watched_by(store, monitor, window).query(window)
+    found = readings(store, monitor.metric, query, condition)
+    return {group: reading_at(0.95) for group, reading_at in found.items()}
 
 
 def _limit_seen_after(
@@ -205,7 +205,7 @@ def _length_seen_after(
             return False
         error = _POWER * math.hypot(_spread(mixed, trials), _spread(typical.level, before_n))
         move = minus(typical.read(mixed, trials, error if after < typical.level else -error, confidence), before)
-        return move.lo > 0.0 or move.hi < 0.0
+        return is_sure(move)
 
     windows = range(1, length_s // step_s + 1)
     index = bisect_left(windows, True, key=differs)
@@ -225,17 +225,17 @@ def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime) -> st
         store,
         monitor.metric,
         periods,
-        {"where": monitor.where},
+        Watched(meeting(monitor.where), (), 0),
         strict=lambda _: confidence,
         lenient=lambda _: confidence,
     )
     change = changes.get("{}", (None, None))[0]
-    if change is None or not change.before or change.after <= 0.0 or change.lo <= -1.0:
+    if change is None or not change.before or change.after <= 0.0 or change.move.lo <= -1.0:
         return "too little is known of the same hours of earlier days to say what it can detect"
     level = change.after / change.before
     return (
-        f"{monitor.metric} are seen to change where they fall to {level / (1.0 + change.hi):.0%} or rise to"
-        f" {level / (1.0 + change.lo):.0%} of what is usual at this time of the day; a longer baseline sees less"
+        f"{monitor.metric} are seen to change where they fall to {level / (1.0 + change.move.hi):.0%} or rise to"
+        f" {level / (1.0 + change.move.lo):.0%} of what is usual at this time of the day; a longer baseline sees less"
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ragpulse_collector.analysis.selection import MAX_GROUPS, Window, dimensions, filter_of, grouping
-from ragpulse_collector.monitoring.delivery import plain_group
-from ragpulse_collector.monitoring.measure import Condition, Read, Reading, State, absent, decide, parse
+from ragpulse_collector.analysis.query import columns_of, meeting
+from ragpulse_collector.analysis.selection import MAX_GROUPS, Window, grouping
+from ragpulse_collector.monitoring.measure import Condition, Read, Reading, Watched, absent, decide, parse
+from ragpulse_collector.monitoring.messages import plain_group
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import Grouping
+from ragpulse_collector.store.queries.monitors import State
 
 _CONFIDENCE = 0.95
 
@@ -30,14 +31,15 @@ def sees_silence(metric: str, condition: Condition) -> bool:
     return condition.sign == "no data" or (condition.sign == "<" and absent(metric).value is not None)
 
 
-def watched_groups(store: Store, monitor: MonitorSettings, window: Window) -> Grouping:
-    """Return the largest groups; all others are one, `(other)`.
+def watched_by(store: Store, monitor: MonitorSettings, window: Window) -> Watched:
+    """Return the largest groups of a range; all others are one, `(other)`.
 
     A monitor that sees silence has no such group: a silent group is none of the largest, and must be told from them.
     """
-    columns = dimensions({"group_by": monitor.group_by})
-    largest = grouping(store, window, filter_of({"where": monitor.where}), columns)
-    return Grouping(columns, largest.others) if sees_silence(monitor.metric, parse(monitor.condition)) else largest
+    columns, filters = columns_of(monitor.group_by), meeting(monitor.where)
+    largest = grouping(store, window, filters, columns)
+    groups = columns if sees_silence(monitor.metric, parse(monitor.condition)) else largest.columns
+    return Watched(filters, groups, largest.others)
 
 
 def known_first(found: Mapping[str, Read], known: Collection[str]) -> dict[str, Read]:

@@ -1,4 +1,4 @@
-"""Conditions of monitors and targets (SLO), and the reading of a metric over one window, with an interval."""
+"""The conditions of monitors and targets, and the reading of a metric over one window, with an interval."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, range_of
-from ragpulse_collector.analysis.traffic import NAMES, by_user, check_metric, coverage_rows
-from ragpulse_collector.refusals import Invalid, Refusal
-from ragpulse_collector.settings import SettingsError, TargetSettings
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.traffic import NAMES, by_user, coverage_rows
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
+from ragpulse_collector.store.queries.monitors import State
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_evaluators.statistics import Moments, clopper_pearson
 
-State = Literal["ok", "firing", "undecided", "no data"]
 LOOKS = 4
 """Looks at a threshold per window."""
 _YEAR_S = 365.25 * 86_400
@@ -89,50 +89,58 @@ def decide(condition: Condition, strict: Reading, lenient: Reading, before: Stat
     return "ok" if recovered else "undecided"
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The traces and groups that a monitor watches."""
+
+    filters: Filter
+    groups: tuple[str, ...]
+    others: int
+    """The groups that are one, `(other)`."""
+
+    def query(self, window: Window) -> Query:
+        """Return what a look at a range covers."""
+        return Query(window=window, filters=self.filters, groups=self.groups, now=window.last)
+
+
 Read = Callable[[float], Reading]
 """Returns the reading of a measured metric at a confidence."""
 _MIN_TRIALS = 1e6
 """The trials of the binomial that stands for a Poisson count."""
 
 
-def readings(
-    store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition
-) -> dict[str, Read]:
+def readings(store: Store, metric: str, query: Query, condition: Condition) -> dict[str, Read]:
     """Return the metric over the whole window per group (a JSON object as text), readable at any confidence."""
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
-        filters = filter_of(options)
-        buckets_of_window = estimates(store, evaluator, window.whole, filters)
-        row = next(
-            (row for row in coverage_rows(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator),
-            None,
-        )
-        return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
-    found = readings_by_bucket(store, metric, window.whole, options, condition).get(window.first, {})
-    if not found and family not in MEASURES and not dimensions(options):
+        buckets_of_window = estimates(store, evaluator, query.window.whole, query.filters)
+        rows = coverage_rows(store, query.window, query.filters, buckets_of_window)
+        row = next((row for row in rows if row.evaluator == evaluator), None)
+        return {} if row is None else {"{}": partial(_exact, row.scored, row.selected)}
+    found = readings_by_bucket(store, metric, query.whole, condition).get(query.window.first, {})
+    if not found and family not in MEASURES and not query.groups:
         return {"{}": lambda _: absent(metric)}
     return found
 
 
 def readings_by_bucket(
-    store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition
+    store: Store, metric: str, query: Query, condition: Condition
 ) -> dict[datetime, dict[str, Read]]:
     """Return the metric (not coverage) by the start of each bucket and by group, from few queries."""
-    filters, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family not in MEASURES:
-        return _traffic(store, metric, window, filters, groups, condition)
-    by_place: dict[tuple[datetime, tuple[Any, ...]], list[Bucket]] = defaultdict(list)
-    for bucket in estimates(store, evaluator, window, filters, groups=groups, family=family):
+        return _traffic(store, metric, query, condition)
+    by_place: dict[tuple[datetime, tuple[GroupValue, ...]], list[Bucket]] = defaultdict(list)
+    for bucket in estimates(store, evaluator, query.window, query.filters, groups=query.groups, family=family):
         by_place[bucket.start, bucket.group].append(bucket)
     by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
     for (start, group), buckets in by_place.items():
         if newest := current(buckets):
-            by_bucket[start][group_key(groups, group)] = partial(quality_reading, newest)
+            by_bucket[start][group_key(query.groups, group)] = partial(quality_reading, newest)
     return by_bucket
 
 
-def group_key(groups: Sequence[str], values: Sequence[Any]) -> str:
+def group_key(groups: Sequence[str], values: Sequence[GroupValue]) -> str:
     """Return the key of a group in states: a JSON object."""
     return json.dumps(dict(zip(map(public_name, groups), values, strict=True)), sort_keys=True, default=str)
 
@@ -164,9 +172,7 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
     return Reading(None, None, None) if interval is None else Reading(interval.estimate, interval.lo, interval.hi, n)
 
 
-def _traffic(
-    store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...], condition: Condition
-) -> dict[datetime, dict[str, Read]]:
+def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> dict[datetime, dict[str, Read]]:
     """Return the value of the series by bucket; the requests of one user are dependent.
 
     With fewer than five users, the requests of a session are: an outage must page a small team too.
@@ -179,13 +185,15 @@ def _traffic(
         else NAMES[metric].each or total_column or ("error::INTEGER" if "error" in metric else "1")
     )
     pi_sql = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
+    window, groups = query.window, query.groups
     keys = ("t", *groups)
     source = f"SELECT *, {window.bucket('start_time')} AS t, {pi_sql} AS pi, {value_sql} AS y"
     source += (
-        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+        f" FROM {with_columns('traces', groups)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}"
         f"{' AND y IS NOT NULL' if is_mean else ''}"
     )
-    parameters = {**window.parameters, **filters.parameters, **({"limit": condition.limit} if quantile else {})}
+    parameters = {**query.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(
         f"SELECT {NAMES[metric].sql}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
     ).rows
@@ -252,80 +260,3 @@ def _total(value: float, moments: Moments, confidence: float, divisor: float) ->
     assert interval is not None
     lo, hi = (float(end or 0.0) * trials * typical_amount / divisor for end in (interval.lo, interval.hi))
     return Reading(value, lo, hi)
-
-
-_CONFIDENCE = 0.95
-
-
-def _refused(store: Store, metric: str) -> str | None:
-    """Return why a target cannot be decided: it asks for a pass rate, and too many answers are unclear."""
-    try:
-        refuse_unclear(store, metric)
-    except Refusal as refusal:
-        return str(refusal)
-    return None
-
-
-class Targets:
-    """Answers `GET targets`; raises SettingsError for an unknown metric or a wrong condition."""
-
-    def __init__(
-        self,
-        store: Store,
-        settings: Sequence[TargetSettings],
-        *,
-        evaluators: Callable[[], Collection[str]] = tuple,
-        line: Callable[[int], str] = lambda _: "",
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        """`evaluators` returns the known names, `line` the place of the target of a number in the file."""
-        self._store, self._settings, self._clock = store, settings, clock
-        for number, target in enumerate(settings):
-            try:
-                check_metric(target.metric, evaluators())
-                filter_of({"where": target.where})
-            except Refusal as error:
-                place = f"{where}: " if (where := line(number)) else ""
-                raise SettingsError(f"{place}target {target.metric!r}: {error}") from error
-
-    def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return each target with value, interval and `state`, over `from` .. `to` and the common filters.
-
-        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`.
-        """
-        return {"targets": [self._answer(target, params) for target in self._settings]}
-
-    def _answer(self, target: TargetSettings, params: Mapping[str, Any]) -> dict[str, Any]:
-        window = range_of(params, now=self._clock())
-        wheres = [f"({where})" for where in (params.get("where"), target.where) if where]
-        options = {**params, "group_by": (), "where": " AND ".join(wheres)}
-        limit = target.min if target.min is not None else target.max
-        assert limit is not None
-        miss = Condition("<" if target.min is not None else ">", limit)
-        store = self._store.limited() if options["where"] else self._store
-        reading, n = self._reading(store, target.metric, window, options, miss)
-        state = decide(miss, reading, reading, "undecided")
-        refused = _refused(store, target.metric)
-        return {
-            **target.model_dump(include={"metric", "min", "max", "where"}),
-            "unit": NAMES[target.metric].unit if target.metric in NAMES else "share",
-            "value": reading.value,
-            "lo": reading.lo,
-            "hi": reading.hi,
-            "n": n,
-            "state": "undecided" if refused else {"firing": "missed", "ok": "met"}.get(state, "undecided"),
-            "refused": refused,
-        }
-
-    def _reading(
-        self, store: Store, metric: str, window: Window, options: Mapping[str, Any], miss: Condition
-    ) -> tuple[Reading, int | None]:
-        """Return the metric as charts show it, and n of a measure of quality."""
-        family, _, evaluator = metric.partition(":")
-        if family not in MEASURES:
-            read = readings(store, metric, window, options, miss).get("{}")
-            return read(_CONFIDENCE) if read else Reading(None, None, None), None
-        bucket = current(estimates(store, evaluator, window, filter_of(options), family=family))
-        if bucket is None or bucket.estimate is None:
-            return Reading(None, None, None), 0
-        return Reading(bucket.estimate.estimate, *bucket.limits(bucket.estimate)), bucket.estimate.n

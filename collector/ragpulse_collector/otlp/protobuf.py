@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import repeat
-from operator import attrgetter
+from itertools import compress, repeat
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
@@ -59,9 +59,9 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
             for piece in pieces:
                 part = _SCOPE_SPANS.FromString(piece)
                 _merge(batch.scope, part.scope)
-                sent = part.spans
+                sent = list(part.spans)  # once: each look at the field makes new objects
                 _METER.get().add_rows(len(sent))
-                valid = list(filter(_has_ids, sent))
+                valid = _valid(sent)
                 rejected += len(sent) - len(valid)
                 _add_spans(batch, pairs, valid)
             batch.shapes = _shapes(pairs)
@@ -130,42 +130,42 @@ def _readable(name: str) -> Iterator[None]:
         ) from error
 
 
-def _has_ids(span: Any) -> bool:
-    return is_trace_id(span.trace_id) and is_span_id(span.span_id)
+def _valid(spans: Sequence[Any]) -> Sequence[Any]:
+    """Return the spans with valid ids: usually all, which their ids show together."""
+    ids = zip((list(map(field, spans)) for field in _SPAN_FIELDS[:2]), (16, 8), strict=True)
+    if all(set(map(len, column)) == {size} and bytes(size) not in column for column, size in ids):
+        return spans
+    return [span for span in spans if is_trace_id(span.trace_id) and is_span_id(span.span_id)]
 
 
 def _add_spans(batch: WireBatch, pairs: list[Sequence[bytes]], spans: Sequence[Any]) -> None:
     """Add spans to the columns of a batch, and the bytes of their attributes to `pairs`."""
-    for row, span in enumerate(spans, len(batch)):
-        _add_sparse(batch, row, span)
+    _add_sparse(batch, spans)
     columns: tuple[list[Any], ...] = (batch.trace_ids, batch.span_ids, batch.names, batch.start_ns, batch.end_ns)
     for column, field in zip(columns, _SPAN_FIELDS, strict=True):
         column.extend(map(field, spans))
     parents = [span.parent_span_id for span in spans]
-    batch.parent_span_ids.extend([parent if is_span_id(parent) else None for parent in parents])
+    batch.parent_span_ids.extend([parent if parent and is_span_id(parent) else None for parent in parents])
     attributes = [span.attributes[:] for span in spans]
     _METER.get().add_parts(sum(map(len, attributes)))
     pairs.extend(attributes)
 
 
-def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
-    """Add the fields that few spans have."""
-    if span.HasField("status"):
+def _add_sparse(batch: WireBatch, spans: Sequence[Any]) -> None:
+    """Add the fields that few spans have: one look at each field of all spans costs less than one at each span."""
+    first = len(batch)
+    for row, span in compress(enumerate(spans, first), map(_HAS_STATUS, spans)):
         batch.status_codes[row] = span.status.code
         if span.status.message:
             batch.status_messages[row] = span.status.message
-    if span.trace_state:
-        batch.trace_states[row] = span.trace_state
-    if span.dropped_attributes_count:
-        batch.dropped_attributes[row] = span.dropped_attributes_count
-    if span.events:
-        batch.events[row] = [
-            WireEvent(event.name, event.time_unix_nano, _own(event)) for event in _counted(span.events, _EVENT_PARTS)
-        ]
-    if span.links:
-        batch.links[row] = [
-            WireLink(link.trace_id.hex(), link.span_id.hex(), _own(link)) for link in _counted(span.links, _EVENT_PARTS)
-        ]
+    for values, field in ((batch.trace_states, "trace_state"), (batch.dropped_attributes, "dropped_attributes_count")):
+        values.update((row, value) for row, value in enumerate(map(attrgetter(field), spans), first) if value)
+    for row, span in compress(enumerate(spans, first), map(attrgetter("events"), spans)):
+        events = _counted(span.events, _EVENT_PARTS)
+        batch.events[row] = [WireEvent(event.name, event.time_unix_nano, _own(event)) for event in events]
+    for row, span in compress(enumerate(spans, first), map(attrgetter("links"), spans)):
+        links = _counted(span.links, _EVENT_PARTS)
+        batch.links[row] = [WireLink(link.trace_id.hex(), link.span_id.hex(), _own(link)) for link in links]
 
 
 def _own(part: Any) -> Attributes:
@@ -389,6 +389,7 @@ _DOUBLE = b"\x12\x09\x21"
 """The bytes before a number of eight bytes."""
 _PAIRS, _NAMES, _HEADERS = _Pairs(), _Names(), _Headers()
 _SPAN_FIELDS = tuple(map(attrgetter, ("trace_id", "span_id", "name", "start_time_unix_nano", "end_time_unix_nano")))
+_HAS_STATUS = methodcaller("HasField", "status")
 _SCOPE_SPANS = _scope_spans_class()
 _METER: ContextVar[Meter] = ContextVar("meter")
 """Counts the body that this thread reads."""

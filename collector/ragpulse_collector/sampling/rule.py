@@ -17,11 +17,12 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from ragpulse_collector import settings
+from ragpulse_collector.catalog import CpuLoad
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score
-from ragpulse_collector.store.queries.jobs import HELD_BACK, selected_usd, spent_usd
+from ragpulse_collector.store.queries.jobs import HELD_BACK, selected_units, selected_usd, spent_usd
 from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
 
 _DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
@@ -198,7 +199,7 @@ def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: st
 
 @dataclass(slots=True)
 class Controller:
-    """Chooses the scale of one evaluator so that the remaining budget lasts the day; pure arithmetic.
+    """Chooses the scale of one evaluator so that the remaining budget (USD, or CPU seconds) lasts; pure arithmetic.
 
     It follows the demand at full rate, smoothed over `memory_s`, so that a second call changes nothing.
     """
@@ -220,8 +221,13 @@ class Controller:
         return self.scale
 
 
+_CPU_FLOOR, _CPU_MEMORY_S = 1e-4, 120.0
+
+
 class Pacer:
     """Moves the inclusion probabilities so that the day's budget (None: no limit), and those of rules, last the day.
+
+    A local model's currency is CPU seconds: its probability follows what it can read of the traffic.
 
     `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and the remaining
     budget, minus the tenth that is released over the day. It never falls below `floor`, which that tenth pays for.
@@ -234,13 +240,17 @@ class Pacer:
         usd_per_day: float | None,
         *,
         rules: Callable[[], Sequence[Rule]] = tuple,
+        cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict,
     ) -> None:
-        self._store, self._usd_per_day, self._rules = store, usd_per_day, rules
+        self._store, self._usd_per_day, self._rules, self._cpu_loads = store, usd_per_day, rules, cpu_loads
         self._controllers: dict[str, Controller] = {}
+        self._models: dict[str, Controller] = {}
         self._updated_at: datetime | None = None
 
     def pi_scale(self, evaluator: str) -> tuple[float, str]:
         """The factor on this evaluator's designed inclusion probability, in [floor, 1], and the reason for it."""
+        if model := self._models.get(evaluator):
+            return model.scale, "throttled"
         controller = self._controllers.get(evaluator)
         return (1.0 if controller is None else controller.scale), "budget"
 
@@ -253,6 +263,7 @@ class Pacer:
         if seconds < 1.0:
             return self._scales()
         self._updated_at = now
+        self._pace_models(since, now, seconds)
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         remaining_s = 86_400.0 - (now - midnight).total_seconds()
         selected = selected_usd(self._store.read, since, now)
@@ -265,7 +276,22 @@ class Pacer:
         return self._scales()
 
     def _scales(self) -> dict[str, float]:
-        return {name: controller.scale for name, controller in self._controllers.items()}
+        return {name: controller.scale for name, controller in (self._controllers | self._models).items()}
+
+    @property
+    def keeps_up(self) -> dict[str, float]:
+        """The share of the designed sample that each local model keeps up with, by evaluator."""
+        return {name: controller.scale for name, controller in self._models.items()}
+
+    def _pace_models(self, since: datetime, now: datetime, seconds: float) -> None:
+        """Select nine tenths of what each model can read: the last one works off what is pending."""
+        loads = self._cpu_loads()
+        units = selected_units(self._store.read, since, now, list(loads)) if loads else {}
+        for name, load in loads.items():
+            model = self._models.setdefault(name, Controller(floor=_CPU_FLOOR, memory_s=_CPU_MEMORY_S))
+            affordable = load.share * (1.0 - HELD_BACK)
+            used = units.get(name, 0.0) * load.seconds
+            model.update(usd=used, seconds=seconds, budget_usd=affordable, remaining_s=1.0)
 
     def _budget(self, name: str, midnight: datetime) -> float | None:
         """Return what this evaluator may still spend today by the budgets of day and rules; None without a cap.

@@ -204,6 +204,9 @@ __all__ = [
 class Settings(Section):
     """All settings of the collector."""
 
+    lead: str | None = None
+    """The evaluator that pages, alerts and assistants name first. None: a judge's, else a local model's, else the
+    built-in check, by the rules."""
     collector: CollectorSettings = CollectorSettings()
     judge: JudgeSettings = JudgeSettings()
     prices: dict[str, Price] = {}

@@ -215,7 +215,7 @@ class JudgeModel(Section):
     """One judge: the `[judge]` table, or the `judge` of an `[[evaluator]]`."""
 
     model: str | None = None
-    """Any litellm name, or `http://host:port/v1#model`."""
+    """`ollama/NAME`, `http://host:port/v1#model`, or any litellm name."""
     name: str | None = None
     """Stands for model and address in the id, so that the series goes on when the judge moves."""
     api_base: str | None = None
@@ -240,8 +240,12 @@ class JudgeModel(Section):
 
     @property
     def address(self) -> str | None:
-        """Where the judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""
+        """Where the judge is asked: `api_base`, the model's own `http://host:port/v1#model`, or Ollama's."""
         model = (self.model or "").strip()
+        if model.startswith("ollama/"):
+            from ragpulse_evaluators.judges.addresses import split_judge
+
+            return (split_judge(model, self.api_base) or (None,))[0]
         return model.partition("#")[0] if model.lower().startswith(("http://", "https://")) else self.api_base
 
     @property
@@ -255,7 +259,7 @@ class JudgeModel(Section):
     def names(self) -> frozenset[str]:
         """What the model may be called where it is priced: as configured, as litellm names it, or as the URL does."""
         model = self.model or ""
-        return frozenset((model, f"openai/{model}", model.rpartition("#")[2].strip()))
+        return frozenset((model, f"openai/{model}", model.rpartition("#")[2].strip(), model.removeprefix("ollama/")))
 
     @property
     def access(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -43,6 +43,15 @@ class Rows:
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def of(self, kind: type[T], **read: Callable[[Any], Any]) -> list[T]:
+        """Return a dataclass for each row; fields that are not keyword-only are columns, which `read` may convert."""
+        if not self.rows:
+            return []
+        values = dict(zip(self.columns, zip(*self.rows, strict=True), strict=True))
+        names = [field.name for field in fields(kind) if not field.kw_only]  # type: ignore[arg-type]
+        columns = (map(read[name], values[name]) if name in read else values[name] for name in names)
+        return [kind(*row) for row in zip(*columns, strict=True)]
 
 
 Read = Callable[..., Rows]

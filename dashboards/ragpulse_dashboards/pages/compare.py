@@ -1,8 +1,11 @@
 """`/compare`: two versions, prompts, models or replays, and a verdict that may be "not enough data"."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -11,6 +14,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import SELECTORS, Site, View, read_view
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.series import MetricSeries
 
 __all__ = ["routes"]
 
@@ -65,12 +71,14 @@ def _side_url(view: View, selector: str) -> str:
 async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]]:
     """Return selectors of scored answers in the range, one list for each dimension, most scored first."""
     params = {**view.params(), "name": f"quality:{evaluator}", "step": "all"}
-    answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in SELECTORS))
+    answers: Sequence[MetricSeries] = await asyncio.gather(
+        *(site.api("GET metrics", {**params, "group_by": [name]}) for name in SELECTORS)
+    )
     suggestions = []
     for (name, kind), answer in zip(SELECTORS.items(), answers, strict=True):
         scored: Counter[str] = Counter()
-        for line in answer["series"]:
-            scored[line["group"].get(name) or ""] += sum(point["n"] or 0 for point in line["points"])
+        for line in answer.series:
+            scored[str(line.group.get(name) or "")] += sum(point.n for point in line.points)
         values = sorted(
             (value for value, n in scored.items() if value and n), key=lambda value: (-scored[value], value)
         )

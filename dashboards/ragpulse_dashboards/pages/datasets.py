@@ -2,8 +2,9 @@
 
 import json
 import pprint
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,10 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text, urlencode
 from ragpulse_dashboards.site import FILTERS, METADATA, Site, link, read_form, see_other, segment
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.data import Dataset, DatasetFilled, DatasetList
+    from ragpulse_collector.store.queries.datasets import Item
 
 __all__ = ["routes"]
 
@@ -60,17 +65,17 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def datasets(site: Site, request: Request) -> Response:
     """List every dataset with its size."""
-    answer = await site.api("GET datasets", {})
-    return site.render(request, "datasets.html", {"datasets": answer["datasets"]})
+    found: DatasetList = await site.api("GET datasets", {})
+    return site.render(request, "datasets.html", {"datasets": found.datasets})
 
 
 async def dataset(site: Site, request: Request) -> Response:
     """Show the questions with the recorded answers, and what to do with them."""
     name = segment(request.path_params["name"])
-    answer = await site.api(f"GET datasets/{name}", {})
+    found: Dataset = await site.api(f"GET datasets/{name}", {})
     context = {
         "name": name,
-        "items": answer["items"],
+        "items": found.items,
         **{
             f"{page}_url": link(f"/{page}", {"dataset": name, "from": "-30d"})
             for page in ("replays", "compare", "traces")
@@ -86,8 +91,8 @@ async def fill(site: Site, request: Request) -> Response:
     name = segment(form.get("dataset_name", "").strip())
     selected = [] if form.get("all") else form.getlist("trace_id")
     filters = {key: form[key] for key in form if (key in SELECTION or key.startswith(METADATA)) and form[key]}
-    answer = await site.api(f"POST datasets/{name}", {"trace_ids": selected} if selected else filters)
-    return see_other(link(f"/datasets/{urlencode(name)}", {"more": "true" if answer["more"] else ""}))
+    filled: DatasetFilled = await site.api(f"POST datasets/{name}", {"trace_ids": selected} if selected else filters)
+    return see_other(link(f"/datasets/{urlencode(name)}", {"more": "true" if filled.more else ""}))
 
 
 async def download(site: Site, request: Request) -> Response:
@@ -95,26 +100,25 @@ async def download(site: Site, request: Request) -> Response:
     name, kind = segment(request.path_params["name"]), request.path_params["kind"]
     if kind not in KINDS:
         raise ApiError(404, "A dataset can be downloaded as jsonl, csv or py.")
-    answer = await site.api(f"GET datasets/{name}", {})
+    found: Dataset = await site.api(f"GET datasets/{name}", {})
     safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
     filename = f"{'test_' if kind == 'py' else ''}{safe}.{kind}"
     headers = {**SECURITY_HEADERS, "Content-Disposition": f'attachment; filename="{filename}"'}
-    return Response(_file(kind, answer["items"]).encode("utf-8", "replace"), media_type=KINDS[kind], headers=headers)
+    return Response(_file(kind, found.items).encode("utf-8", "replace"), media_type=KINDS[kind], headers=headers)
 
 
-def _file(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
+def _file(kind: str, items: Sequence["Item"]) -> str:
     if kind == "jsonl":
-        return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+        return "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
     if kind == "py":
-        cases = [_case(item) for item in items if item.get("response") or item.get("reference")]
+        cases = [_case(item) for item in items if item.response or item.reference]
         return PYTEST.replace("{cases}", pprint.pformat(cases, width=110, sort_dicts=False))
-    return csv_text([CSV_COLUMNS, *([item.get(column) for column in CSV_COLUMNS] for item in items)])
+    return csv_text([CSV_COLUMNS, *([getattr(item, column) for column in CSV_COLUMNS] for item in items)])
 
 
-def _case(item: Mapping[str, Any]) -> dict[str, Any]:
+def _case(item: "Item") -> dict[str, str | list[str] | None]:
     """Return question, recorded answer and what is expected: the reference, else the recorded answer."""
-    expected = item.get("reference") or item["response"]
-    return {"query": item["query"], "response": item["response"] or "", "reference": expected}
+    return {"query": item.query, "response": item.response or "", "reference": item.reference or item.response}
 
 
 async def delete(site: Site, request: Request) -> Response:

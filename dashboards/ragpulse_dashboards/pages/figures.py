@@ -1,9 +1,9 @@
 """`/figures`: one chart; `/exemplars`: the traces behind a point of it; `/worst`: the worst answers since a change."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +13,11 @@ from ragpulse_dashboards.answer import find_sentences
 from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
 from ragpulse_dashboards.formats import iso, metric_name, parse_time
 from ragpulse_dashboards.site import Site, View, read_view, segment
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.exemplars import Exemplars
+    from ragpulse_collector.api.handlers.trace import TraceParts
+    from ragpulse_collector.store.queries.traces import ScoredTrace
 
 __all__ = ["routes"]
 
@@ -50,7 +55,7 @@ async def _chart(site: Site, request: Request) -> dict[str, Any]:
     )
     answers = [(LABELS.get(name, metric_name(name)) if len(names) > 1 else "", metrics[name]) for name in metrics]
     title = query.get("title") or ", ".join(metric_name(name) for name in names)
-    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched["targets"])
+    chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched.targets)
     extra = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
     return {"view": view, "chart": chart, "extra": extra}
 
@@ -61,8 +66,8 @@ async def exemplars(site: Site, request: Request) -> Response:
     name = query.get("metric", "requests").replace("coverage:", "quality:")  # an unscored answer has no rank
     point = {"name": name, "t": query.get("t", ""), "step": query.get("step", "")}
     params = {**view.params(), **{name: value for name, value in point.items() if value}}
-    answer = await site.api("GET exemplars", params)
-    groups = [(name, answer[name]) for name in ("worst", "median", "best")]
+    answer: Exemplars = await site.api("GET exemplars", params)
+    groups = [("worst", answer.worst), ("median", answer.median), ("best", answer.best)]
     context = {"view": view, "point": point, "groups": groups, "all_url": _all_url(view, point)}
     return site.render(request, "exemplars.html", context)
 
@@ -87,9 +92,9 @@ async def worst(site: Site, request: Request) -> Response:
         site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": WORST}),
         site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
     )
-    traces = listed["traces"]
-    details = await asyncio.gather(
-        *(site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]}) for row in traces)
+    traces: Sequence[ScoredTrace] = listed.traces
+    details: Sequence[TraceParts] = await asyncio.gather(
+        *(site.api(f"GET traces/{row.trace_id}", {"at": row.start_time}) for row in traces)
     )
     lifted = [
         row
@@ -109,16 +114,18 @@ async def worst(site: Site, request: Request) -> Response:
     return site.render(request, "worst.html", context)
 
 
-def _worst_sentence(row: Mapping[str, Any], detail: Mapping[str, Any], common: str | None) -> dict[str, Any]:
-    """Return the least supported sentence of an answer, and the common document or else the closest one."""
-    sentences = [
-        item for item in find_sentences(detail["scores"]) if item["claim"] and item["support"] == "unsupported"
-    ]
-    least = min(sentences, key=lambda item: item.get("score") or 0.0, default={})
-    contexts, index = detail["contexts"], least.get("context")
-    closest = contexts[index].get("id") if isinstance(index, int) and 0 <= index < len(contexts) else None
-    return {
-        "row": row,
-        "sentence": least.get("text"),
-        "document": common if common and any(context.get("id") == common for context in contexts) else closest,
-    }
+class WorstAnswer(NamedTuple):
+    """An answer with its least supported sentence, and the common document or else the closest one."""
+
+    row: "ScoredTrace"
+    sentence: str | None
+    document: str | None
+
+
+def _worst_sentence(row: "ScoredTrace", parts: "TraceParts", common: str | None) -> WorstAnswer:
+    sentences = [item for item in find_sentences(parts.scores) if item.claim and item.support == "unsupported"]
+    least = min(sentences, key=lambda item: item.score or 0.0, default=None)
+    index = least.context if least else None
+    closest = parts.contexts[index].id if index is not None and 0 <= index < len(parts.contexts) else None
+    document = common if common and any(context.id == common for context in parts.contexts) else closest
+    return WorstAnswer(row, least.text if least else None, document)

@@ -1,20 +1,29 @@
 """`/`: what changed, the worst answers, the cost; then every metric over time."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, read_metrics
-from ragpulse_dashboards.formats import metric_name, parse_time
-from ragpulse_dashboards.headline import headline
+from ragpulse_dashboards.formats import metric_name
+from ragpulse_dashboards.headline import decline, sentences, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.changes import Shift
+    from ragpulse_collector.analysis.overview import RangeSummary
+    from ragpulse_collector.analysis.quality.points import Point
+    from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
 
@@ -53,19 +62,33 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
+@dataclass(frozen=True)
+class _GroupRow:
+    """The figures of a group over the whole range, by metric."""
+
+    group: str
+    figures: Mapping[str, Point]
+
+    @property
+    def requests(self) -> float:
+        """Their number."""
+        requests = self.figures.get("requests")
+        return (requests and requests.value) or 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Figures:
     """Everything the overview shows, read at one time."""
 
     view: View
-    overview: Mapping[str, Any]
+    overview: RangeSummary
     efficiency: Sequence[Chart]
-    targets: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[TargetState] = ()
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
     """The metric that changed most, large."""
-    groups: Sequence[Mapping[str, Any]] = ()
+    groups: Sequence[_GroupRow] = ()
     """One row for each group."""
     complete: bool = True
     """False: the traffic only, without scores."""
@@ -80,14 +103,15 @@ async def overview(site: Site, request: Request) -> Response:
     if figures is None:
         figures = await _read(site, view, pinned=query.getlist("quality"), corrected=corrected, max_age=max_age)
     answer = figures.overview
-    if answer["newest_span"] is None and not answer["n_traces"]:
+    if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        **headline(figures.view, answer, figures.targets),
+        **_now(figures.view, answer, figures.targets),
+        "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
         "age_s": _age(answer),
-        "coverage_of": {row["evaluator"]: row for row in answer.get("coverage", [])},
+        "coverage_of": {row.evaluator: row for row in answer.coverage},
         "tables": "whole" in query,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
@@ -102,10 +126,14 @@ def _max_age(site: Site, request: Request) -> float:
     return min(MAX_AGE_S, time.monotonic() - site.posted_at)
 
 
-def _age(answer: Mapping[str, Any]) -> float:
+def _now(view: View, answer: RangeSummary, targets: Sequence[TargetState]) -> dict[str, Any]:
+    """Return what the top of the page shows."""
+    return {"sentences": sentences(view, answer), "steady": steady_facts(view, answer, targets)}
+
+
+def _age(answer: RangeSummary) -> float:
     """Return the age of the figures in seconds; 0 for fresh ones."""
-    read_at = parse_time(answer.get("as_of"))
-    age = (datetime.now(UTC) - read_at).total_seconds() if read_at else 0.0
+    age = (datetime.now(UTC) - answer.as_of.replace(tzinfo=UTC)).total_seconds()
     return age if age > FRESH_S else 0.0
 
 
@@ -118,7 +146,7 @@ async def _read_traffic(site: Site, view: View, max_age: float) -> _Figures | No
     """Read the traffic alone, one pass over the requests; None where that is fast."""
     begun = time.monotonic()
     requests = (await read_metrics(site, view, ["requests"], max_age=max_age))["requests"]
-    if time.monotonic() - begun < SLOW_S or not any(line["points"] for line in requests["series"]):
+    if time.monotonic() - begun < SLOW_S or not any(line.points for line in requests.series):
         return None
     view = fit_range(view, requests)
     answer = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
@@ -130,15 +158,16 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
     """Read everything; traffic first, because it decides the range and the number of points."""
     requests = (await read_metrics(site, view, ["requests"], max_age=max_age))["requests"]
     view = fit_range(view, requests)
-    width = _width(sum(point["n"] or 0 for line in requests["series"] for point in line["points"]))
+    width = _width(sum(point.n for line in requests.series for point in line.points))
+    answer: RangeSummary
     answer, watched = await asyncio.gather(
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # it looks for a change in finer buckets
         site.api("GET targets", view.params()),
     )
     names = _evaluators(answer, pinned)
-    covered = [row["evaluator"] for row in answer["coverage"]][: 1 if view.group_by else MAX_QUALITY]
+    covered = [row.evaluator for row in answer.coverage][: 1 if view.group_by else MAX_QUALITY]
     by_width = {width: [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]}
-    scored = {row["evaluator"]: row["n"] for row in answer["quality"]}
+    scored = {row.evaluator: row.n for row in answer.quality}
     for name in names:  # few answers get few buckets
         by_width.setdefault(min(width, _width(scored[name])), []).append(f"quality:{name}")
     calls = (
@@ -146,9 +175,9 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         for points, some in by_width.items()
     )
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
-    targets = watched["targets"]
-    since = {change["metric"]: change["t"] for change in answer["changes"]}
-    lead = _lead(view, answer["changes"], metrics, targets, corrected=corrected)
+    targets = watched.targets
+    since = {shift.metric: shift.t for shift in answer.changes}
+    lead = _lead(view, answer.changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
     efficiency = _efficiency(view, metrics, targets)
     return _Figures(
@@ -158,19 +187,19 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         lead=lead and replace(lead, since=since[lead.metric]),
         groups=await _groups(site, view, names, max_age),
         quality=[
-            replace(chart, since=since.get(chart.metric, ""))
+            replace(chart, since=since.get(chart.metric))
             for chart in quality
             if lead is None or lead.metric != chart.metric
         ],
-        efficiency=[replace(chart, since=since.get(chart.metric, "")) for chart in efficiency],
+        efficiency=[replace(chart, since=since.get(chart.metric)) for chart in efficiency],
         coverage=_coverage(covered, metrics),
     )
 
 
-def _evaluators(answer: Mapping[str, Any], pinned: Sequence[str]) -> list[str]:
+def _evaluators(answer: RangeSummary, pinned: Sequence[str]) -> list[str]:
     """Return the evaluators that have a chart, the surest change first."""
-    order = [change["metric"].removeprefix("quality:") for change in answer["changes"]]
-    measured = [row["evaluator"] for row in answer["quality"] if row["n"]]
+    order = [shift.metric.removeprefix("quality:") for shift in answer.changes]
+    measured = [row.evaluator for row in answer.quality if row.n]
     names = [name for name in measured if not pinned or name in pinned]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))[:MAX_QUALITY]
 
@@ -182,35 +211,34 @@ def _width(n: int) -> int:
 
 def _lead(
     view: View,
-    changes: Sequence[Mapping[str, Any]],
-    metrics: Mapping[str, Any],
-    targets: Sequence[Mapping[str, Any]],
+    changes: Sequence[Shift],
+    metrics: Mapping[str, MetricSeries],
+    targets: Sequence[TargetState],
     *,
     corrected: bool,
 ) -> Chart | None:
     """Return the chart of the surest change with the level before it; a rate has no such level."""
-    change = next((change for change in changes if change["metric"] in metrics), None)
-    if change is None or view.group_by:
+    shift = next((shift for shift in changes if shift.metric in metrics), None)
+    if shift is None or view.group_by:
         return None
-    level = None if change["metric"] in PER else change["before"]["value"]
-    return replace(_chart("lead", change["metric"], metrics, targets, corrected=corrected), level=level, tall=True)
+    level = None if shift.metric in PER else shift.before.value
+    return replace(_chart("lead", shift.metric, metrics, targets, corrected=corrected), level=level, tall=True)
 
 
-async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: float) -> list[dict[str, Any]]:
+async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: float) -> list[_GroupRow]:
     """Return one row for each group with the figures of the whole range, most requests first."""
     if not view.group_by:
         return []
     names = ["requests", "error_rate", "latency_p95", "cost_usd", *(f"quality:{name}" for name in evaluators)]
     metrics = await read_metrics(site, view, names, group_by=view.group_by, step="all", max_age=max_age)
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Point]] = {}
     for name, metric in metrics.items():
-        for line in metric["series"]:
-            words = [str(value) if value not in (None, "") else "none" for value in line["group"].values()]
-            measured = [point for point in line["points"] if point["value"] is not None]
+        for line in metric.series:
+            words = [str(value) if value not in (None, "") else "none" for value in line.group.values()]
+            measured = [point for point in line.points if point.value is not None]
             if measured:
                 rows.setdefault(" · ".join(words), {})[name] = measured[-1]
-    ranked = sorted(rows.items(), key=lambda row: -row[1].get("requests", {}).get("value", 0.0))
-    return [{"group": group, "figures": figures} for group, figures in ranked]
+    return sorted((_GroupRow(*row) for row in rows.items()), key=lambda row: -row.requests)
 
 
 async def steady(site: Site, request: Request) -> Response:
@@ -219,14 +247,14 @@ async def steady(site: Site, request: Request) -> Response:
     answer, watched = await asyncio.gather(
         site.api("GET overview", view.params()), site.api("GET targets", view.params())
     )
-    return site.render(request, "steady.html", {"view": view, **headline(view, answer, watched["targets"])})
+    return site.render(request, "steady.html", {"view": view, **_now(view, answer, watched.targets)})
 
 
 async def waiting(site: Site, request: Request) -> Response:
     """Answer the empty page's poll; it reloads when the first span is stored."""
     answer = await site.api("GET overview", {"from": "-30d"})
     response = site.render(request, "parts/waiting.html", {})
-    if answer["newest_span"]:
+    if answer.newest_span:
         response.headers["HX-Refresh"] = "true"
     return response
 
@@ -248,7 +276,7 @@ def _origin(request: Request) -> str:
 
 
 def _chart(
-    key: str, metric: str, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+    key: str, metric: str, metrics: Mapping[str, MetricSeries], targets: Sequence[TargetState], *, corrected: bool
 ) -> Chart:
     """Return the chart of one metric."""
     return Chart(
@@ -261,15 +289,15 @@ def _chart(
     )
 
 
-def _correction(answer: Mapping[str, Any]) -> str:
+def _correction(answer: MetricSeries) -> str:
     """Return whether people's labels corrected the figures, and how many there are."""
-    labels = max((line.get("labels") or 0 for line in answer["series"]), default=0)
-    if any(line.get("corrected") for line in answer["series"]):
+    labels = max((getattr(line, "labels", None) or 0 for line in answer.series), default=0)
+    if any(getattr(line, "corrected", False) for line in answer.series):
         return f"corrected by {labels} labels"
     return f"not corrected: {labels} labels, 30 are needed"
 
 
-def _coverage(evaluators: Sequence[str], metrics: Mapping[str, Any]) -> Chart | None:
+def _coverage(evaluators: Sequence[str], metrics: Mapping[str, MetricSeries]) -> Chart | None:
     """Return the share of the eligible answers that each evaluator scored."""
     answers = [(metric_name(name), metrics[f"coverage:{name}"]) for name in evaluators]
     if not answers:
@@ -286,7 +314,7 @@ def _traffic_names(view: View) -> list[str]:
     return [name for key, _, names, _ in EFFICIENCY for name in _metrics_of(view, key, names)]
 
 
-def _efficiency(view: View, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _efficiency(view: View, metrics: Mapping[str, MetricSeries], targets: Sequence[TargetState]) -> list[Chart]:
     return [
         Chart(
             key=key,

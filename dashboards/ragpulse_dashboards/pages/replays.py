@@ -1,9 +1,11 @@
 """`/replays`: stored traces through other evaluators: the cost first, then the progress."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -12,6 +14,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import FILTERS, Site, link, read_form, see_other
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.series import MetricSeries
 
 __all__ = ["routes"]
 
@@ -109,11 +114,12 @@ def _since(run: Mapping[str, Any]) -> str:
 
 async def _side_before(site: Site, evaluator: str, since: str, run: Mapping[str, Any]) -> str:
     """Return the selector of the other version or judge with most scores in the range; empty where there is none."""
-    answer = await site.api("GET metrics", {"name": f"quality:{evaluator}", "from": since, "step": "all"})
+    name = f"quality:{evaluator}"
+    answer: MetricSeries = await site.api("GET metrics", {"name": name, "from": since, "step": "all"})
     scored: Counter[tuple[str, str | None]] = Counter()
-    for line in answer["series"]:
-        if line["version"] and (line["version"], line["judge"]) != (run["version"], run["judge"]):
-            scored[line["version"], line["judge"]] = sum(point["n"] or 0 for point in line["points"])
+    for line in answer.series:
+        if line.version and (line.version, line.judge) != (run["version"], run["judge"]):
+            scored[line.version, line.judge] = sum(point.n for point in line.points)
     if not scored:
         return ""
     version, judge = scored.most_common(1)[0][0]

@@ -1,8 +1,9 @@
 """`/sessions`, `/sessions/{id}`, `/users/{id}`: conversations, the first turn first."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,10 @@ from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import Site, read_view
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
+    from ragpulse_collector.store.queries.traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 
@@ -34,21 +39,21 @@ async def sessions(site: Site, request: Request) -> Response:
     """List the sessions of a range: newest, worst or most expensive first."""
     view, query = read_view(request), request.query_params
     own = {name: query[name] for name in ("sort", "offset") if query.get(name)}
-    answer = await site.api("GET sessions", {**view.params(), **own, "limit": PAGE})
-    context = {"view": view, "own": own, "sorts": SORTS, "rows": answer["sessions"], "next": answer["next"]}
+    page: SessionPage = await site.api("GET sessions", {**view.params(), **own, "limit": PAGE})
+    context = {"view": view, "own": own, "sorts": SORTS, "rows": page.sessions, "next": page.next}
     return site.render(request, "sessions.html", context)
 
 
 async def session(site: Site, request: Request) -> Response:
     """Show one conversation; in a fragment, `here` marks the turn of the page around it."""
     session_id = request.path_params["session_id"]
-    answer = await site.api(f"GET sessions/{session_id}", {})
+    found: SessionTurns = await site.api(f"GET sessions/{session_id}", {})
     context = {
         "title": session_id,
         "kind": "Session",
-        "summary": answer["session"],
-        "turns": _turns(answer["turns"]),
-        "scores": answer.get("scores", ()),
+        "summary": found.session,
+        "turns": _turns(found.turns),
+        "scores": found.scores,
         "here": request.query_params.get("here", ""),
     }
     return site.render(request, "session.html", context)
@@ -59,44 +64,55 @@ async def user(site: Site, request: Request) -> Response:
     user_id, query = request.path_params["user_id"], request.query_params
     params = {"user_id": user_id, "from": ALL_TIME, "limit": PAGE, "total": "true"}
     page = {"cursor": query["cursor"]} if query.get("cursor") else {}
-    answer = await site.api("GET traces", {**params, **page})
-    rows, total = answer["traces"], answer["total"]
+    listed: TracePage = await site.api("GET traces", {**params, **page})
+    rows = listed.traces
     if not rows:
         raise ApiError(404, "No trace has this user. It may be past the retention.")
-    sessions = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
+    sessions: SessionPage = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
     context = {
         "title": user_id,
         "kind": "User",
-        "summary": {"n_turns": total, **(_summary(rows) if total == len(rows) else {})},
+        "summary": _summary(rows) if listed.total == len(rows) else UserTurns(listed.total),
         "turns": _turns(rows[::-1]),
-        "older": answer["next"],
-        "sessions": sessions["sessions"],
+        "older": listed.next,
+        "sessions": sessions.sessions,
     }
     return site.render(request, "session.html", context)
 
 
-def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+class UserTurns(NamedTuple):
+    """The figures of a user's turns; beyond one page only their number."""
+
+    n_turns: int | None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    cost_usd: float | None = None
+
+
+def _summary(rows: Sequence["ScoredTrace"]) -> UserTurns:
     """Return the figures of all turns; with one unknown cost the sum is unknown."""
-    costs = [row["cost_usd"] for row in rows]
-    return {
-        "start_time": rows[-1]["start_time"],
-        "end_time": rows[0]["start_time"],
-        "cost_usd": None if None in costs else sum(costs),
-    }
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
+    cost = sum(costs) if len(costs) == len(rows) else None
+    return UserTurns(len(rows), rows[-1].start_time, rows[0].start_time, cost)
 
 
-def _turns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+class ShownTurn(NamedTuple):
+    """A turn of a conversation."""
+
+    row: "ScoredTrace"
+    answer: str
+    failing: Mapping[str, "TraceScore"]
+    others: Mapping[str, "TraceScore"]
+
+
+def _turns(rows: Sequence["ScoredTrace"]) -> list[ShownTurn]:
     """Return the turns of a page; answers after the first `MAX_CHARS` signs are shown as text."""
-    read = list(accumulate(len(row["response"] or "") for row in rows))
+    read = list(accumulate(len(row.response or "") for row in rows))
     return [_turn(row, as_text=chars > MAX_CHARS) for row, chars in zip(rows, read, strict=True)]
 
 
-def _turn(row: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
-    scores = {name: as_judged(name, score) for name, score in sorted(row["scores"].items())}
-    failing = {name: score for name, score in scores.items() if score.get("passing") is False}
-    return {
-        "row": row,
-        "answer": render_answer(row["response"] or "", as_text=as_text),
-        "failing": failing,
-        "others": {name: score for name, score in scores.items() if name not in failing},
-    }
+def _turn(row: "ScoredTrace", *, as_text: bool) -> ShownTurn:
+    scores = {name: as_judged(name, score) for name, score in sorted(row.scores.items())}
+    failing = {name: score for name, score in scores.items() if score.passing is False}
+    others = {name: score for name, score in scores.items() if name not in failing}
+    return ShownTurn(row, render_answer(row.response or "", as_text=as_text), failing, others)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -12,8 +12,17 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
-from ragpulse_dashboards.formats import as_judged, parse_time, readable
+from ragpulse_dashboards.formats import as_judged, readable
 from ragpulse_dashboards.site import Site, link, read_form, see_other
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
+    from ragpulse_collector.api.handlers.data import Queued
+    from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
+    from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
+    from ragpulse_collector.store.queries.traces import TraceRow
 
 __all__ = ["routes", "waterfall"]
 
@@ -41,11 +50,11 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
-async def _fetch(site: Site, request: Request, **params: str) -> Mapping[str, Any]:
+async def _parts(site: Site, request: Request, **params: str) -> "TraceParts":
     start = request.query_params.get("at")
     path = f"GET traces/{_id(request)}"
-    answer: Mapping[str, Any] = await site.api(path, {**params, **({"at": start} if start else {})})
-    return answer
+    parts: TraceParts = await site.api(path, {**params, **({"at": start} if start else {})})
+    return parts
 
 
 def _id(request: Request) -> str:
@@ -57,101 +66,114 @@ def _id(request: Request) -> str:
 
 async def trace(site: Site, request: Request) -> Response:
     """Show the answer beside its contexts, spans, verdicts and session."""
-    head = await _fetch(site, request, only="trace")
+    head = await _parts(site, request, only="trace")
 
     async def read() -> Mapping[str, Any]:
-        context = _context(request, {**head, **await _fetch(site, request, only="rest", spans="brief")})
-        failed = context["failed"]
-        return {**context, "exception": _exception(await _span(site, request, failed["span_id"])) if failed else None}
+        rest = await _parts(site, request, only="rest", spans="brief")
+        failed = _origin_of_error(rest.spans)
+        exception = _exception((await _span(site, request, failed.span_id))[0]) if failed else None
+        return {**_context(request, head, rest), "failed": failed, "exception": exception}
 
     return await site.begin(request, "trace.html", read)
 
 
-def _context(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    row, spans = answer["trace"], answer["spans"]
-    scores = sorted(
-        ({"shown": _shown(score), **as_judged(score["evaluator"], score)} for score in answer["scores"]),
-        key=lambda score: (score["evaluator"], score.get("created_at") or ""),
-    )
-    sentences = find_sentences(reversed(scores))
+def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[str, Any]:
+    assert head.trace is not None
+    scores = [ShownScore(_shown(score), as_judged(score.evaluator, score)) for score in rest.scores]
+    scores.sort(key=lambda one: (one.score.evaluator, one.score.created_at))
+    sentences = find_sentences(one.score for one in reversed(scores))
     limit = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
-    contexts = context_views(answer["contexts"], sentences)
+    contexts = context_views(rest.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
     return {
-        "trace": row,
-        "previous": answer.get("previous"),
-        "following": answer.get("next"),
-        "answer": render_answer(row["response"] or "", sentences, evaluated),
+        "trace": head.trace,
+        "previous": head.previous,
+        "following": head.next,
+        "answer": render_answer(head.trace.response or "", sentences, evaluated),
         "sentences": sentences,
-        "contexts": [context for context in contexts if not context.row.get("superseded")],
-        "superseded": [context for context in contexts if context.row.get("superseded")],
-        "reranked": any(span["kind"] == "reranker" for span in spans),
-        "scores": sorted(scores, key=lambda score: (score["status"] != "ok", _ORDER[score["passing"]])),
+        "contexts": [context for context in contexts if not context.row.superseded],
+        "superseded": [context for context in contexts if context.row.superseded],
+        "reranked": any(span.kind == "reranker" for span in rest.spans),
+        "scores": sorted(scores, key=lambda one: (one.score.status != "ok", _ORDER[one.score.passing])),
         "chips": _chips(scores),
-        "decisions": answer["decisions"],
-        "labels": answer["labels"],
-        "unread": answer["unread"],
-        "rows": waterfall(spans, limit=limit),
-        "axis": time_axis(spans),
-        "n_spans": len(spans),
-        "failed": _origin_of_error(spans),
+        "decisions": rest.decisions,
+        "labels": rest.labels,
+        "unread": rest.unread,
+        "rows": waterfall(rest.spans, limit=limit),
+        "axis": time_axis(rest.spans),
+        "n_spans": len(rest.spans),
         "done": request.query_params.get("done", ""),
     }
 
 
-def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+class ShownScore(NamedTuple):
+    """A score with its name on the page."""
+
+    shown: str
+    score: "SpanScore"
+
+
+def _chips(scores: Sequence[ShownScore]) -> list[ShownScore]:
     """Return the newest score of each evaluator: failing ones, passing ones, then the others."""
-    newest = {score["shown"]: score for score in scores if score["status"] == "ok"}
-    return sorted(newest.values(), key=lambda score: (_ORDER[score["passing"]], score["shown"]))
+    newest = {one.shown: one for one in scores if one.score.status == "ok"}
+    return sorted(newest.values(), key=lambda one: (_ORDER[one.score.passing], one.shown))
 
 
-def _shown(score: Mapping[str, Any]) -> str:
+def _shown(score: "SpanScore") -> str:
     """Return the name of a score on the page: people's scores and several judges of one name are told apart."""
-    name = f"feedback:{score['evaluator']}" if score.get("source") == "human" else str(score["evaluator"])
-    return f"{name} ({score['identifier']})" if score.get("identifier") else name
+    name = f"feedback:{score.evaluator}" if score.source == "human" else score.evaluator
+    return f"{name} ({score.identifier})" if score.identifier else name
 
 
-def _origin_of_error(spans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _origin_of_error(spans: Sequence["SpanBrief"]) -> "SpanBrief | None":
     """Return the span in which an error began: the earliest failed span without a failed child."""
-    failed = [span for span in spans if span["status"] == "error" or span["error_type"]]
-    parents = {span["parent_span_id"] for span in failed}
-    innermost = [span for span in failed if span["span_id"] not in parents] or failed
-    return min(innermost, key=lambda span: str(span["start_time"]), default=None)
+    failed = [span for span in spans if span.status == "error" or span.error_type]
+    parents = {span.parent_span_id for span in failed}
+    innermost = [span for span in failed if span.span_id not in parents] or failed
+    return min(innermost, key=lambda span: span.start_time, default=None)
 
 
-async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:
-    answer = await _fetch(site, request, spans=span_id)
-    match = next((span for span in answer["spans"] if span["span_id"] == span_id), None)
+async def _span(site: Site, request: Request, span_id: str) -> "tuple[SpanWhole, TraceRow]":
+    """Return a span and its trace."""
+    parts = await _parts(site, request, spans=span_id)
+    match = next((span for span in parts.spans if span.span_id == span_id), None)
     if match is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
-    return {**match, "trace": answer["trace"]}
+    return cast("SpanWhole", match), cast("TraceRow", parts.trace)
 
 
-def _exception(span: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return type, message and stack trace of a span's error, as far as they are known."""
-    attributes: dict[str, Any] = {}
-    for event in span.get("events") or []:
-        if isinstance(event, Mapping) and isinstance(event.get("attributes"), Mapping):
-            attributes |= event["attributes"] if "exception.type" in event["attributes"] else {}
-    return {
-        "type": attributes.get("exception.type") or span.get("error_type"),
-        "message": attributes.get("exception.message") or span.get("status_message"),
-        "stacktrace": attributes.get("exception.stacktrace"),
-    }
+class SpanError(NamedTuple):
+    """A span's error, as far as it is known."""
+
+    type: "JsonValue"
+    message: "JsonValue"
+    stacktrace: "JsonValue"
+
+
+def _exception(span: "SpanWhole") -> SpanError:
+    attributes: dict[str, JsonValue] = {}
+    for event in span.events if isinstance(span.events, list) else ():
+        found = event.get("attributes") if isinstance(event, dict) else None
+        attributes |= found if isinstance(found, dict) and "exception.type" in found else {}
+    return SpanError(
+        attributes.get("exception.type") or span.error_type,
+        attributes.get("exception.message") or span.status_message,
+        attributes.get("exception.stacktrace"),
+    )
 
 
 async def span(site: Site, request: Request) -> Response:
     """Show one span: times, usage, texts and its attributes verbatim."""
-    row = await _span(site, request, request.path_params["span_id"])
-    context = {"span": row, "attributes": _attributes(row), "trace": row["trace"], "exception": _exception(row)}
+    row, whole = await _span(site, request, request.path_params["span_id"])
+    context = {"span": row, "attributes": _attributes(row), "trace": whole, "exception": _exception(row)}
     return site.render(request, "span.html", context)
 
 
-def _attributes(span: Mapping[str, Any]) -> list[tuple[str, str]]:
-    raw = span.get("attributes")
-    if not isinstance(raw, Mapping):
+def _attributes(span: "SpanWhole") -> list[tuple[str, str]]:
+    raw = span.attributes
+    if not isinstance(raw, dict):
         return [("attributes", readable(raw))] if raw else []
-    return [(str(key), readable(value)) for key, value in sorted(raw.items())]
+    return [(key, readable(value)) for key, value in sorted(raw.items())]
 
 
 async def as_pytest(site: Site, request: Request) -> Response:
@@ -165,11 +187,11 @@ async def as_html(site: Site, request: Request) -> Response:
 
 
 async def _file(site: Site, request: Request, form: str, disposition: str) -> Response:
-    answer = await site.api(f"GET traces/{_id(request)}/{form}", {})
-    filename = quote(answer["filename"], safe="")
+    file: TextFile = await site.api(f"GET traces/{_id(request)}/{form}", {})
+    filename = quote(file.filename, safe="")
     headers = {**SECURITY_HEADERS, "Content-Disposition": f"{disposition}; filename*=UTF-8''{filename}"}
     media_type = "text/html" if disposition == "attachment" else "text/plain"
-    return Response(answer["text"].encode("utf-8", "replace"), media_type=media_type, headers=headers)
+    return Response(file.text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
 
 
 async def label(site: Site, request: Request) -> Response:
@@ -177,7 +199,7 @@ async def label(site: Site, request: Request) -> Response:
     form = await read_form(request)
     if form.get("verdict") not in VERDICTS:
         raise ApiError(400, "Choose good or bad before saving the label.")
-    params: dict[str, Any] = {
+    params: dict[str, str | float] = {
         "trace_id": _id(request),
         "evaluator": form.get("evaluator") or "groundedness",
         "passing": form["verdict"] == "good",
@@ -208,8 +230,8 @@ async def evaluate(site: Site, request: Request) -> Response:
     """Queue evaluations of this trace outside every sampling rule; existing scores stay."""
     form = await read_form(request)
     names = [name for name in form.get("evaluators", "").split(",") if name] or await site.evaluators_in_use()
-    answer = await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
-    return see_other(_trace_url(request, "evaluate" if answer["queued"] else "scored"))
+    started: Queued = await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
+    return see_other(_trace_url(request, "evaluate" if started.queued else "scored"))
 
 
 def _trace_url(request: Request, done: str) -> str:
@@ -237,31 +259,31 @@ async def queue(site: Site, request: Request) -> Response:
     return site.render(request, "label.html", context)
 
 
-async def _suggestions(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
+async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":
     """Return the suggestions; when the default number all have a label, up to the API's limit."""
     for limit in ({}, {"limit": MAX_SUGGESTIONS}):
-        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
-        if answer["traces"]:
+        answer: Suggestions = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
+        if answer.traces:
             break
-    traces: list[Mapping[str, Any]] = answer["traces"]
-    return traces
+    return answer.traces
 
 
-async def _suggestion(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]})
-    contexts = context_views(answer["contexts"], find_sentences(reversed(answer["scores"])))
+async def _suggestion(site: Site, row: "Suggestion") -> dict[str, Any]:
+    parts: TraceParts = await site.api(f"GET traces/{row.trace_id}", {"at": row.start_time})
+    assert parts.trace is not None
+    contexts = context_views(parts.contexts, find_sentences(reversed(parts.scores)))
     return {
         "row": row,
-        "trace": answer["trace"],
-        "answer": render_answer(answer["trace"]["response"] or ""),
-        "contexts": [context for context in contexts if not context.row.get("superseded")],
+        "trace": parts.trace,
+        "answer": render_answer(parts.trace.response or ""),
+        "contexts": [context for context in contexts if not context.row.superseded],
     }
 
 
 class SpanRow(NamedTuple):
     """One bar."""
 
-    span: Mapping[str, Any]
+    span: "SpanBrief"
     depth: int
     """Capped, so that a deep chain stays on the page."""
     left: float
@@ -272,59 +294,49 @@ class SpanRow(NamedTuple):
     """The first token, percent of the trace."""
 
 
-_Timed = tuple[Mapping[str, Any], datetime]
-
-
-def waterfall(spans: Sequence[Mapping[str, Any]], *, limit: int = MAX_ROWS) -> list[SpanRow]:
+def waterfall(spans: Sequence["SpanBrief"], *, limit: int = MAX_ROWS) -> list[SpanRow]:
     """Return rows in tree order; spans whose parent never arrived are roots, a loop appears once."""
-    timed = _timed(spans)
-    if not timed:
+    if not spans:
         return []
-    first, total = _extent(timed)
+    first, total = _extent(spans)
     rows = []
-    for span, start, depth in islice(_tree_order(timed), limit):
-        left = min(_offset_ms(first, start) / total * 100, 99.6)
-        width = min(max((span.get("latency_ms") or 0) / total * 100, 0.4), 100 - left)
-        token = span.get("ttft_ms")
+    for span, depth in islice(_tree_order(spans), limit):
+        left = min(_offset_ms(first, span) / total * 100, 99.6)
+        width = min(max((span.latency_ms or 0) / total * 100, 0.4), 100 - left)
+        token = span.ttft_ms
         tick = None if token is None else round(min(left + token / total * 100, 99.8), 2)
         rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2), tick))
     return rows
 
 
-def time_axis(spans: Sequence[Mapping[str, Any]]) -> list[float]:
+def time_axis(spans: Sequence["SpanBrief"]) -> list[float]:
     """Return milliseconds at the start, the quarters and the end of the trace."""
-    timed = _timed(spans)
-    return [_extent(timed)[1] * quarter / 4 for quarter in range(5)] if timed else []
+    return [_extent(spans)[1] * quarter / 4 for quarter in range(5)] if spans else []
 
 
-def _timed(spans: Sequence[Mapping[str, Any]]) -> list[_Timed]:
-    return [(span, start) for span in spans if (start := parse_time(span["start_time"])) is not None]
-
-
-def _extent(timed: Sequence[_Timed]) -> tuple[datetime, float]:
+def _extent(spans: Sequence["SpanBrief"]) -> tuple[datetime, float]:
     """Return the start of the trace and its length in milliseconds."""
-    first = min(start for _, start in timed)
-    return first, max(_offset_ms(first, start) + (span.get("latency_ms") or 0) for span, start in timed) or 1.0
+    first = min(span.start_time for span in spans)
+    return first, max(_offset_ms(first, span) + (span.latency_ms or 0) for span in spans) or 1.0
 
 
-def _offset_ms(first: datetime, start: datetime) -> float:
-    return (start - first).total_seconds() * 1000
+def _offset_ms(first: datetime, span: "SpanBrief") -> float:
+    return (span.start_time - first).total_seconds() * 1000
 
 
-def _tree_order(timed: Sequence[_Timed]) -> Iterator[tuple[Mapping[str, Any], datetime, int]]:
+def _tree_order(spans: Sequence["SpanBrief"]) -> Iterator[tuple["SpanBrief", int]]:
     """Yield spans with their depth; a parent comes before its children, siblings by start time."""
-    ids = {span.get("span_id") for span, _ in timed}
-    children: dict[Any, list[_Timed]] = {}
-    for span, start in sorted(timed, key=lambda item: item[1]):
-        parent = span.get("parent_span_id")
-        known = parent in ids and parent != span.get("span_id")
-        children.setdefault(parent if known else None, []).append((span, start))
+    ids = {span.span_id for span in spans}
+    children: dict[str | None, list[SpanBrief]] = {}
+    for span in sorted(spans, key=lambda span: span.start_time):
+        known = span.parent_span_id in ids and span.parent_span_id != span.span_id
+        children.setdefault(span.parent_span_id if known else None, []).append(span)
     seen = set()
-    stack = [(span, start, 0) for span, start in reversed(children.get(None, []))]
+    stack = [(span, 0) for span in reversed(children.get(None, []))]
     while stack:
-        span, start, depth = stack.pop()
-        if span.get("span_id") not in seen:
-            seen.add(span.get("span_id"))
-            yield span, start, depth
-            stack += [(child, begun, depth + 1) for child, begun in reversed(children.get(span.get("span_id"), []))]
-    yield from ((span, start, 0) for span, start in timed if span.get("span_id") not in seen)
+        span, depth = stack.pop()
+        if span.span_id not in seen:
+            seen.add(span.span_id)
+            yield span, depth
+            stack += [(child, depth + 1) for child in reversed(children.get(span.span_id, []))]
+    yield from ((span, 0) for span in spans if span.span_id not in seen)

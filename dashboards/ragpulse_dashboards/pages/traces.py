@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -13,6 +14,10 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text
 from ragpulse_dashboards.site import FILTERS, Site, View, read_view, see_other
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.traces import TracePage
+    from ragpulse_collector.store.queries.traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 
@@ -74,7 +79,7 @@ async def traces(site: Site, request: Request) -> Response:
     trace_id = view.filters.get("q", "").strip().lower()
     if TRACE_ID.fullmatch(trace_id):
         return see_other(f"/traces/{trace_id}")
-    answer = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"})
+    page: TracePage = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"})
     live = request.query_params.get("live")
     context = {
         "view": view,
@@ -85,9 +90,11 @@ async def traces(site: Site, request: Request) -> Response:
         "extra": {**{name: own.get(name) for name in OWN if name != "cursor"}, "columns": columns, "live": live},
         "live": live is not None,
         "outcomes": OUTCOMES,
-        "rows": answer["traces"],
-        "evaluators": _evaluators(answer["traces"], own.get("evaluator")),
-        **{name: answer.get(name) for name in ("next", "total", "newest")},
+        "rows": page.traces,
+        "evaluators": _evaluators(page.traces, own.get("evaluator")),
+        "next": page.next,
+        "total": page.total,
+        "newest": page.newest,
     }
     return site.render(request, "traces.html", context)
 
@@ -96,56 +103,60 @@ async def facets(site: Site, request: Request) -> Response:
     """Show the values to filter the page `for` by, with counts; links keep that page's parameters."""
     view, query = read_view(request), request.query_params
     own = {name: value for name, value in _own(request).items() if name not in ("sort", "cursor")}
-    answer = await site.api("GET traces", {**view.params(), **own, "limit": 1, "facets": "true"})
+    page: TracePage = await site.api("GET traces", {**view.params(), **own, "limit": 1, "facets": "true"})
     context = {
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
         "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
-        "facets": answer["facets"],
+        "facets": page.facets,
     }
     return site.render(request, "facets.html", context)
 
 
-def _evaluators(rows: Sequence[Mapping[str, Any]], first: str | None) -> list[str]:
+def _evaluators(rows: Sequence["ScoredTrace"], first: str | None) -> list[str]:
     """Return the evaluators of these rows: `first`, then those that pass or fail an answer."""
-    scores = [(name, score) for row in rows for name, score in row["scores"].items()]
-    judging = {name for name, score in scores if score.get("passing") is not None}
+    scores = [(name, score) for row in rows for name, score in row.scores.items()]
+    judging = {name for name, score in scores if score.passing is not None}
     return sorted(dict(scores), key=lambda name: (name != first, name not in judging, name))
 
 
 async def as_csv(site: Site, request: Request) -> Response:
     """Send all rows of the list for a spreadsheet, with a column for each evaluator."""
     params = {**read_view(request).params(), **_own(request), "limit": CSV_PAGE}
-    first = await site.api("GET traces", params)
+    first: TracePage = await site.api("GET traces", params)
     registry = await site.api("GET evaluators", {})
     used = {item["name"] for item in registry["evaluators"] if item["online"] or item["stats_24h"]}
-    names = sorted(used | set(_evaluators(first["traces"], None)))
+    names = sorted(used | set(_evaluators(first.traces, None)))
     headers = {**SECURITY_HEADERS, "Content-Disposition": 'attachment; filename="traces.csv"'}
     return StreamingResponse(_csv_pages(site, params, first, names), media_type="text/csv", headers=headers)
 
 
 async def _csv_pages(
-    site: Site, params: Mapping[str, Any], answer: Mapping[str, Any], names: Sequence[str]
+    site: Site, params: Mapping[str, str | int], page: "TracePage", names: Sequence[str]
 ) -> AsyncIterator[bytes]:
     """Yield the head, then page after page; the last column has the scores of evaluators without a column."""
     head = [[*CSV_COLUMNS, *names, "other_scores"]]
     while True:
-        yield csv_text([*head, *(_csv_row(row, names) for row in answer["traces"])]).encode("utf-8", "replace")
-        if not answer.get("next"):
+        yield csv_text([*head, *(_csv_row(row, names) for row in page.traces)]).encode("utf-8", "replace")
+        if not page.next:
             return
-        head, answer = [], await site.api("GET traces", {**params, "cursor": answer["next"]})
+        head, page = [], await site.api("GET traces", {**params, "cursor": page.next})
 
 
-def _plain(score: Mapping[str, Any]) -> Any:
+Cell = str | float | datetime | None
+"""A value of a table for a spreadsheet."""
+
+
+def _plain(score: "TraceScore") -> Cell:
     """Return a score as a number if there is one, else its label."""
-    values = (score.get(name) for name in ("normalized", "score", "label"))
+    values = (score.normalized, score.score, score.label)
     return next((value for value in values if value is not None), None)
 
 
-def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    scores = {name: _plain(score) for name, score in row["scores"].items()}
+def _csv_row(row: "ScoredTrace", names: Sequence[str]) -> list[Cell]:
+    scores = {name: _plain(score) for name, score in row.scores.items()}
     others = "; ".join(f"{name}={value}" for name, value in scores.items() if name not in names)
-    return [*(row.get(name) for name in CSV_COLUMNS), *(scores.get(name) for name in names), others]
+    return [*(getattr(row, name) for name in CSV_COLUMNS), *(scores.get(name) for name in names), others]
 
 
 async def live(site: Site, request: Request) -> Response:
@@ -159,8 +170,8 @@ async def events(site: Site, request: Request) -> Response:
     view, query = read_view(request), request.query_params
     cursor = request.headers.get("last-event-id") or query.get("after") or ""
     if not cursor:
-        first = await site.api("GET traces", {**view.params(), "limit": 1})
-        cursor = first["newest"] or ""
+        first: TracePage = await site.api("GET traces", {**view.params(), "limit": 1})
+        cursor = first.newest or ""
     headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     context = {
         "view": view,
@@ -175,12 +186,12 @@ async def _stream(site: Site, view: View, cursor: str, context: Mapping[str, Any
     yield "retry: 1000\n\n"
     for _ in range(int(STREAM_S / EVERY_S)):
         try:
-            answer = await site.api("GET traces", {**view.params(), "after": cursor, "limit": FETCHED})
+            page: TracePage = await site.api("GET traces", {**view.params(), "after": cursor, "limit": FETCHED})
         except ApiError as error:
             yield _event("problem", cursor, {"message": error.message})
             return
-        rows = answer["traces"]
-        cursor = answer["newest"] or cursor
+        rows = page.traces
+        cursor = page.newest or cursor
         if rows:
             html = [site.linked(template.render(row=row, **context)) for row in reversed(rows[:DRAWN])]
             yield _event("rows", cursor, {"rows": html, "skipped": max(0, len(rows) - DRAWN)})

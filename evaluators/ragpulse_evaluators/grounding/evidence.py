@@ -10,51 +10,44 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from functools import cached_property, lru_cache
+from heapq import nsmallest
 from itertools import pairwise
 
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import SYNONYMS
-from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, stem, words
+from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, words
 
-__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of", "same_root"]
+__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of"]
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
-_SHORTLIST = 12
-_STEP_GAIN = 0.12
 _MAX_POSTINGS = 500
-_MAX_ROOTS = 64
 
 
-def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    meant: dict[str, tuple[str, ...]] = {}
-    for keys in ([stem(word) for word in row] for row in rows):
-        for key in keys:
-            meant[key] = (*meant.get(key, ()), *(other for other in keys if other != key))
-    return meant
-
-
-_SYNONYMS = _by_key(SYNONYMS)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ContextSentence:
     """One sentence of one context; `context` counts from 0, offsets are in that context's text."""
 
-    number: int
-    """Its place among the sentences of all contexts."""
     context: int
     sentence: Sentence
     tokens: Sequence[Word]
-    keys: frozenset[str]
-    """Keys of all tokens."""
+    denied: frozenset[str]
+    """Keys of the name of a JSON value that is false or "no"."""
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of all tokens."""
+        return frozenset(t.key for t in self.tokens)
+
+    @cached_property
+    def quantities(self) -> list[Quantity]:
+        """Its quantities in order."""
+        return quantities(self.tokens)
 
 
-def bigrams(tokens: Sequence[Word], keys: Sequence[str]) -> set[tuple[str, str]]:
+def bigrams(tokens: Sequence[Word]) -> set[tuple[str, str]]:
     """Return the pairs of content words that follow one another, whatever light words stand between."""
-    return set(pairwise([key for token, key in zip(tokens, keys, strict=True) if token.content]))
+    return set(pairwise([token.key for token in tokens if token.content]))
 
 
 class EvidenceIndex:
@@ -65,25 +58,19 @@ class EvidenceIndex:
         self.by_value = False
         """Whether a context is JSON."""
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
-        self._nearest: dict[str, str | None] = {}
-        self._quantities: dict[int, list[Quantity]] = {}
-        self._denied: dict[int, list[str]] = {}
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self._add(number, text[: max(0, left)])
-            self.by_value |= _is_json(text[: max(0, left)])
             left -= len(text)
 
     def _add(self, number: int, text: str) -> None:
-        for sentence, read, denied in _sentences(text):
-            tokens = words(read)
-            keys = dict.fromkeys(word.key for word in tokens)
-            here = len(self.sentences)
-            for key in keys:
-                self._postings[key].append(here)
-            self.sentences.append(ContextSentence(here, number, sentence, tokens, frozenset(keys)))
-            if denied:
-                self._denied[here] = [word.key for word in words(denied) if word.content]
+        by_value = _is_json(text)
+        self.by_value |= by_value
+        for sentence, read, denied in _values(text) if by_value else _sentences(text):
+            found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
+            for key in found.keys:
+                self._postings[key].append(len(self.sentences))
+            self.sentences.append(found)
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -93,58 +80,18 @@ class EvidenceIndex:
     @cached_property
     def denied(self) -> dict[str, ContextSentence]:
         """Words that stand only in names of JSON values that are false or "no", each with that value."""
-        return {
-            key: self.sentences[n]
-            for n, keys in self._denied.items()
-            for key in keys
-            if self._denied.keys() >= set(self._postings[key])
-        }
+        found = [(key, sentence) for sentence in self.sentences for key in sentence.denied]
+        return {key: s for key, s in found if all(self.sentences[n].denied for n in self._postings[key])}
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Keys of words that the contexts write with a capital inside sentences, and never without one."""
-        sure, lower = set[str](), set[str]()
-        for sentence in self.sentences:
-            for i, token in enumerate(sentence.tokens):
-                if token.capital and (i > 0 or not token.text[1:].islower()):
-                    sure.add(token.key)
-                elif token.text.islower():
-                    lower.add(token.key)
-        return frozenset(sure - lower)
+        """Keys of words that the contexts write with a capital inside sentences."""
+        return frozenset(t.key for s in self.sentences for t in s.tokens[1:] if t.capital)
 
     @cached_property
     def bigrams(self) -> frozenset[tuple[str, str]]:
         """Pairs of content words that follow one another in a context sentence."""
-        return frozenset().union(*(bigrams(s.tokens, [t.key for t in s.tokens]) for s in self.sentences))
-
-    def quantities(self, sentence: ContextSentence) -> list[Quantity]:
-        """Return the quantities of a context sentence."""
-        if sentence.number not in self._quantities:
-            self._quantities[sentence.number] = quantities(sentence.tokens)
-        return self._quantities[sentence.number]
-
-    @cached_property
-    def _roots(self) -> dict[str, list[str]]:
-        roots: dict[str, list[str]] = {}
-        for key in self._postings:
-            if len(key) >= 4 and len(same := roots.setdefault(key[:4], [])) < _MAX_ROOTS:
-                same.append(key)
-        return roots
-
-    def near(self, key: str) -> str | None:
-        """Return a key of the contexts with the same root ("motivat", "motivation") or meaning ("lawyer"), if any."""
-        if key not in self._nearest:
-            self._nearest[key] = self._find_near(key)
-        return self._nearest[key]
-
-    def _find_near(self, key: str) -> str | None:
-        same = self._roots.get(key[:4], ()) if len(key) >= 4 else ()
-        related = next((other for other in same if same_root(key, other)), None)
-        return related or next((other for other in _SYNONYMS.get(key, ()) if other in self._postings), None)
-
-    def spelled(self, key: str) -> str:
-        """Return a key as the contexts spell it, or as it is where they have none like it."""
-        return key if key in self._postings else self.near(key) or key
+        return frozenset().union(*(bigrams(s.tokens) for s in self.sentences))
 
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
@@ -154,10 +101,8 @@ class EvidenceIndex:
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
-        content = [t for t in tokens if not t.function and t.kind != "sign"]
-        weights = self._weights(content)
-        absent = sum([t.key not in self._postings and not self.near(t.key) for t in content])
-        total = sum(weights.values()) + absent * math.log(1 + len(self.sentences))
+        weights = self._weights([t for t in tokens if not t.function and t.kind != "sign"])
+        total = sum(weights.values())
         best: dict[int, float] = {}
         for number, weight in self._overlap(weights).items():
             context = self.sentences[number].context
@@ -167,23 +112,17 @@ class EvidenceIndex:
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
         overlap: defaultdict[int, float] = defaultdict(float)
         for key, weight in weights.items():
-            for number in self._postings[key][:_MAX_POSTINGS]:
+            for number in self._postings.get(key, ())[:_MAX_POSTINGS]:
                 overlap[number] += weight
         return overlap
 
     def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
-        """The contexts' keys in the order of the tokens; the last token of a key says what it weighs."""
-        keys = {key: key if key in self._postings else self.near(key) for key in {t.key for t in tokens}}
-        last = {keys[token.key]: token for token in tokens}
-        rarities = self._rarities
-        return {k: rarities[k] * (0.2 if token.function else 1.0) for k, token in last.items() if k is not None}
-
-    @cached_property
-    def _rarities(self) -> dict[str, float]:
-        """What a key weighs: the rarer, the more."""
+        """Return what each key weighs: the rarer, the more; one that no context holds as much as the rarest."""
         count = len(self.sentences)
-        by_postings = {n: math.log(1 + count / n) for n in {len(numbers) for numbers in self._postings.values()}}
-        return {key: by_postings[len(numbers)] for key, numbers in self._postings.items()}
+        return {
+            t.key: math.log(1 + count / len(self._postings.get(t.key, "1"))) * (0.2 if t.function else 1.0)
+            for t in tokens
+        }
 
 
 @lru_cache(maxsize=2)
@@ -203,29 +142,26 @@ _QUOTES = "u'\" "
 
 
 def _sentences(text: str) -> Iterator[tuple[Sentence, str, str]]:
-    """Yield each sentence of a context, its text to read, and the name of a JSON value that says no."""
-    if not _is_json(text):
-        yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
-        return
-    path: list[str] = []
-    key = ""
+    yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
+
+
+def _values(text: str) -> Iterator[tuple[Sentence, str, str]]:
+    """Yield each value of a JSON text, its key and value to read, and its name where it says no."""
+    path, key = [""], ""
     for match in _JSON.finditer(text):
         if match["key"]:
-            key = _CAMEL.sub(" ", match["text"][1:-1])
-        elif match["open"]:
-            path.append(key)
-            key = ""
-        elif match["close"]:
-            path[-1:] = []
-            key = ""
+            name = match["text"][1:-1]
+            key = " ".join(dict.fromkeys((name, _CAMEL.sub(" ", name))))  # "WiFi", "OutdoorSeating"
+        elif match["value"] or match["text"]:
+            quoted = match["text"] is not None
+            yield from _value(text, match.start() + quoted, match.end() - quoted, path[-1], key)
         else:
-            yield from _values(text, match, " ".join(path[-1:]), key)
+            path = [*path, key] if match["open"] else path[:-1] or [""]
+            key = ""
 
 
-def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[tuple[Sentence, str, str]]:
+def _value(text: str, start: int, end: int, parent: str, key: str) -> Iterator[tuple[Sentence, str, str]]:
     """Yield a value as one sentence with its key, a long text as its own sentences."""
-    quoted = match["text"] is not None
-    start, end = match.start() + quoted, match.end() - quoted
     said = _ESCAPE.sub(lambda found: " " * len(found.group()), text[start:end])
     if len(said) > _LONG_VALUE:
         for part in split_sentences(said):
@@ -239,14 +175,5 @@ def _values(text: str, match: re.Match[str], parent: str, key: str) -> Iterator[
 def _is_json(text: str) -> bool:
     try:
         return text.lstrip()[:1] in ("{", "[") and isinstance(json.loads(text), dict | list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-
-
-def same_root(one: str, other: str) -> bool:
-    """Tell whether two words share their beginning for most of their length (inflections in most languages)."""
-    longest = max(len(one), len(other))
-    if longest < 5 or min(len(one), len(other)) < 4:
-        return False
-    needed = max(4, math.ceil(0.7 * longest))
-    return one[:needed] == other[:needed]

@@ -81,10 +81,17 @@ class _Line:
         return self.tokens[start - 1].norm if start else ""
 
     def quantity(
-        self, start: int, end: int, values: Iterable[float], unit: str | None = None, sort: str | None = None
+        self,
+        start: int,
+        match: re.Match[str],
+        last: str,
+        values: Iterable[float],
+        unit: str | None = None,
+        sort: str | None = None,
     ) -> Quantity:
-        """Return a quantity made of some words; its values are converted to the base unit."""
-        words, numbers = self.tokens[start:end], frozenset(values)
+        """Return a quantity made of the words of a match up to a group; its values are converted to the base unit."""
+        end, numbers = start + _size(match, last), frozenset(values)
+        words = self.tokens[start:end]
         measured, factor = UNIT_SCALES.get(unit or "", (sort or unit, 1.0))
         working = _WORKING if any(t.norm in ("working", "business") for t in words) else 1.0
         text = ("" if words[0].kind == "char" else " ").join(t.text for t in words)
@@ -166,8 +173,6 @@ def _digits(written: str) -> set[float]:
     if re.fullmatch(r"-?\d{1,3}([.,])\d{3}(\1\d{3})*", written):
         plain = {float(re.sub("[.,]", "", written))}
         return plain | ({float(written)} if written.count(".") == 1 else set())
-    if re.fullmatch(r"\d+(,\d+){2,}", written):  # "boxes 1,2,3"
-        return set(map(float, written.split(",")))
     decimal = re.fullmatch(r"-?[\d,]*\d(?:\.\d+)?|-?[\d.]*\d,\d+", written)
     if not decimal or written.count(".") > 1:
         return set()
@@ -197,15 +202,15 @@ def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     measured = last == "late" or (last == "unit" and line.before(start) in APPROXIMATIONS)
     if not measured if written in ("a", "an") else values == {1.0} and token.kind != "number" and not unit:
         return []
-    end = start + _size(match, last or ("more" if match["more"] else "number"))
+    end = last or ("more" if match["more"] else "number")
     named = start and (line.tokens[start - 1].capital or line.before(start) in ("version", "v", "release"))
     if not values or (unit is None and named and "." in written and written.endswith("0")):
-        return [line.quantity(start, end, (), sort="version")]
+        return [line.quantity(start, match, end, (), sort="version")]
     if line.before(start) == "minus":
         values = {-abs(value) for value in values}
     if unit == "cent":
         unit, values = None, {value / 100 for value in values}
-    return [line.quantity(start, end, values, unit)]
+    return [line.quantity(start, match, end, values, unit)]
 
 
 def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
@@ -213,48 +218,48 @@ def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     count, unit, scale = match["count"], UNITS.get(match["unit"] or ""), match["scale"]
     value = _PARTS[match["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
     if unit or scale:
-        end = start + _size(match, "unit" if unit else "scale")
-        return [line.quantity(start, end, {value * MAGNITUDES.get(scale, 1.0)}, unit)]
+        value *= MAGNITUDES.get(scale, 1.0)
+        return [line.quantity(start, match, "unit" if unit else "scale", {value}, unit)]
     whole = match["of"] or match["many"] or line.before(start) in APPROXIMATIONS
-    return [line.quantity(start, start + _size(match, "part"), {100 * value}, "½")] if whole else []
+    return [line.quantity(start, match, "part", {100 * value}, "½")] if whole else []
 
 
 def _share(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read "one in ten"."""
     wholes = _values(match["whole"]) & _WHOLES
     values = {100 * a / b for a, b in product(_values(match["number"]), wholes) if a < b}
-    return [line.quantity(start, start + _size(match, "whole"), values, "½")] if values else []
+    return [line.quantity(start, match, "whole", values, "½")] if values else []
 
 
 def _date(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read "2024-03-05" or "05.03.2024" as year, month and day."""
-    end = start + _size(match, "last")
     year, day = sorted((float(match["first"]), float(match["last"])), reverse=True)
-    month = line.quantity(start, end, {float(match["month"])}, sort="month")
-    return [line.quantity(start, end, {year}), month, line.quantity(start, end, {day})]
+    month = line.quantity(start, match, "last", {float(match["month"])}, sort="month")
+    return [line.quantity(start, match, "last", {year}), month, line.quantity(start, match, "last", {day})]
 
 
 def _month(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read a month; "may" and "march" only beside a number or with a capital inside a sentence."""
     word, near = line.tokens[start], line.tokens[max(0, start - 1) : start + 2]
     sure = len(word.norm) > 5 or any(t.kind == "number" for t in near) or (start > 0 and word.text.istitle())
-    return [line.quantity(start, start + 1, {MONTHS[word.norm]}, sort="month")] if sure else []
+    return [line.quantity(start, match, "month", {MONTHS[word.norm]}, sort="month")] if sure else []
 
 
 def _time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read a time of the day in hours; without "am" or "pm" and up to twelve it may be either."""
     (hour,), half, minute, shift = _values(match["hour"]), match["half"], match["minute"] or "", match["shift"]
-    if not half and not shift and ":" not in minute:
+    if not (half or shift or ":" in minute):
         return []
     halves = (0,) if half in _MORNING else (12,) if half in _AFTERNOON else (0, 12)
     hours = {hour} if hour > 12 or match["hour"].startswith("0") else {hour % 12 + add for add in halves}
     more = (int(minute[1:3].rstrip(":") or 0) + _SHIFTS.get(shift or "", 0)) / 60
-    end = start + _size(match, "half" if half else "hour")
-    return [line.quantity(start, end, {(value + more) % 24 for value in hours}, sort="clock")]
+    return [
+        line.quantity(start, match, "half" if half else "hour", {(value + more) % 24 for value in hours}, sort="clock")
+    ]
 
 
 def _named_time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
-    return [line.quantity(start, start + 1, {_NAMED_TIMES[match[0]]}, sort="clock")]
+    return [line.quantity(start, match, "hour", {_NAMED_TIMES[match[0]]}, sort="clock")]
 
 
 _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
@@ -263,7 +268,8 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (re.compile(rf"(?P<hour>{_any(_NAMED_TIMES)})(?!\S)"), _named_time),
     (
         re.compile(
-            rf"(?:(?P<shift>{_any(_SHIFTS)}) )?(?P<hour>[01]?\d|2[0-4]|{_SPELLED})(?P<minute>[:.][0-5]?\d(?::\d\d)?)?(?!\S)"
+            rf"(?:(?P<shift>{_any(_SHIFTS)}) )?(?P<hour>[01]?\d|2[0-4]|{_SPELLED})"
+            r"(?P<minute>[:.][0-5]?\d(?::\d\d)?)?(?!\S)"
             rf"(?: (?P<half>{_any((*_MORNING, *_AFTERNOON))}|o'clock)(?!\S))?"
         ),
         _time,

@@ -80,7 +80,7 @@ class CodeEvidence:
     start: int
     """Offset of the code in the response."""
     end: int
-    unknown: tuple[str, ...]
+    unknown: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _check_code(block: Code, contexts: Sequence[str]) -> CodeEvidence:
     known = {word for text in contexts for word in _CODE_WORD.findall(text)}
     names = dict.fromkeys(_CODE_WORD.findall(block.text))
     unknown = [n for n in names if n not in known and not _LANGUAGE_WORDS.fullmatch(n) and len(n) > 1]
-    return CodeEvidence(block.start, block.end, tuple(unknown[:_MAX_UNKNOWN]))
+    return CodeEvidence(block.start, block.end, unknown[:_MAX_UNKNOWN])
 
 
 def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
@@ -251,7 +251,7 @@ class Groundedness(Evaluator):
                 "unclear": sum(s.supported is None for s in sentences),
                 "claims": sum(s.claim for s in sentences),
                 "sentences": [_part(s) for s in sentences],
-                **_code_part(assessment.code),
+                **({"code": [asdict(block) for block in assessment.code]} if assessment.code else {}),
             },
         )
 
@@ -280,10 +280,6 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     if is_unsplit(" ".join(c.text for c in contexts)):
         raise MissingField(f"contexts ({_UNSPLIT})")
     return contexts
-
-
-def _code_part(code: Sequence[CodeEvidence]) -> dict[str, Any]:
-    return {"code": [asdict(block) | {"unknown": list(block.unknown)} for block in code]} if code else {}
 
 
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:

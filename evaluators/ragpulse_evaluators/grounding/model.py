@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex, bigrams
 from ragpulse_evaluators.grounding.facts import Quantity, is_derived, quantities
-from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES
+from ragpulse_evaluators.grounding.lexicon import OPPOSITES
 from ragpulse_evaluators.grounding.text import Word
 
 __all__ = (
@@ -72,8 +72,7 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
     """Measure one claim, cut into its words, against its supporting context sentences (best first)."""
     claim = _Claim(tokens, support, index)
     objections = tuple(_objections(claim))
-    content = [tokens[i] for i in claim.content]
-    pairs = bigrams(content, [claim.keys[i] for i in claim.content])
+    pairs = bigrams([tokens[i] for i in claim.content])
     denies = any([t.negation for s in support for t in s.tokens])
     features = {
         "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
@@ -93,7 +92,7 @@ class _Claim:
 
     def __init__(self, tokens: Sequence[Word], support: Sequence[ContextSentence], index: EvidenceIndex) -> None:
         self.tokens, self.support, self.index = tokens, support, index
-        self.keys = [index.spelled(t.key) for t in tokens]
+        self.keys = [t.key for t in tokens]
         self.best = support[0].tokens if support else ()
         self.theirs = [t.key for t in self.best]
         self.same = LCSseq.similarity(self.keys, self.theirs)
@@ -104,21 +103,16 @@ class _Claim:
         counted = {i for q in self.quantities for i in range(q.start, q.end)}
         self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
         self.new = [i for i in self.content if self._is_new(i)]
-        self.known = [q for s in support for q in index.quantities(s)] if self.quantities else []
-        self.missing = [q for q in self.quantities if not _agrees(q, self.known)]
-        self.lost = [q for q in self.missing if not self._somewhere(q)]
+        self.known = [q for s in support for q in s.quantities] if self.quantities else []
+        self.lost = [q for q in self.quantities if not _agrees(q, self.known) and not self._somewhere(q)]
 
     def _is_new(self, i: int) -> bool:
-        full = ALIASES.get(self.tokens[i].norm)
-        if full and all(part in self.index.keys for part in full):
-            return False
         return self.keys[i] not in self.index.keys or self.keys[i] in self.denied
 
     def _somewhere(self, quantity: Quantity) -> bool:
         """Tell whether any context holds a quantity, or one sentence gives what it follows from."""
-        if any(_agrees(quantity, self.index.quantities(s)) for s in self.index.sentences):
-            return True
-        return any(is_derived(self.tokens, quantity, self.index.quantities(s)) for s in self.support)
+        held = any(_agrees(quantity, s.quantities) for s in self.index.sentences)
+        return held or any(is_derived(self.tokens, quantity, s.quantities) for s in self.support)
 
 
 def _agrees(quantity: Quantity, others: Sequence[Quantity]) -> bool:
@@ -141,8 +135,7 @@ def _objections(claim: _Claim) -> Iterator[str]:
 def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quantity | None:
     """Return what the evidence says in place of a quantity: one of its sort, or near its wording any other."""
     same = [q for q in free if q.sort == quantity.sort and q.sort not in (None, "month")]
-    named = quantity.sort is None and quantity.start > 1 and claim.tokens[quantity.start - 1].capital
-    return next(iter(same or (free if claim.order >= (_COPIED if named else _RELATED) else [])), None)
+    return next(iter(same or (free if claim.order >= _RELATED else [])), None)
 
 
 def _edits(claim: _Claim) -> Iterator[str]:
@@ -163,7 +156,7 @@ def _edits(claim: _Claim) -> Iterator[str]:
 
 def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
     """Yield what is said in one place of a copy in place of what the evidence says there."""
-    known = claim.index.quantities(claim.support[0])
+    known = claim.support[0].quantities
     numbers = [q for q in claim.quantities if q.start in place and q not in claim.lost and not _agrees(q, known)]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
@@ -179,17 +172,15 @@ def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequen
 
 
 def _gaps(mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[range, range]]:
-    """Return what stands between the words that both have in one order; a claim may leave out both ends of the other."""
-    blocks = [b for b in LCSseq.opcodes(mine, theirs).as_matching_blocks() if b.size]
-    if not blocks:
-        return []
-    first, last = blocks[0], blocks[-1]
-    after = last.b + last.size
-    end = (len(mine), min(len(theirs), after + len(mine) - last.a - last.size))
-    starts = [(0, max(0, first.b - first.a)), *((b.a + b.size, b.b + b.size) for b in blocks)]
-    ends = [*((b.a, b.b) for b in blocks), end]
-    places = [(range(a, c), range(b, d)) for (a, b), (c, d) in zip(starts, ends, strict=True)]
-    return [place for place in places if any(map(len, place))]
+    """Return what stands between the words that both have in one order; a claim may leave out the ends of the other."""
+    blocks = LCSseq.opcodes(mine, theirs).as_matching_blocks()
+    found, a, b = [], 0, max(0, blocks[0].b - blocks[0].a)
+    for block in blocks:  # the last one is empty and stands at both ends
+        until = block.b if block.size else min(block.b, b + block.a - a)
+        if block.a > a or until > b:
+            found.append((range(a, block.a), range(b, until)))
+        a, b = block.a + block.size, until + block.size
+    return found
 
 
 def claim_score(claim: Findings) -> float:

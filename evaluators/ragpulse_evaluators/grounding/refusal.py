@@ -151,7 +151,7 @@ def expand(text: str) -> str:
 
 _READ_CHARS = 4_000
 _ANSWER = 3
-"""Content words before the refusal that are an answer: what follows then only says that there is no more."""
+"""Content words before the refusal that are an answer, as a number is: what follows only says that there is no more."""
 _MAX_BESIDE = 4
 _MAX_REST = 12
 """Content words beside the refusal that still leave it a refusal (an apology, an offer to help otherwise)."""
@@ -212,7 +212,7 @@ def find_refusal(response: str) -> str | None:
             rest += _content_after_but(text[match.end() :])
         elif not (OFFERS.search(text) or claims_nothing(text)):
             rest += content_size(text)
-            if not phrase and rest >= _ANSWER:
+            if not phrase and (rest >= _ANSWER or any(map(str.isdigit, text))):
                 return None
     return phrase if phrase and rest <= _MAX_REST else None
 

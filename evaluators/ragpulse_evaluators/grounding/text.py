@@ -27,6 +27,11 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
+_MARKS = (
+    "\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0730-\u074a\u07a6-\u07b0"
+    "\u07eb-\u07f3\u0900-\u0dff\u0f18-\u0f39\u0f3e-\u0fbc"
+)
+"""Vowels and tones that belong to the word of their letter: Hebrew, Arabic, Syriac, Thaana, scripts of India, Tibetan."""
 _WHOLE = "|".join(
     sorted(
         {w for w in chain(UNSPACED_WORDS, OPPOSITES, UNITS, NEGATIONS) if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"},
@@ -36,7 +41,7 @@ _WHOLE = "|".join(
 _TOKEN = re.compile(
     rf"(?P<number>(?:(?<![^\s(\[=:])[-−])?\d+(?:/\d{{1,2}}/\d{{4}}|[.,:]\d+)*)"
     rf"|(?=[{_UNSPACED}])(?P<char>{_WHOLE}|[\u30a1-\u30fa\u30fc]+|.)"
-    rf"|(?P<word>(?:(?![{_UNSPACED}])[^\W\d_])(?:[\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0900-\u0d7f]"
+    rf"|(?P<word>(?:(?![{_UNSPACED}])[^\W\d_])(?:[{_MARKS}]"
     rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%％‰°$€£¥₹])"
 )
 _END = re.compile(
@@ -50,6 +55,8 @@ _MAX_SENTENCE = 2_000
 _SUFFIXES = ("ations", "ation", "ments", "ingly", "ment", "ings", "edly", "ing", "ies", "ied", "ers", "est", "ed", "es")
 
 
+_ROOT = 7
+"""Longer words meet by their first letters, which joins most inflections of most languages."""
 _LONGEST_KEPT = 40
 _MOST_KEPT = 16_384
 
@@ -140,12 +147,14 @@ def _append(sentences: list[Sentence], text: str, start: int, end: int) -> int:
     return end
 
 
-_UNSPLIT = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f]")
+_UNSPLIT = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aad\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaa7f]"
+)
 _UNSPLIT_SHARE = 0.2
 
 
 def is_unsplit(text: str) -> bool:
-    """Tell whether much of a text is Thai, Lao, Burmese or Khmer: no spaces between words, letters that say nothing."""
+    """Tell whether much of a text is Thai, Lao, Burmese, Khmer or the like: no spaces, letters that say nothing."""
     return len(_UNSPLIT.findall(text)) > _UNSPLIT_SHARE * sum(map(str.isalpha, text))
 
 
@@ -222,7 +231,7 @@ _WORDS, _PIECES = _Kept(_word), _Kept(_words_of)
 def _key(norm: str, kind: str) -> str:
     if norm in NUMBER_WORDS:
         return str(NUMBER_WORDS[norm])
-    return stem(norm) if kind == "word" else norm.replace(",", "")
+    return stem(norm)[:_ROOT] if kind == "word" else norm.replace(",", "")
 
 
 def _norm(surface: str) -> str:
@@ -234,7 +243,7 @@ def stem(word: str) -> str:
     """Return a light stem: the endings that carry number and tense in English are cut, short words are kept.
 
     Korean loses its particles, Arabic its article and the letters written in two ways. It is only a key under which
-    forms meet; other languages meet by shared beginnings (`evidence.same_root`).
+    forms meet; the forms of other languages meet by their first letters.
     """
     if not word.isascii():
         return _stem_other(word)

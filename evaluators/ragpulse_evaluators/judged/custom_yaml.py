@@ -17,6 +17,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, fields_of, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words
+from ragpulse_evaluators.judges.protocol import Message
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -30,6 +31,11 @@ _PLACEHOLDERS = {
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_PLACEHOLDERS)}|criteria)\}}")
 _LETTERS = {"from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}
 _LAST_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+PRESETS = ("granite_guardian", "lynx")
+"""Judges that were trained to say yes or no in a format of their own."""
+_TAG = re.compile(r"</?\w+>")
 
 
 class Spec(BaseModel):
@@ -54,6 +60,8 @@ class Spec(BaseModel):
     answer_prompt: str | None = None
     """Replaces the closing instruction on how to answer."""
     criteria: str = ""
+    system: str | None = None
+    """For a model with a format of its own: its system message in place of ours. The prompt is sent as written."""
     scale: tuple[float, float] | None = None
     """Range of the number, where no choices are given."""
 
@@ -85,12 +93,17 @@ class Spec(BaseModel):
 
 
 def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
-    """A specification from a mapping, a YAML file or YAML text; raises `ConfigurationError` naming the wrong key."""
+    """A specification from a preset's name, a mapping, a YAML file or YAML text.
+
+    Raises `ConfigurationError` naming the wrong key.
+    """
     import yaml  # some milliseconds, needed only here
 
+    folder = resources.files("ragpulse_evaluators") / "prompts" / "custom_yaml"
     if spec is None:
-        path = resources.files("ragpulse_evaluators") / "prompts" / "custom_yaml" / "example.yaml"
-        spec = path.read_text(encoding="utf-8")
+        spec = (folder / "example.yaml").read_text(encoding="utf-8")
+    elif isinstance(spec, str) and spec in PRESETS:
+        spec = (folder / "presets" / f"{spec}.yaml").read_text(encoding="utf-8")
     source = "custom_yaml"
     try:
         if isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
@@ -145,7 +158,8 @@ class CustomYaml(JudgedEvaluator):
     ) -> None:
         self.spec = read_spec(spec)
         limit = self.spec.threshold if threshold is None else threshold
-        super().__init__(threshold=limit, spec=self.spec.model_dump(), **options)
+        own_format = None if self.spec.system is not None else {"system"}  # versions of other files stay
+        super().__init__(threshold=limit, spec=self.spec.model_dump(exclude=own_format), **options)
         self.name = self.spec.name or self.name
         self.needs = self.spec.needs()
         self.scale = self._scale()
@@ -157,7 +171,7 @@ class CustomYaml(JudgedEvaluator):
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call; the label is the choice, the score what the file gives it."""
-        prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
+        prompt = self._prompt(case)
         if not self.spec.choices:
             score, reasoning = await session.parse(prompt, self._last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
@@ -165,7 +179,14 @@ class CustomYaml(JudgedEvaluator):
         score_of_choice = self.spec.score_of(choice)
         return Outcome(score=score_of_choice, label=choice, explanation=reasoning)
 
+    def _prompt(self, case: Case) -> list[Message]:
+        if self.spec.system is None:
+            return self.render("material", case, material=self._filled(case), closing=self._closing())
+        head: list[Message] = [{"role": "system", "content": self.spec.system}] if self.spec.system else []
+        return [*head, {"role": "user", "content": self._filled(case)}]
+
     def _choice_and_reasoning(self, text: str) -> tuple[str, str]:
+        text = text if self.spec.system is None else _TAG.sub("\n", text)
         from_last = self.spec.eval_type == "cot_classify"
         return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
 
@@ -184,7 +205,8 @@ class CustomYaml(JudgedEvaluator):
         def value(match: re.Match[str]) -> str:
             if match[1] == "criteria":  # the author's own words
                 return self.spec.criteria
-            return str(fields["fence"](match[1], fields[_PLACEHOLDERS[match[1]]]))
+            text = fields[_PLACEHOLDERS[match[1]]]
+            return str(fields["fence"](match[1], text) if self.spec.system is None else text)
 
         return _PLACEHOLDER.sub(value, self.spec.prompt)
 

@@ -40,6 +40,7 @@ _HOSTS = {
     "api.cohere.ai": "COHERE",
 }
 """A provider's own host → the beginning of its variables' names."""
+_OLLAMA, _OLLAMA_BASE = "ollama/", "http://127.0.0.1:11434/v1"
 _FORM = "write https://host:port/v1#model"
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _SHORTEST_SECRET = 8
@@ -122,9 +123,14 @@ def environment_address(provider: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def split_judge(judge: str) -> tuple[str, str] | None:
-    """Address and model of `http://host:port/v1#model`; None for a model's name. Raises `ConfigurationError`."""
+def split_judge(judge: str, api_base: str | None = None) -> tuple[str, str] | None:
+    """Address and model of `http://host:port/v1#model` or `ollama/NAME`; None for a model's name.
+
+    Ollama is asked at `api_base`, else where the environment says, else on this computer. Raises `ConfigurationError`.
+    """
     base, _, model = judge.strip().partition("#")
+    if base.startswith(_OLLAMA):
+        return api_base or environment_address("ollama") or _OLLAMA_BASE, judge.strip().removeprefix(_OLLAMA)
     if re.match(r"https?://", base, re.IGNORECASE):
         return base.strip(), model.strip() or "default"
     if _LOOKS_LIKE_ADDRESS.search(judge.strip()):

@@ -152,6 +152,19 @@ class ChatJudge(SampledJudge):
         self._server = _SERVERS.setdefault((place, accepted), _KnownServer(accepted))
 
     @property
+    def accepted(self) -> dict[str, Any]:
+        """What the server takes, as far as its answers showed."""
+        known = self._server.accepted
+        return {
+            "structured": known.formats[0] or "none",
+            "several_samples": "n" not in known.without,
+            "system_message": known.system,
+            "limit_parameter": known.limits[0],
+            "longest_reply": known.longest or self.max_tokens,
+            "omits": sorted(known.without),
+        }
+
+    @property
     def asks_singly(self) -> bool:
         """Whether each sample is a request of its own, because the server gives one reply to a request."""
         return "n" in self._server.accepted.without

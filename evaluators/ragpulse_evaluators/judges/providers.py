@@ -335,6 +335,8 @@ def prices(model: str) -> tuple[float, float] | None:
 def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for any compatible server.
 
+    `ollama/NAME` is such a server on this computer: no key and no litellm.
+
     `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
     over HTTP. Raises `ConfigurationError` for an address that is none, and where litellm is needed and missing.
     """
@@ -342,7 +344,7 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
         if judge is not None and not (hasattr(judge, "id") and callable(getattr(judge, "ask", None))):
             raise ConfigurationError(f"a judge is a model's name or an object with id and ask(), not {judge!r}")
         return judge
-    if at_address := split_judge(judge):
+    if at_address := split_judge(judge, access.get("api_base")):
         return HTTPJudge(*at_address, **{key: value for key, value in access.items() if key != "api_base"})
     if access.get("api_base") and importlib.util.find_spec("litellm") is None:
         return HTTPJudge(access.pop("api_base"), judge.rpartition("/")[2], **access)

@@ -7,12 +7,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.local.folder import (
+    DATA,
     MANIFEST,
+    ModelConfig,
     ModelFolder,
     export_hint,
     meaning,
@@ -49,7 +52,7 @@ def _copy(found: ModelFolder, place: Path) -> None:
     """Copy the files that are used, and no other."""
     shutil.rmtree(place, ignore_errors=True)
     files = [found.path / name for name in _SETTINGS]
-    for file in (*files, found.graph, *found.graph.parent.glob(f"{found.graph.name}_data")):
+    for file in (*files, found.graph, *found.graph.parent.glob(f"{found.graph.name}{DATA}")):
         if file.is_file():
             target = place / file.relative_to(found.path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,8 @@ def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any]
         others = [name for name in sizes if name.endswith(".onnx")]
         hint = f"choose one with --file ({', '.join(others)})" if others else export_hint(model)
         raise ConfigurationError(f"{model} has no ONNX graph {chosen.get('graph', '')}: {hint}".replace(" :", ":"))
-    wanted = [name for name in (*_SETTINGS, graph, f"{graph}_data") if name in sizes]
+    data = [name for name in sizes if fnmatch(name, f"{graph}{DATA}")]
+    wanted = [name for name in (*_SETTINGS, graph, *data) if name in sizes]
     licence = getattr(info.card_data, "license", None) or "no licence stated"
     size = sum(sizes[name] for name in wanted)
     say(f"{model}: {size / 1e6:,.1f} MB, licence: {licence}, revision {info.sha}")
@@ -74,7 +78,7 @@ def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any]
     for name in wanted:
         hf_hub_download(model, name, revision=info.sha, local_dir=place)
         if name == "config.json":  # what cannot be used is refused before its weights are fetched
-            meaning(model, read_json(place / name), {"id": model, **chosen})
+            meaning(model, ModelConfig.read(place), {"id": model, **chosen})
     facts = {"revision": info.sha, "licence": licence, "graph": graph}
     return _note(model, place, chosen | facts)
 

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, excerpt
+from ragpulse_evaluators.errors import MissingField, excerpt
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.grounding.groundedness import (
     NOTHING_CLAIMED,
@@ -20,7 +22,7 @@ from ragpulse_evaluators.grounding.groundedness import (
 )
 from ragpulse_evaluators.grounding.refusal import find_refusal
 from ragpulse_evaluators.local.folder import open_model
-from ragpulse_evaluators.local.reading import WINDOW_RULE, Mark, Reader
+from ragpulse_evaluators.local.reading import WINDOW_RULE, Reader, ReadMark
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -34,6 +36,7 @@ class GroundednessModel(Evaluator):
     classifier of pairs (NLI, FactCG, cross-encoders with one logit), as ONNX. Sentences, evidence and `parts` are
     those of `groundedness`; the model gives the probability of each sentence, and `parts["spans"]` is what it marks.
     `score` is the mean over the claims, `parts["weakest"]` the lowest. It passes where that reaches `threshold`.
+    In the collector it uses `max_cpu_share` CPU seconds a second; `threads` make one answer faster.
     """
 
     name = "groundedness_model"
@@ -41,11 +44,15 @@ class GroundednessModel(Evaluator):
     scale = Scale()
     cost_class: CostClass = "embedding"
 
-    def __init__(self, *, model: str, threshold: float = 0.5, threads: int = 1) -> None:
-        self.folder = open_model(model)
-        if threads < 1:
-            raise ConfigurationError(f"{self.name}: threads is at least 1")
-        folder = self.folder
+    def __init__(
+        self,
+        *,
+        model: str,
+        threshold: float = 0.5,
+        threads: Annotated[int, Field(ge=1)] = 1,
+        max_cpu_share: Annotated[float, Field(gt=0)] = 0.5,
+    ) -> None:
+        self.folder = folder = open_model(model)
         super().__init__(
             threshold=threshold,
             model=folder.digest,
@@ -54,6 +61,7 @@ class GroundednessModel(Evaluator):
             limit=folder.limit,
             windows=WINDOW_RULE,
         )
+        self.max_cpu_share, self.own_memory_mb = max_cpu_share, 1024 + 4 * (sum(folder.files.values()) >> 20)
         self._threads, self._lock, self._reader = threads, Lock(), list[Reader]()
 
     async def run(self, case: Case) -> Outcome:
@@ -81,19 +89,19 @@ class GroundednessModel(Evaluator):
                 self._reader.append(Reader(self.folder, threads=self._threads))
             return self._reader[0]
 
-    def _unsupported(self, marks: Sequence[Mark], response: str) -> list[Mark]:
+    def _unsupported(self, marks: Sequence[ReadMark], response: str) -> list[ReadMark]:
         """Return the marks below the threshold; those between which only blanks stand are one."""
-        spans: list[Mark] = []
+        spans: list[ReadMark] = []
         for mark in marks:
             if mark.supported >= (self.threshold or 0.0):
                 continue
             if spans and not response[spans[-1].end : mark.start].strip():
                 first = spans.pop()
-                mark = Mark(first.start, mark.end, min(first.supported, mark.supported))
+                mark = ReadMark(first.start, mark.end, min(first.supported, mark.supported))
             spans.append(mark)
         return spans
 
-    def _judged(self, sentence: SentenceEvidence, marks: Sequence[Mark], response: str) -> SentenceEvidence:
+    def _judged(self, sentence: SentenceEvidence, marks: Sequence[ReadMark], response: str) -> SentenceEvidence:
         """Put the model's verdict in place of that of the words; what it reads nothing of claims nothing."""
         if not marks:
             return replace(sentence, claim=False, score=1.0, supported=True, reasons=(NOTHING_CLAIMED,))
@@ -102,7 +110,7 @@ class GroundednessModel(Evaluator):
         score = round(min(mark.supported for mark in marks), 4)
         return replace(sentence, score=score, supported=not spans, reasons=reasons)
 
-    def _outcome(self, sentences: Sequence[SentenceEvidence], spans: Sequence[Mark]) -> Outcome:
+    def _outcome(self, sentences: Sequence[SentenceEvidence], spans: Sequence[ReadMark]) -> Outcome:
         claims = sorted((s for s in sentences if s.claim), key=lambda s: s.score)
         supported = sum(s.supported is True for s in claims)
         reasons = [reason for s in claims for reason in s.reasons][:_SHOWN]
@@ -139,5 +147,6 @@ ENTRIES: tuple[Entry, ...] = (
         options='model="KRLabsOrg/tinylettuce-ettin-17m-en"',
         packages=("onnxruntime", "tokenizers"),
         install="ragpulse[local]",
+        own_process=True,
     ),
 )

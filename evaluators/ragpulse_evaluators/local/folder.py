@@ -6,13 +6,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from ragpulse_evaluators.errors import ConfigurationError
 
@@ -21,11 +23,39 @@ KINDS: Mapping[str, Kind] = {"ForTokenClassification": "tokens", "ForSequenceCla
 """Ending of the architecture → kind."""
 MANIFEST = "ragpulse-model.json"
 """What `ragpulse models add` writes last: a folder of the models' home without it is half a download."""
+DATA = "[_.]data*"
+"""Pattern behind a graph's name: its weights, where they are files of their own."""
 LONGEST = 2048
 """Tokens of one window at most: memory and time grow with its square."""
 _MAX_JSON = 64 * 2**20
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _UNNAMED = re.compile(r"LABEL_\d+")
+
+
+class ModelConfig(BaseModel):
+    """What is read of a model's `config.json`."""
+
+    architectures: list[str] | None = None
+    id2label: dict[int, str] | None = None
+    model_type: str = ""
+    max_position_embeddings: int | None = Field(None, ge=1)
+    pad_token_id: int | None = None
+    name: str = Field("", alias="_name_or_path")
+
+    @classmethod
+    def read(cls, folder: Path) -> ModelConfig:
+        """Read it; raises `ConfigurationError`."""
+        try:
+            return cls.model_validate(read_json(folder / "config.json"))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigurationError(f"{folder / 'config.json'} is damaged: {where}: {first['msg']}") from None
+
+    @property
+    def pad(self) -> int:
+        """The id of padding."""
+        return max(0, self.pad_token_id or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +113,12 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelFolder:
     """Read a folder; `manifest` holds what was noted when it was added."""
-    config = read_json(folder / "config.json")
+    config = ModelConfig.read(folder)
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
         raise ConfigurationError(f"{model}: there is no tokenizer.json: save the model's fast tokenizer beside it")
     graph = _graph(model, folder, manifest.get("graph"))
-    files = (folder / "config.json", tokenizer, graph, *sorted(graph.parent.glob(f"{graph.name}_data")))
+    files = (folder / "config.json", tokenizer, graph, *sorted(graph.parent.glob(f"{graph.name}{DATA}")))
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
     if manifest.get("files", sizes) != sizes:
         raise ConfigurationError(
@@ -101,7 +131,7 @@ def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelF
         kind=kind,
         supported=supported,
         limit=_limit(config, folder),
-        pad=int(config.get("pad_token_id") or 0),
+        pad=config.pad,
         template=template,
         graph=graph,
         files=sizes,
@@ -109,9 +139,9 @@ def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelF
     )
 
 
-def meaning(model: str, config: Mapping[str, Any], noted: Mapping[str, Any]) -> tuple[Kind, tuple[bool, ...], str]:
+def meaning(model: str, config: ModelConfig, noted: Mapping[str, Any]) -> tuple[Kind, tuple[bool, ...], str]:
     """Return kind, meaning of the labels, and template, by the configuration, the user, and what is known."""
-    stated = known_facts(noted.get("id") or model, str(config.get("_name_or_path") or "")) | dict(noted)
+    stated = known_facts(noted.get("id") or model, config.name) | dict(noted)
     return _kind(model, config), _meaning(model, config, stated.get("labels")), stated.get("template") or ""
 
 
@@ -157,8 +187,8 @@ def export_hint(model: str) -> str:
     return f"optimum-cli export onnx --model {model} FOLDER, then ragpulse models add FOLDER"
 
 
-def _kind(model: str, config: Mapping[str, Any]) -> Kind:
-    names = [str(name) for name in config.get("architectures") or ()]
+def _kind(model: str, config: ModelConfig) -> Kind:
+    names = config.architectures or []
     for name in names:
         if kind := next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None):
             return kind
@@ -180,10 +210,10 @@ def known_facts(*names: str) -> dict[str, Any]:
     return next((row for row in known()["models"] for name in names if fnmatch(name, row["match"])), {})
 
 
-def _meaning(model: str, config: Mapping[str, Any], chosen: Sequence[str] | None) -> tuple[bool, ...]:
+def _meaning(model: str, config: ModelConfig, chosen: Sequence[str] | None) -> tuple[bool, ...]:
     """Return for each output whether it means *supported*; a single output is a probability of it."""
-    own = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # a configuration leaves out two unnamed labels
-    names = list(chosen) if chosen else [str(own[key]) for key in sorted(own, key=int)]
+    own = config.id2label or {0: "LABEL_0", 1: "LABEL_1"}  # a configuration leaves out two unnamed labels
+    names = list(chosen) if chosen else [own[key] for key in sorted(own)]
     if len(names) == 1:
         return (True,)
     meanings = tuple(_means_support(name) for name in names)
@@ -199,16 +229,11 @@ def _means_support(label: str) -> bool | None:
     return True if word in known()["supported"] else False if word in known()["unsupported"] else None
 
 
-def _limit(config: Mapping[str, Any], folder: Path) -> int:
-    """Return how many tokens the model reads, by its tokenizer's or its own configuration."""
-    return min(LONGEST, *_limits(config, folder), key=int)
-
-
-def _limits(config: Mapping[str, Any], folder: Path) -> Iterator[int]:
+def _limit(config: ModelConfig, folder: Path) -> int:
+    """Return how many tokens the model reads, by its tokenizer's and its own configuration."""
     settings = folder / "tokenizer_config.json"
     stated = read_json(settings).get("model_max_length") if settings.is_file() else None
-    yield int(stated or LONGEST) if isinstance(stated, int | float) else LONGEST
-    positions = config.get("max_position_embeddings")
     # RoBERTa counts positions from the padding on.
-    beside = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
-    yield int(positions) - beside if isinstance(positions, int) and positions > 0 else LONGEST
+    beside = config.pad + 1 if "roberta" in config.model_type else 0
+    found = (stated, (config.max_position_embeddings or LONGEST + beside) - beside)
+    return int(min(LONGEST, *(value for value in (*found, LONGEST) if isinstance(value, int | float) and value > 0)))

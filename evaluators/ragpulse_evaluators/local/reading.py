@@ -5,6 +5,7 @@ Contexts are read in the order of their texts, not of their ranks: the order of 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ from ragpulse_evaluators.grounding.text import split_sentences, words
 from ragpulse_evaluators.local.folder import ModelFolder, known
 from ragpulse_evaluators.local.graph import Graph
 
-WINDOW_RULE = "halves of whole sentences, best of the 8 with most words in common"
+WINDOW_RULE = "even runs of whole sentences, best of the 8 with most words in common"
 """Part of the version."""
 _MOST_WINDOWS = 8
+_MARGIN = 4
+"""Tokens that a shorter part of the response may take more within a template than counted alone."""
 _SLOT = re.compile(r"\{(context|question|claim|count)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextPiece:
     """A piece of a text; `source` is the number of the text."""
 
     source: int
@@ -31,7 +34,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadMark:
     """The probability that the contexts support a piece of the response: a token, or a whole claim."""
 
     start: int
@@ -40,24 +43,31 @@ class Mark:
 
 
 def windows(
-    spans: Sequence[Span], texts: Sequence[str], fits: Callable[[Sequence[Span]], bool]
-) -> list[Sequence[Span]]:
-    """Cut spans into runs that fit, by halves: every character is in one of them.
+    pieces: Sequence[TextPiece], texts: Sequence[str], size: Callable[[Sequence[TextPiece]], int], limit: int
+) -> list[Sequence[TextPiece]]:
+    """Cut pieces into even runs whose size is within the limit: every character is in one of them.
 
     Raises `ConfigurationError` where not even one character fits.
     """
-    if fits(spans):
-        return [spans]
-    if len(spans) > 1:
-        parts = spans[: len(spans) // 2], spans[len(spans) // 2 :]
+    used = size(pieces)
+    if used <= limit:
+        return [pieces]
+    if len(pieces) > 1:
+        fixed = size(())
+        count = max(2, math.ceil((used - fixed) / max(1, limit - fixed)))
+        step = math.ceil(len(pieces) / min(count, len(pieces)))
+        parts = [pieces[start : start + step] for start in range(0, len(pieces), step)]
     else:
-        (span,) = spans
-        if span.end - span.start < 2:
-            raise ConfigurationError("the model's window is too small for its template and the question")
-        middle = (span.start + span.end) // 2
-        cut = texts[span.source].rfind(" ", span.start + 1, middle) + 1 or middle
-        parts = [Span(span.source, span.start, cut)], [Span(span.source, cut, span.end)]
-    return [window for part in parts for window in windows(part, texts, fits)]
+        parts = _halves(pieces[0], texts)
+    return [window for part in parts for window in windows(part, texts, size, limit)]
+
+
+def _halves(piece: TextPiece, texts: Sequence[str]) -> list[Sequence[TextPiece]]:
+    if piece.end - piece.start < 2:
+        raise ConfigurationError("the model's window is too small for its template and the question")
+    middle = (piece.start + piece.end) // 2
+    cut = texts[piece.source].rfind(" ", piece.start + 1, middle) + 1 or middle
+    return [[TextPiece(piece.source, piece.start, cut)], [TextPiece(piece.source, cut, piece.end)]]
 
 
 class Reader:
@@ -68,7 +78,7 @@ class Reader:
 
     def read(
         self, question: str, contexts: Sequence[str], response: str, claims: Sequence[tuple[int, int]]
-    ) -> list[tuple[Mark, ...]]:
+    ) -> list[tuple[ReadMark, ...]]:
         """Return the marks of each claim (start and end in the response), by the window that supports it best.
 
         A claim of which the tokenizer reads nothing has no marks.
@@ -76,17 +86,18 @@ class Reader:
         texts = sorted(text for text in contexts if text.strip())
         question = self._shortened(question)
         pieces = self._pieces(response, claims)
+        parts = [response[start:end] for start, end in pieces]
+        found = self._windows(question, texts, max(parts, key=lambda said: len(self._graph.encode(said)), default=""))
         asked = [
-            (number, self._encode(question, texts, window, response[start:end]))
-            for number, (start, end) in enumerate(pieces)
-            for window in self._windows(question, texts, response[start:end])
+            (number, self._encode(question, texts, window, said))
+            for number, said in enumerate(parts)
+            for window in _nearest(found, texts, said)
         ]
         rows = self._graph.probabilities([encoding for _, encoding in asked])
-        found: list[list[list[Mark]]] = [[] for _ in pieces]
+        marks: list[list[list[ReadMark]]] = [[] for _ in pieces]
         for (number, encoding), row in zip(asked, rows, strict=True):
-            start, end = pieces[number]
-            found[number].append(self._marks(encoding, row, response[start:end], start))
-        return [_best(claim, found) for claim in claims]
+            marks[number].append(self._marks(encoding, row, parts[number], pieces[number][0]))
+        return [_best(claim, marks) for claim in claims]
 
     def _shortened(self, question: str) -> str:
         """Return the beginning of a question that takes at most a quarter of the window."""
@@ -98,33 +109,23 @@ class Reader:
 
         A model of pairs reads claim by claim, one that labels tokens reads all claims and what stands between them.
         """
-        spans = [Span(0, *claim) for claim in claims]
+        spans = [TextPiece(0, *claim) for claim in claims]
 
-        def fits(part: Sequence[Span]) -> bool:
-            return len(self._graph.encode(response[part[0].start : part[-1].end])) <= self._folder.limit // 2
+        def size(part: Sequence[TextPiece]) -> int:
+            return len(self._graph.encode(response[part[0].start : part[-1].end] if part else ""))
 
         groups = [spans] if self._folder.kind == "tokens" else [[span] for span in spans]
-        parts = [part for group in groups if group for part in windows(group, [response], fits)]
+        most = self._folder.limit // 2
+        parts = [part for group in groups if group for part in windows(group, [response], size, most)]
         return [(part[0].start, part[-1].end) for part in parts]
 
-    def _windows(self, question: str, texts: Sequence[str], said: str) -> list[Sequence[Span]]:
-        """Return the windows over the contexts; of many, those that share the most words with what is said."""
-        spans = [Span(n, s.start, s.end) for n, text in enumerate(texts) for s in split_sentences(text)]
+    def _windows(self, question: str, texts: Sequence[str], longest: str) -> list[Sequence[TextPiece]]:
+        """Return the windows over the contexts that leave room for the longest part of the response."""
+        spans = [TextPiece(n, s.start, s.end) for n, text in enumerate(texts) for s in split_sentences(text)]
+        most = self._folder.limit - _MARGIN
+        return windows(spans, texts, lambda part: len(self._encode(question, texts, part, longest)), most)
 
-        def fits(part: Sequence[Span]) -> bool:
-            return len(self._encode(question, texts, part, said)) <= self._folder.limit
-
-        found = windows(spans, texts, fits)
-        if len(found) <= _MOST_WINDOWS:
-            return found
-        wanted = {word.key for word in words(said) if word.content}
-
-        def shared(part: Sequence[Span]) -> int:
-            return len(wanted.intersection(word.key for word in words(_passages(texts, part, "\n", ""))))
-
-        return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
-
-    def _encode(self, question: str, texts: Sequence[str], window: Sequence[Span], said: str) -> Any:
+    def _encode(self, question: str, texts: Sequence[str], window: Sequence[TextPiece], said: str) -> Any:
         if self._folder.kind == "tokens":
             template = self._folder.template or known()[f"token_template{'' if question else '_without_question'}"]
             passages = _passages(texts, window, "\n", "passage {}: " if question else "")
@@ -135,19 +136,31 @@ class Reader:
             return self._graph.encode(_filled(self._folder.template, context=context, question=question, claim=said))
         return self._graph.encode(context, said)
 
-    def _marks(self, encoding: Any, row: Any, said: str, start: int) -> list[Mark]:
+    def _marks(self, encoding: Any, row: Any, said: str, start: int) -> list[ReadMark]:
         """Return the marks of what is said from `start` on; a token's blanks are no part of it."""
         if self._folder.kind == "pairs":
-            return [Mark(start, start + len(said), float(row))]
+            return [ReadMark(start, start + len(said), float(row))]
         marks = []
         for (lo, hi), text, p in zip(encoding.offsets, encoding.sequence_ids, row[: len(encoding)], strict=True):
             if text == 1 and (token := said[lo:hi].strip()):
                 lo = said.index(token, lo)
-                marks.append(Mark(start + lo, start + lo + len(token), float(p)))
+                marks.append(ReadMark(start + lo, start + lo + len(token), float(p)))
         return marks
 
 
-def _passages(texts: Sequence[str], window: Sequence[Span], between: str, head: str) -> str:
+def _nearest(found: Sequence[Sequence[TextPiece]], texts: Sequence[str], said: str) -> Sequence[Sequence[TextPiece]]:
+    """Return the windows to read: of many, those that share the most words with what is said."""
+    if len(found) <= _MOST_WINDOWS:
+        return found
+    wanted = {word.key for word in words(said) if word.content}
+
+    def shared(part: Sequence[TextPiece]) -> int:
+        return len(wanted.intersection(word.key for word in words(_passages(texts, part, "\n", ""))))
+
+    return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
+
+
+def _passages(texts: Sequence[str], window: Sequence[TextPiece], between: str, head: str) -> str:
     """Return the texts of a window, one for each context that it reads from."""
     ends: dict[int, tuple[int, int]] = {}
     for span in window:
@@ -160,10 +173,10 @@ def _filled(template: str, **values: object) -> str:
     return _SLOT.sub(lambda slot: str(values.get(slot[1], "")), template)
 
 
-def _best(claim: tuple[int, int], found: Sequence[Sequence[Sequence[Mark]]]) -> tuple[Mark, ...]:
+def _best(claim: tuple[int, int], found: Sequence[Sequence[Sequence[ReadMark]]]) -> tuple[ReadMark, ...]:
     """Return the claim's marks, of each piece by the window whose lowest mark is highest."""
     start, end = claim
-    best: list[Mark] = []
+    best: list[ReadMark] = []
     for piece in found:
         own = [[mark for mark in marks if mark.start < end and mark.end > start] for marks in piece]
         if any(own):

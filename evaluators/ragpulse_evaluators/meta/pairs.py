@@ -19,7 +19,7 @@ _HALF = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class AnswerPair:
     """A question with its contexts, a right answer, and one that is wrong in a single fact."""
 
     domain: str
@@ -42,10 +42,10 @@ class Pair:
         return self.cases[0].model_copy(update={"second_response": self.wrong, "reference": " ".join(self.contexts)})
 
 
-def builtin_pairs() -> list[Pair]:
+def builtin_pairs() -> list[AnswerPair]:
     """The project's own sixty pairs."""
     text = (resources.files("ragpulse_evaluators.meta") / "pairs.json").read_text(encoding="utf-8")
-    return [Pair(**row) for row in json.loads(text)]
+    return [AnswerPair(**row) for row in json.loads(text)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,7 +228,8 @@ def _finish_reason(source: Mapping[str, Any]) -> str | None:
 def instrumented_facts(calls: Mapping[int, tuple[int, Mapping[str, Any]]]) -> Facts:
     """The figures of the model calls that other instrumentations recorded below one span: the sum of the outermost.
 
-    `calls` maps the id of a span to its parent's id and its attributes. A nested call repeats the usage of its parent.
+    `calls` maps the id of a span to its parent's id and its attributes. A call in a call is paid once, as in the
+    collector (`conventions/dedupe.py`).
     """
     stating = {number for number, (_, attributes) in calls.items() if not attributes.keys().isdisjoint(_INSTRUMENTED)}
     facts: Facts = {}

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from click.testing import CliRunner
 from stored_units import T0, Units, open_store, uniform
 
-from ragpulse_collector.analysis.series import series
 from ragpulse_collector.cli import cli
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import AssistedEstimate, assisted_mean
@@ -63,7 +63,7 @@ def expected(among: range = range(COUNT), *, unchecked: int = 0, skipped: int = 
 def asked(store: EmbeddedStore, **params: Any) -> list[dict[str, Any]]:
     """The lines of the judge's day."""
     given = {"name": "quality:faithfulness", "assisted_by": "groundedness", **DAY, **params}
-    lines: list[dict[str, Any]] = series(store, given)["series"]
+    lines: list[dict[str, Any]] = ask(store, "metrics", given)["series"]
     return lines
 
 
@@ -88,7 +88,7 @@ def test_a_point_is_the_assisted_estimate_and_keeps_the_plain_one(store: Embedde
         "n_all": COUNT, "unchecked": 0, "lam": 0, "narrowing": 0, "note": None,
     }  # fmt: skip
     assert shown["hi"] - shown["lo"] < 0.8 * (before["hi"] - before["lo"])
-    assert "assisted" not in before
+    assert before["assisted"] is None
 
 
 def test_each_group_is_assisted_by_its_own_answers(store: EmbeddedStore) -> None:
@@ -256,7 +256,7 @@ def test_a_replay_of_the_past_and_the_rule_that_follows_are_one_line(store: Embe
             )
             units.add("run_items", run_id="run", job_id=job, score_key=key, u=uniform(number))
     units.save()
-    answer = series(store, {"name": "quality:judge", "from": T0, "to": T0 + timedelta(hours=2), "step": "1h"})
+    answer = ask(store, "metrics", {"name": "quality:judge", "from": T0, "to": T0 + timedelta(hours=2), "step": "1h"})
     first, second = answer["series"]
     assert (first["version"], second["version"]) == ("v1", "v2")
     assert [(one["value"], one["n"], one["replayed"]) for one in second["points"]] == [(0.75, 100, 100), (1.0, 100, 0)]

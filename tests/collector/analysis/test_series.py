@@ -6,18 +6,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis import selection
-from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.analysis.calibration import calibration, suggest
-from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.selection import window_of
-from ragpulse_collector.analysis.series import series
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots
+from ragpulse_collector.analysis.overview import RangeSummary, overview
+from ragpulse_collector.analysis.query import window_between
+from ragpulse_collector.analysis.series import MetricSeries, series
 from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.api import models
+from ragpulse_collector.api.http import plain
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import hajek, wilson
@@ -30,7 +33,7 @@ def now() -> datetime:
 
 def points(store: EmbeddedStore, name: str, **params: Any) -> list[dict[str, Any]]:
     """The points of the only line of a metric, by hour over the last four hours."""
-    (line,) = series(store, {"name": name, "from": "-4h", "step": "1h", **params}, clock=now)["series"]
+    (line,) = ask(store, "metrics", {"name": name, "from": "-4h", "step": "1h", **params}, clock=now)["series"]
     found: list[dict[str, Any]] = line["points"]
     return found
 
@@ -148,7 +151,7 @@ def test_versions_and_judges_are_separate_lines(store: EmbeddedStore) -> None:
     for number, (version, judge) in enumerate([("v1", None), ("v2", None), ("v2", "gpt")]):
         units.scored(number, "judge", 1.0, at=T0 + timedelta(hours=number), version=version, judge=judge)
     units.save()
-    told = series(store, {"name": "quality:judge", "from": "-4h", "step": "1h"}, clock=now)
+    told = ask(store, "metrics", {"name": "quality:judge", "from": "-4h", "step": "1h"}, clock=now)
     assert [(line["version"], line["judge"]) for line in told["series"]] == [("v1", None), ("v2", None), ("v2", "gpt")]
     assert [marker["text"] for marker in told["markers"]] == ["judge v2", "judge v2 judged by gpt"]
 
@@ -187,7 +190,9 @@ def test_group_by_and_filters(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(number % 2), facts=facts)
     units.save()
     params = {"name": "quality:judge", "from": "-4h", "step": "1h", "group_by": "model"}
-    told = series(store, {**params, "prompt_version": ["v0", "v1"], "where": "latency_ms >= 2 -- late"}, clock=now)
+    told = ask(
+        store, "metrics", {**params, "prompt_version": ["v0", "v1"], "where": "latency_ms >= 2 -- late"}, clock=now
+    )
     found = [(line["group"], line["points"][1]["value"], line["points"][1]["n"]) for line in told["series"]]
     assert found == [({"model": "a"}, 0.0, 3), ({"model": "b"}, 1.0, 3)]
     assert points(store, "requests", q="WHY")[1]["value"] == 12
@@ -207,8 +212,8 @@ def test_the_largest_groups_are_answered_and_the_others_together(
         units.scored(number, "judge", 1.0, facts={"user_id": value, "model": value, "top_k": top_k})
     units.save()
     asked = {"name": name, "from": "-4h", "step": "1h"}
-    (whole,) = series(store, asked, clock=now)["series"]
-    told = series(store, {**asked, "group_by": group_by}, clock=now)
+    (whole,) = ask(store, "metrics", asked, clock=now)["series"]
+    told = ask(store, "metrics", {**asked, "group_by": group_by}, clock=now)
     largest = {"0", "1"} if group_by == "top_k" else {"a", "b"}
     assert {next(iter(line["group"].values())) for line in told["series"]} == largest | {"(other)"}
     assert told["other_groups"] == 40
@@ -224,7 +229,7 @@ def test_more_points_leave_fewer_groups(store: EmbeddedStore, monkeypatch: pytes
         units.scored(number, "judge", 1.0, facts={"user_id": f"u{number}"})
     units.save()
     asked = {"name": "requests", "from": "-4h", "group_by": "user_id"}
-    lines = [len(series(store, {**asked, "step": step}, clock=now)["series"]) for step in ("1h", "all")]
+    lines = [len(ask(store, "metrics", {**asked, "step": step}, clock=now)["series"]) for step in ("1h", "all")]
     assert lines == [4, 13]
 
 
@@ -241,20 +246,21 @@ def test_more_points_leave_fewer_groups(store: EmbeddedStore, monkeypatch: pytes
         ({"name": "requests", "where": "1 = (SELECT count(*) FROM raw.spans)"}, "no subqueries"),
         ({"name": "requests", "where": "true) ORDER BY (1"}, "syntax error"),
         ({"name": "requests", "where": "true); DROP TABLE raw.spans; SELECT (1"}, "syntax error"),
-        ({"name": "requests", "error": "maybe"}, "error must be true or false"),
+        ({"name": "requests", "error": "maybe"}, "error: input should be a valid boolean"),
     ],
 )
 def test_malformed_parameters_are_named(store: EmbeddedStore, params: dict[str, Any], mistake: str) -> None:
     """Each mistake is a ValueError that says what is wrong (the API answers 400)."""
     with pytest.raises(ValueError, match=mistake.replace("(", r"\(")):
-        series(store, params, clock=now)
+        ask(store, "metrics", params, clock=now)
 
 
 def test_auto_step_fits_the_width() -> None:
     """At most `width` buckets, on round numbers, weeks on Mondays."""
-    window = window_of({"from": "-30d", "width": 60}, now=now())
+    month = timedelta(days=-30)
+    window = window_between(month, None, now=now(), step="auto", width=60)
     assert (window.step_s, len(list(window.starts()))) == (43200, 61)
-    week = window_of({"from": "-30d", "step": "1w"}, now=now())
+    week = window_between(month, None, now=now(), step=7 * 86_400)
     assert {at.weekday() for at in week.starts()} == {0}
 
 
@@ -276,7 +282,7 @@ def test_the_corrected_series_moves_by_the_judges_error(store: EmbeddedStore) ->
     point = points(store, "quality:judge", corrected=True)[1]
     assert (point["value"], point["uncorrected"]["value"]) == (pytest.approx(0.7, abs=0.02), 1.0)
     assert point["lo"] < 0.7 < point["hi"]
-    (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+    (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
     assert (report["n"], report["sensitivity"], report["specificity"]) == (100, 1.0, 0.0)
     assert report["kappa"] == pytest.approx(0.0)
     assert report["corrected"]["value"] == pytest.approx(0.7, abs=0.02)
@@ -297,17 +303,17 @@ def test_labels_that_people_chose_themselves_correct_nothing(store: EmbeddedStor
                       label_pi=None if chosen else 0.125, created_at=T0)  # fmt: skip
     units.save()
     asked = {"name": "quality:judge", "from": "-4h", "step": "all", "corrected": True}
-    (line,) = series(store, asked, clock=now)["series"]
+    (line,) = ask(store, "metrics", asked, clock=now)["series"]
     assert (line["corrected"], line["labels"], line["labels_chosen"]) == (True, 50, 40)
     assert line["points"][0]["value"] == pytest.approx(0.8, abs=0.01)
-    (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+    (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
     assert (report["n"], report["drawn"], report["corrected"]["value"]) == (90, 50, pytest.approx(0.8, abs=0.01))
 
 
 def test_few_labels_correct_nothing(store: EmbeddedStore) -> None:
     """Below thirty labels the line says so and stays."""
     labelled(store, 40, wrong=3)
-    told = series(store, {"name": "quality:judge", "from": "-4h", "step": "1h", "corrected": True}, clock=now)[
+    told = ask(store, "metrics", {"name": "quality:judge", "from": "-4h", "step": "1h", "corrected": True}, clock=now)[
         "series"
     ][0]
     assert (told["corrected"], told["labels"], told["points"][1]["value"]) == (False, 10, 1.0)
@@ -319,7 +325,7 @@ def test_suggestions_carry_their_chance(store: EmbeddedStore) -> None:
     for number in range(400):
         units.scored(number, "judge", 0.5 if number < 100 else 1.0)
     units.save()
-    found = suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
+    found = ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
     chances = {trace["scores"]["judge"]["normalized"]: trace["label_pi"] for trace in found}
     assert len(found) == 20
     assert chances[0.5] > 2 * 0.05
@@ -334,17 +340,17 @@ def test_suggestions_go_on_past_the_first_sitting(store: EmbeddedStore) -> None:
         units.scored(number, "judge", 0.5 if number % 4 == 0 else 1.0)
     units.save()
     for sitting in range(6):
-        found = suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
+        found = ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
         assert len(found) == 20
         for one in found:
             units.add("labels", trace_id=one["trace_id"], span_id=0xAA, request_time=T0, evaluator="judge",
                       score=human[one["trace_id"]], passing=True, annotator="a", label_pi=one["label_pi"],
                       created_at=T0)  # fmt: skip
         units.save()
-        (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+        (report,) = ask(store, "calibration", {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
         if sitting > 1:
             assert report["corrected"]["lo"] < 0.9 < report["corrected"]["hi"]
-    assert suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"] == []
+    assert ask(store, "labels/suggest", {"evaluator": "judge", "limit": 20}, clock=now)["traces"] == []
 
 
 class Counted:
@@ -352,6 +358,7 @@ class Counted:
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store, self.asked, self.time = store, 0, 0.0
+        self.shared = Snapshots(cast("Store", self), timer=lambda: self.time)
         self.hook: Callable[[], object] | None = None
 
     def read(self, *args: Any, **options: Any) -> Any:
@@ -361,11 +368,20 @@ class Counted:
             self.hook()
         return self._store.read(*args, **options)
 
-    def snapshots(self) -> Snapshots:
-        """Snapshots of this store by this clock."""
-        return Snapshots(
-            cast("Store", self), clock=lambda: now() + timedelta(seconds=self.time), timer=lambda: self.time
-        )
+    def limited(self) -> Counted:
+        """The same store."""
+        return self
+
+    def _snapshot(self, params: models.Cached) -> Snapshot:
+        return self.shared.of(params.query(now() + timedelta(seconds=self.time)), params.max_age or 0.0)
+
+    def headline(self, **params: Any) -> RangeSummary:
+        """The overview of the last four hours."""
+        return overview(self._snapshot(models.Overview.parse({"from": "-4h", **params})))
+
+    def chart(self, name: str) -> MetricSeries:
+        """A metric of the last four hours."""
+        return series(self._snapshot(models.Metrics.parse({"from": "-4h", "name": name})), name)
 
 
 def test_charts_of_one_page_share_one_reading(store: EmbeddedStore) -> None:
@@ -375,12 +391,11 @@ def test_charts_of_one_page_share_one_reading(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(number % 5 > 0), facts={"latency_ms": float(number)})
     units.save()
     counted = Counted(store)
-    shared, asked = counted.snapshots(), {"from": "-4h"}
-    overview(store, asked, snapshots=shared)
+    counted.headline()
     before = counted.asked
     for name in ("quality:judge", "requests", "latency_p95", "cost_usd"):
-        told = series(store, {**asked, "name": name}, snapshots=shared)
-        assert told == series(store, {**asked, "name": name}, clock=now)
+        told = counted.chart(name)
+        assert plain(told) == ask(store, "metrics", {"from": "-4h", "name": name}, clock=now)
     # Prompt marks, replays, and the evaluator's buckets (repeated?, replayed?, verdicts, missing), once each: a user
     # who asks in several buckets is one in the headline, so that it is no sum of them.
     assert counted.asked - before <= 6
@@ -393,17 +408,16 @@ def test_a_reading_serves_a_second(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(number % 4 > 0), at=T0 + timedelta(minutes=number), pi=0.5)
     units.save()
     counted = Counted(store)
-    shared = counted.snapshots()
-    (first,) = overview(store, {"from": "-4h"}, snapshots=shared)["quality"]
+    (first,) = counted.headline().quality
     values = [float(number % 4 > 0) for number in range(40) if uniform(number) < 0.5]
     expected = hajek(values, [0.5] * len(values))
     assert expected is not None
-    assert (first["value"], first["lo"], first["n"]) == pytest.approx((expected.estimate, expected.lo, expected.n))
+    assert (first.value, first.lo, first.n) == pytest.approx((expected.estimate, expected.lo, expected.n))
     units.scored(99, "judge", 0.0, pi=1.0)
     units.save()
-    assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"]
+    assert counted.headline().quality[0].n == first.n
     counted.time = 30.0
-    assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"] + 1
+    assert counted.headline().quality[0].n == first.n + 1
 
 
 def test_the_queue_is_looked_through_from_where_it_begins(store: EmbeddedStore) -> None:
@@ -411,7 +425,6 @@ def test_the_queue_is_looked_through_from_where_it_begins(store: EmbeddedStore) 
     units, early = Units(store), T0 - timedelta(hours=3)
     jobs = [units.job(number, "judge", at=early + timedelta(minutes=number)) for number in range(4)]
     counted, waiting = Counted(store), []
-    shared = counted.snapshots()
     for step, finished in enumerate(([0, 1], [3], [2], [])):
         for number in finished:
             units.add("scores", job_id=jobs[number], source="online", status="ok", attempt=1, created_at=now())
@@ -419,7 +432,7 @@ def test_the_queue_is_looked_through_from_where_it_begins(store: EmbeddedStore) 
             units.job(9, "judge", at=now())
         units.save()
         counted.time = 60.0 * step
-        waiting.append(overview(store, {"from": "-4h"}, snapshots=shared)["queued"])
+        waiting.append(counted.headline().queued)
     assert waiting == [2, 1, 0, 1]
 
 
@@ -430,10 +443,11 @@ def test_the_cost_of_a_good_answer_follows_the_answers(store: EmbeddedStore) -> 
         units.scored(number, "groundedness", 1.0, facts={"cost_usd": 0.5})
     units.save()
     counted = Counted(store)
-    shared, told = counted.snapshots(), []
+    told = []
     for step in range(3):
         counted.time = 5.0 * step
-        told.append(overview(store, {"from": "-4h"}, snapshots=shared)["cost_per_good_answer"]["value"])
+        cost = counted.headline().cost_per_good_answer
+        told.append(cost and cost.value)
         if step == 1:
             for number in range(4, 8):
                 units.scored(number, "groundedness", 0.0, facts={"cost_usd": 0.5})
@@ -457,11 +471,11 @@ def test_who_accepts_older_figures_never_waits_for_newer_ones(store: EmbeddedSto
     units.scored(1, "judge", 1.0)
     units.save()
     counted = Counted(store)
-    shared, patient = counted.snapshots(), {"from": "-4h", "max_age": 60}
-    first = overview(store, patient, snapshots=shared)
+    patient = partial(counted.headline, max_age=60)
+    first = patient()
     counted.time = 30.0
     before = counted.asked
-    assert overview(store, patient, snapshots=shared)["as_of"] == first["as_of"]
+    assert patient().as_of == first.as_of
     assert counted.asked == before + 2  # the newest span and the demo's service are always asked for
     reading, release = threading.Event(), threading.Event()
 
@@ -471,13 +485,13 @@ def test_who_accepts_older_figures_never_waits_for_newer_ones(store: EmbeddedSto
 
     counted.hook = hold
     with ThreadPoolExecutor(1) as pool:
-        newer = pool.submit(overview, store, {"from": "-4h"}, snapshots=shared)
+        newer = pool.submit(counted.headline)
         assert reading.wait(10)
         counted.hook = None
-        assert overview(store, patient, snapshots=shared)["as_of"] == first["as_of"]
+        assert patient().as_of == first.as_of
         release.set()
-        told = newer.result(10)["as_of"]
-    assert told > first["as_of"]
-    assert overview(store, patient, snapshots=shared)["as_of"] == told
+        told = newer.result(10).as_of
+    assert told > first.as_of
+    assert patient().as_of == told
     counted.time = 120.0
-    assert overview(store, patient, snapshots=shared)["as_of"] > told
+    assert patient().as_of > told

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from asking import ask
+from asking import ask, query_of
 from stored_units import T0, Units
 
 from ragpulse_collector.analysis.quality import wording_change
-from ragpulse_collector.monitoring.measure import Targets
 from ragpulse_collector.monitoring.monitors import Monitors
+from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
 
 
@@ -81,9 +82,9 @@ def test_a_target_on_a_pass_rate_is_marked(
     """Where too many answers are unclear, it says why it is not decided; the complete rates are decided."""
     mixed(store, unclear=30)
     targets = Targets(store, [TargetSettings.model_validate({"metric": metric, **limit})])
-    (told,) = targets({"from": "-520w"})["targets"]
-    assert told["state"] == state
-    assert ("30% of the answers are unclear" in (told["refused"] or "")) is metric.startswith("pass_rate")
+    (told,) = targets(query_of({"from": "-520w"}, utc_now())).targets
+    assert told.state == state
+    assert ("30% of the answers are unclear" in (told.refused or "")) is metric.startswith("pass_rate")
 
 
 @pytest.mark.parametrize(
@@ -101,4 +102,4 @@ def test_monitors_watch_the_complete_rates(store: EmbeddedStore, metric: str, co
     monitor = MonitorSettings(name="m", metric=metric, condition=condition, window="24h")
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
     monitors.check(T0 + timedelta(hours=1))
-    assert monitors.list()["monitors"][0]["state"] == state
+    assert monitors.list().monitors[0].state == state

@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asking import ask
+from asking import ask, query_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _JudgedUnit, _label_draw, calibration
-from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.series import series
-from ragpulse_collector.api.http import plain
-from ragpulse_collector.monitoring.measure import Condition, Targets, readings
+from ragpulse_collector.analysis.calibration import JudgedUnit
+from ragpulse_collector.analysis.suggestions import label_draw
+from ragpulse_collector.api.measures import measures
+from ragpulse_collector.api.operations import Operations
+from ragpulse_collector.monitoring.measure import Condition, readings
+from ragpulse_collector.monitoring.targets import Targets, TargetStates
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards import routes
@@ -57,14 +57,13 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
     services, and 9 were better or worse than the day before.
     """
     traffic(store, days=2)
-    day = Window(T0 - timedelta(hours=12), T0 + timedelta(hours=12), 0)
-    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)], clock=lambda: T0)
+    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.8)])
     covered = dict.fromkeys(("series", "headline", "gate"), 0)
     verdicts, states, moves, alarms = [], [], [], 0
     for service in range(SERVICES):
         asked = {**DAY, "service": f"s{service}"}
-        (line,) = series(store, {**asked, "name": "quality:judge", "step": "all"})["series"]
-        (headline,) = overview(store, asked)["quality"]
+        (line,) = ask(store, "metrics", {**asked, "name": "quality:judge", "step": "all"})["series"]
+        (headline,) = ask(store, "overview", asked)["quality"]
         gate = ask(store, "check", {**asked, "evaluator": "judge", "min": 0.8})
         for name, found in zip(covered, (line["points"][0], headline, gate), strict=True):
             covered[name] += found["lo"] <= 0.8 <= found["hi"]
@@ -72,10 +71,10 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
         assert "100 answers · 20 users" in headline["words"]
         verdicts.append(gate["verdict"])
         moves.append(headline["verdict"])
-        (read,) = readings(store, "quality:judge", day, asked, Condition("<", 0.8)).values()
+        (read,) = readings(store, "quality:judge", query_of(asked, T0), Condition("<", 0.8)).values()
         watched = read(0.95)
         alarms += not (watched.lo or 0.0) <= 0.8 <= (watched.hi or 0.0)
-        states.append(targets(asked)["targets"][0]["state"])
+        states.append(targets(query_of(asked, T0)).targets[0].state)
     assert min(covered.values()) >= 0.9 * SERVICES
     assert max(verdicts.count("above"), verdicts.count("below")) <= 3
     assert max(states.count("met"), states.count("missed")) <= 3
@@ -88,7 +87,7 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
 def test_without_ids_the_words_say_that_answers_are_taken_as_independent(store: EmbeddedStore) -> None:
     """In the headline and in `compare`; the number of users is null, never 0."""
     traffic(store, known=False)
-    (headline,) = overview(store, DAY)["quality"]
+    (headline,) = ask(store, "overview", DAY)["quality"]
     assert headline["users"] is None
     assert "taken as independent" in headline["words"]
     told = ask(store, "compare", {**DAY, "a": "service:s0", "b": "service:s1"})
@@ -102,7 +101,7 @@ def test_a_user_who_asks_in_many_buckets_is_one(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(uniform(number) < 0.9), facts={"user_id": f"u{number % 4}"},
                      at=T0 + timedelta(minutes=number))  # fmt: skip
     units.save()
-    (headline,) = overview(store, DAY)["quality"]
+    (headline,) = ask(store, "overview", DAY)["quality"]
     assert (headline["n"], headline["users"], headline["lo"], headline["reason"]) == (400, 4, None, "not enough users")
     assert "not enough users" in headline["words"]
     assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.5})["verdict"] == "undecided"
@@ -121,14 +120,14 @@ def test_failed_requests_of_a_user_count_as_dependent(store: EmbeddedStore) -> N
     covered = dict.fromkeys(("series", "headline"), 0)
     for service in range(SERVICES):
         asked = {**DAY, "service": f"s{service}"}
-        (line,) = series(store, {**asked, "name": "error_rate", "step": "all"})["series"]
+        (line,) = ask(store, "metrics", {**asked, "name": "error_rate", "step": "all"})["series"]
         (point,) = line["points"]
         mine = {key: float(value) for key, value in failed.items() if key[0] == service}
         expected = hajek(list(mine.values()), [1.0] * 100, clusters=[key[1] for key in mine])
         assert expected is not None
         assert [point["value"], point["lo"], point["hi"]] == pytest.approx([expected.estimate, *expected], abs=1e-9)
         assert (point["n"], point["users"], point["unknown_share"], point["estimated"]) == (100, 20, 0.0, False)
-        low, high = overview(store, asked)["error_interval"]
+        low, high = ask(store, "overview", asked)["error_interval"]
         covered["series"] += point["lo"] <= 0.2 <= point["hi"]
         covered["headline"] += low <= 0.2 <= high
     assert min(covered.values()) >= 0.9 * SERVICES
@@ -140,10 +139,10 @@ def test_few_users_leave_the_error_rate_without_an_interval(store: EmbeddedStore
     for number in range(400):
         units.unit(number, user_id=f"u{number % 4}", error=number % 9 == 0, at=T0 + timedelta(minutes=number))
     units.save()
-    (line,) = series(store, {**DAY, "name": "error_rate", "step": "1h"})["series"]
+    (line,) = ask(store, "metrics", {**DAY, "name": "error_rate", "step": "1h"})["series"]
     seen = [one for one in line["points"] if one["n"]]
     assert {(one["lo"], one["users"], one["reason"]) for one in seen} == {(None, 4, "not enough users")}
-    told = overview(store, DAY)
+    told = ask(store, "overview", DAY)
     assert (told["error_rate"], told["error_interval"]) == (pytest.approx(45 / 400), None)
 
 
@@ -169,16 +168,16 @@ def test_missing_answers_decide_in_every_bucket(
         if status:
             units.score(number, "judge", None, status=status, at=at)
     units.save()
-    (headline,) = overview(store, DAY)["quality"]
+    (headline,) = ask(store, "overview", DAY)["quality"]
     low, high = headline["bounds"]
     assert (headline["missing"], low, high) == (120, pytest.approx(195 / 320), pytest.approx(315 / 320))
     assert headline["most"] > high > low > headline["least"]
     assert note in headline["words"]
     assert "of 320 answers" in headline["words"]
     assert ask(store, "check", {**DAY, "evaluator": "judge", "min": 0.9})["verdict"] == "undecided"
-    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(DAY)["targets"]
-    assert target["state"] == "undecided"
-    (line,) = series(store, {**DAY, "name": "quality:judge", "step": "1h"})["series"]
+    (target,) = Targets(store, [TargetSettings(metric="quality:judge", min=0.9)])(query_of(DAY, T0)).targets
+    assert target.state == "undecided"
+    (line,) = ask(store, "metrics", {**DAY, "name": "quality:judge", "step": "1h"})["series"]
     afternoon = [one for one in line["points"] if one["missing"]]
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
 
@@ -199,15 +198,17 @@ def test_the_line_above_a_chart_says_what_it_rests_on(store: EmbeddedStore, know
         units.decision(number, "judge", pi=0.5, u=0.25, reason="budget", capped=True)
     units.save()
 
+    operations = Operations(measures(store))
+
     async def api(operation: str, params: Mapping[str, Any]) -> Any:
-        return plain(series(store, params)) if operation == "GET metrics" else {"targets": []}
+        return TargetStates([]) if operation == "GET targets" else await operations.call(operation, params)
 
     pages = TestClient(Starlette(routes=routes(api)), base_url="http://127.0.0.1")
     for corrected in ("", "&corrected=true"):
         path = f"/figures?metric=quality:judge&from={DAY['from']}&to={DAY['to']}&step=all{corrected}"
         page = " ".join(re.sub("<[^>]+>", " ", pages.get(path).text).split())
         assert f"200 of 440 answers · {whose} · 20 missing · " in page
-    (line,) = series(store, {**DAY, "name": "quality:judge", "step": "all", "corrected": True})["series"]
+    (line,) = ask(store, "metrics", {**DAY, "name": "quality:judge", "step": "all", "corrected": True})["series"]
     assert line["corrected"]
     assert f"200 of 440 answers · {whose} · 20 missing" in line["points"][0]["words"]
 
@@ -219,7 +220,7 @@ def test_an_evaluator_without_any_verdict_is_in_the_headline(store: EmbeddedStor
         units.unit(number)
         units.decision(number, "judge", pi=1.0, reason="budget", capped=True)
     units.save()
-    (headline,) = overview(store, DAY)["quality"]
+    (headline,) = ask(store, "overview", DAY)["quality"]
     assert (headline["evaluator"], headline["value"], headline["missing"]) == ("judge", None, 30)
     assert (headline["least"], headline["most"], headline["missing_share"]) == (0.0, 1.0, 1.0)
     assert headline["words"] == "30 missing: 30 left out by the budget"
@@ -234,9 +235,9 @@ def test_test_runs_are_left_out_of_live_quality_unless_asked(store: EmbeddedStor
         units.decision(number, "judge", pi=1.0, reason="test_run" if test else None)
         units.score(number, "judge", 0.0 if test else 1.0)
     units.save()
-    (headline,) = overview(store, DAY)["quality"]
+    (headline,) = ask(store, "overview", DAY)["quality"]
     assert (headline["value"], headline["n"], headline["missing"]) == (1.0, 100, 0)
-    (asked,) = overview(store, {**DAY, "environment": "regress"})["quality"]
+    (asked,) = ask(store, "overview", {**DAY, "environment": "regress"})["quality"]
     assert (asked["value"], asked["n"]) == (0.0, 100)
     (found,) = store.read("SELECT estimate, n FROM quality('judge', '2026-11-20', '2026-11-21')").rows
     assert found == (1.0, 100)
@@ -250,7 +251,7 @@ def test_throughput_divides_by_the_time_covered(store: EmbeddedStore) -> None:
     units.save()
     now = T0 + timedelta(minutes=10)
     asked = {"name": "throughput", "from": "-24h", "step": "all"}
-    (line,) = series(store, asked, clock=lambda: now)["series"]
+    (line,) = ask(store, "metrics", asked, clock=lambda: now)["series"]
     assert line["points"][0]["value"] == pytest.approx(1.0, rel=0.01)
 
 
@@ -267,7 +268,7 @@ def test_agreement_with_labels_counts_users(store: EmbeddedStore) -> None:
             units.add("labels", trace_id=trace_id(place), span_id=0xAA, request_time=T0, evaluator=evaluator,
                       score=human, passing=human > 0, annotator="a", label_pi=0.5, created_at=T0)  # fmt: skip
         units.save()
-        reports += calibration(store, {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
+        reports += ask(store, "calibration", {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
     users, alone = reports
     assert (users["kappa"], users["sensitivity"]) == (alone["kappa"], alone["sensitivity"])
     for low, high in (("lo", "hi"), ("sensitivity_lo", "sensitivity_hi")):
@@ -278,7 +279,7 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     """Twenty suggestions are labelled, then two hundred: the mean of all labels stays that of all answers."""
     truth = [float(number % 7 > 1) for number in range(600)]
     judged = [
-        _JudgedUnit(f"{number:032x}", T0, "v1", None,
+        JudgedUnit(f"{number:032x}", T0, "v1", None,
                     (0.3, 0.5, 0.9)[number % 3] if good else (0.1, 0.5)[number % 2], 1.0,
                 number, None, None)
         for number, good in enumerate(truth)
@@ -286,7 +287,7 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     for count in (60, 200, 500):
         means = []
         for draw in range(60):
-            order = sorted((*_label_draw(f"judge{draw}", one), place) for place, one in enumerate(judged))
+            order = sorted((*label_draw(f"judge{draw}", one), place) for place, one in enumerate(judged))
             values, chances = [truth[one[3]] for one in order[:count]], [one[2] for one in order[:count]]
             means.append(hajek(values, chances).estimate)
         error = statistics.stdev(means) / math.sqrt(len(means))

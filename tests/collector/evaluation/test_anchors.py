@@ -223,9 +223,9 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
     assert (report["state"], report["next_check"]) == ("firing", iso(FROZEN + timedelta(days=14)))
     (body,) = receiver.bodies
     assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
-    (monitor,) = monitors.list()["monitors"]
-    assert (monitor["name"], monitor["state"], monitor["hi"] < 0) == ("drift:mine", "firing", True)
-    assert monitor["false_alarm_rate"] == "at most 2.61 a year"
+    (monitor,) = monitors.list().monitors
+    assert (monitor.name, monitor.state, (monitor.hi or 0) < 0) == ("drift:mine", "firing", True)
+    assert monitor.false_alarm_rate == "at most 2.61 a year"
 
 
 def test_drift_is_a_metric() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.analysis.series import series
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import Replays
@@ -112,7 +112,7 @@ def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
     assert (state["status"], state["total"], state["done"], state["ok"], state["cost_usd"]) == ("done", 20, 20, 20, 0.0)
     assert (state["version"], state["pi"], state["u_max"]) == ("3", 1.0, 1.0)
     assert len(verdicts(store)) == 20
-    (line,) = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    (line,) = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert line["replayed_where"] == ["service = 'a'"]
 
 
@@ -159,7 +159,9 @@ def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
         scored = store.read("SELECT max(u) FROM raw.run_items").rows[0][0]
         rest = store.read("SELECT min(u) FROM raw.eval_jobs ANTI JOIN raw.run_items USING (job_id)").rows[0][0]
         assert scored < rest == state["u_max"]
-        point = series(store, {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0]["points"][-1]
+        point = ask(store, "metrics", {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0][
+            "points"
+        ][-1]
         assert (point["n"], point["n_eff"]) == (10, 10.0)
         replays.resume(run["run_id"], max_usd=1.0)
         assert worker.wait_idle(60)
@@ -207,7 +209,7 @@ def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
         with working(store, one) as (replays, worker):
             replays.create({"evaluators": ["long_enough"]})
             assert worker.wait_idle(60)
-    found = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    found = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert [(line["version"], line["points"][-1]["value"]) for line in found] == [("3", 0.25), ("4", 0.0)]
 
 

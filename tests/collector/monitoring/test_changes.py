@@ -11,18 +11,19 @@ from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.changes import check_change
+from ragpulse_collector.monitoring.listing import MonitorEvent
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def states(store: EmbeddedStore, **monitor: Any) -> dict[str, dict[str, Any]]:
+def states(store: EmbeddedStore, **monitor: Any) -> dict[str, MonitorEvent]:
     """The latest state of each group of a monitor that is looked at once, at T0."""
     settings = MonitorSettings.model_validate({"name": "m", "condition": "change"} | monitor)
     monitors = Monitors(store, Settings.model_validate({"monitor": [settings]}), clock=lambda: T0)
     monitors.check(T0)
-    return {str(one["group"]): one for one in monitors.list()["monitors"][0]["history"]}
+    return {str(one.group): one for one in monitors.list().monitors[0].history}
 
 
 def requests(
@@ -55,8 +56,8 @@ def test_a_night_is_no_change_of_requests_and_silence_by_day_is(store: EmbeddedS
     """The last hours are compared with the same hours of earlier days."""
     requests(store, 14, lambda at, back: 0 if back <= 2 else daily(at, back))
     told = states(store, metric="requests", window="1h", baseline="7d")["{}"]
-    assert told["state"] == "firing"
-    assert told["text"].startswith("requests fell 2")
+    assert told.state == "firing"
+    assert told.text.startswith("requests fell 2")
     night = MonitorSettings(name="n", metric="requests", condition="change", window="1h", baseline="7d")
     monitors = Monitors(store, Settings.model_validate({"monitor": [night]}))
     looked = [monitors._findings(night, T0 - hour * HOUR, {})["{}"].state for hour in range(3, 27)]
@@ -70,8 +71,8 @@ def test_errors_rise_is_seen_and_a_quiet_rate_is_ok(store: EmbeddedStore) -> Non
     requests(store, 10, daily, error=lambda number: number % (2 if number > late else 25) == 0)
     for metric in ("errors", "error_rate"):
         told = states(store, metric=metric, baseline="6d")["{}"]
-        assert (metric, told["state"]) == (metric, "firing")
-        assert "since Fri 20 Nov 08:00 UTC" in told["text"]
+        assert (metric, told.state) == (metric, "firing")
+        assert "since Fri 20 Nov 08:00 UTC" in told.text
 
 
 def test_a_new_version_is_compared_with_its_predecessor_from_its_first_answers(store: EmbeddedStore) -> None:
@@ -88,9 +89,9 @@ def test_a_new_version_is_compared_with_its_predecessor_from_its_first_answers(s
     units.save()
     found = states(store, metric="quality:judge", baseline="24h", group_by=["service", "prompt_version"])
     new = found["{'prompt_version': 'v2', 'service': 'a'}"]
-    assert new["state"] == "firing"
-    assert "against prompt_version v1, service a" in new["text"]
-    assert found["{'prompt_version': 'v1', 'service': 'b'}"]["state"] == "ok"
+    assert new.state == "firing"
+    assert "against prompt_version v1, service a" in new.text
+    assert found["{'prompt_version': 'v1', 'service': 'b'}"].state == "ok"
 
 
 def test_a_new_user_has_no_predecessor(store: EmbeddedStore) -> None:
@@ -101,8 +102,8 @@ def test_a_new_user_has_no_predecessor(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(not late), at=at, facts={"user_id": "new" if late else "old"})
     units.save()
     found = states(store, metric="quality:judge", baseline="24h", group_by=["user_id"])
-    assert found["{'user_id': 'new'}"]["state"] == "undecided"
-    assert found["{'user_id': 'new'}"]["text"] == "no earlier level to compare with"
+    assert found["{'user_id': 'new'}"].state == "undecided"
+    assert found["{'user_id': 'new'}"].text == "no earlier level to compare with"
 
 
 @pytest.mark.parametrize(
@@ -129,5 +130,5 @@ def test_false_alarms_are_the_monitors_over_all_groups(store: EmbeddedStore) -> 
     units.save()
     alone = states(store, metric="quality:judge", condition="< 0.5", where="model = 'm0'", name="alone")
     among = states(store, metric="quality:judge", condition="< 0.5", group_by=["model"], name="among")
-    assert alone["{}"]["state"] == "firing"
-    assert among["{'model': 'm0'}"]["state"] == "undecided"
+    assert alone["{}"].state == "firing"
+    assert among["{'model': 'm0'}"].state == "undecided"

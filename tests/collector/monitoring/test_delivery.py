@@ -23,6 +23,7 @@ from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.delivery import Undelivered
 from ragpulse_collector.monitoring.delivery import send as send_message
+from ragpulse_collector.monitoring.messages import Alert
 from ragpulse_collector.settings import DestinationSettings, MonitorSettings, Settings, SmtpSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 Start = Callable[..., "Collector"]
+SLOWED = Alert(monitor="slow", metric="latency_p95", state="firing", text="slow")
 SLOW = {"name": "slow", "metric": "latency_p95", "condition": "> 500"}
 
 
@@ -85,7 +87,7 @@ def test_a_failing_receiver_is_retried_and_no_other_hears_twice(
     monitors = alerting(store, clock, monitor=[{**SLOW, "notify": ["down", "up"]}], destination=destinations)
     monitors.check(clock.now)
     assert [monitors.outbox.deliver(name) for name in ("down", "up")] == [5.0, 300.0]
-    assert "down: pending (HTTP 500), up: sent" in str(monitors.list()["monitors"][0]["history"][0]["delivery"])
+    assert "down: pending (HTTP 500), up: sent" in str(monitors.list().monitors[0].history[0].delivery)
     failing.code = 302
     clock.now += timedelta(seconds=6)
     assert monitors.outbox.deliver("down") == 10.0
@@ -95,7 +97,7 @@ def test_a_failing_receiver_is_retried_and_no_other_hears_twice(
     bodies = [json.loads(body) for _, body in failing.taken]
     assert len({(UUID(body["event_id"]), body["since"]) for body in bodies}) == 1
     assert (len(bodies), len(good.taken)) == (3, 1)
-    assert monitors.list()["monitors"][0]["history"][0]["delivery"] == "down: sent, up: sent"
+    assert monitors.list().monitors[0].history[0].delivery == "down: sent, up: sent"
 
 
 def test_a_process_that_ends_before_it_sends_leaves_the_message(
@@ -169,7 +171,7 @@ def test_a_muted_monitor_sends_nothing(store: EmbeddedStore, receivers: Callable
     monitors.mute("slow", 3600, actor="me")
     monitors.check(clock.now)
     monitors.outbox.deliver("slow webhook")
-    assert (monitors.list()["monitors"][0]["state"], receiver.taken) == ("firing", [])
+    assert (monitors.list().monitors[0].state, receiver.taken) == ("firing", [])
 
 
 def test_nothing_is_zero_for_counts_and_no_data_for_the_rest(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_nothing_is_zero_for_counts_and_no_data_for_the_rest(tmp_path: Path) -> 
         ],
     )
     monitors.check(clock.now)
-    states = {one["name"]: (one["state"], one["text"]) for one in monitors.list()["monitors"]}
+    states = {one.name: (one.state, one.text) for one in monitors.list().monitors}
     assert states["requests"][0] == "firing"
     assert states["latency_p95"] == ("no data", "no requests in the last hour")
     assert states["quality:judge"] == ("no data", "no evaluations by judge in the last hour")
@@ -252,7 +254,7 @@ def test_a_stored_monitor_that_lost_its_metric_is_broken_and_alerts_nobody(
     later = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, evaluators=lambda: ("ton",))
     later.check(clock.now)
     later.outbox.deliver("ops")
-    shown = {one["name"]: (one["state"], one["text"]) for one in later.list()["monitors"]}
+    shown = {one.name: (one.state, one.text) for one in later.list().monitors}
     assert shown["evaluator"][0] == "broken"
     assert "tone" in shown["evaluator"][1]
     assert shown["fine"][0] == "firing"
@@ -267,7 +269,7 @@ def test_a_redirect_leads_nowhere(receivers: Callable[[], Receiver], kind: str, 
     receiver.code, receiver.location = code, within.url
     place = DestinationSettings.model_validate({"name": "ops", kind: receiver.url})
     with pytest.raises(Undelivered, match=rf"HTTP {code} \(redirects are not followed\)"):
-        send_message({"text": "slow", "state": "firing"}, place, SmtpSettings(), time=T0)
+        send_message(SLOWED, place, SmtpSettings(), time=T0)
     assert (len(receiver.taken), within.taken) == (1, [])
 
 
@@ -279,7 +281,7 @@ def test_messages_go_through_the_proxy_of_the_environment(
     monkeypatch.setenv("HTTP_PROXY", proxy.url)
     monkeypatch.setenv("NO_PROXY", "")
     hook = DestinationSettings(name="ops", webhook="http://alerts.example.invalid/hook")
-    send_message({"text": "slow"}, hook, SmtpSettings(), time=T0)
+    send_message(SLOWED, hook, SmtpSettings(), time=T0)
     assert len(proxy.taken) == 1
 
 

@@ -15,6 +15,7 @@ from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.detection import detects
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.monitors import State
 
 HOUR = timedelta(hours=1)
 SERVICES = 10
@@ -24,11 +25,11 @@ ALONE = {"icc": 0.0, "users": 20_000, "each": 1.0001}
 def first_fired(store: EmbeddedStore, monitor: MonitorSettings, begin: Any, hours: int) -> list[int]:
     """The hour after `begin` at which each service first fired."""
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, State] = {}
     first: dict[str, int] = {}
     for hour in range(1, hours + 1):
         for group, finding in monitors._findings(monitor, begin + hour * HOUR, known).items():
-            known[group] = {"state": finding.state}
+            known[group] = finding.state
             if finding.state == "firing":
                 first.setdefault(group, hour)
     return list(first.values())
@@ -105,7 +106,7 @@ def test_the_list_reads_it_again_after_minutes_and_for_a_changed_monitor(store: 
     monitors.definitions.save(draft, actor="a", replace=False)
 
     def listed() -> str:
-        return str(monitors.list()["monitors"][0]["detects"])
+        return str(monitors.list().monitors[0].detects)
 
     assert listed().startswith("nothing was measured")
     units = Units(store)

@@ -14,11 +14,12 @@ from receivers import Receiver
 from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.measure import Reading, State, confidence_for, decide, parse
+from ragpulse_collector.monitoring.listing import AlertSent
+from ragpulse_collector.monitoring.measure import Reading, confidence_for, decide, parse
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.store.queries.monitors import latest_states
+from ragpulse_collector.store.queries.monitors import State, latest_states
 
 
 @pytest.fixture
@@ -59,18 +60,18 @@ def test_a_threshold_fires_only_on_evidence_and_recovers(store: EmbeddedStore, r
     hour = timedelta(hours=1)
     fill(store, 0, 3, at=T0, good=0.0, over=hour)
     monitors.check(T0 + hour)
-    assert (monitors.list()["monitors"][0]["state"], receiver.taken) == ("undecided", [])
+    assert (monitors.list().monitors[0].state, receiver.taken) == ("undecided", [])
     fill(store, 10, 200, at=T0 + hour, good=0.5, over=hour)
     monitors.check(T0 + 2 * hour)
     monitors.check(T0 + 2.3 * hour)
     sent(monitors)
-    assert monitors.list()["monitors"][0]["state"] == "firing"
+    assert monitors.list().monitors[0].state == "firing"
     assert len(receiver.taken) == 1
     fill(store, 300, 400, at=T0 + 3 * hour, good=0.98, over=hour)
     monitors.check(T0 + 4 * hour)
     sent(monitors)
-    told = monitors.list()["monitors"][0]
-    assert (told["state"], [one["state"] for one in told["history"]]) == ("ok", ["ok", "firing", "undecided"])
+    told = monitors.list().monitors[0]
+    assert (told.state, [one.state for one in told.history]) == ("ok", ["ok", "firing", "undecided"])
     text = json.loads(receiver.taken[1][1])["text"]
     assert text.startswith("recovered low: quality:judge = 0.9")
     assert text.endswith(": is no longer < 0.85")
@@ -81,7 +82,7 @@ def test_messages_are_signed(store: EmbeddedStore, receiver: Receiver) -> None:
     settings = MonitorSettings(
         name="m", metric="requests", condition="< 1", webhook=receiver.url, slack=receiver.url, secret="key"
     )
-    assert watching(store, settings).test("m") == {"ok": True, "delivery": "sent"}
+    assert watching(store, settings).test("m") == AlertSent(ok=True, delivery="sent")
     headers, body = receiver.taken[0]
     expected = hmac.new(b"key", headers["X-Ragpulse-Timestamp"].encode() + b"." + body, hashlib.sha256).hexdigest()
     assert headers["X-Ragpulse-Signature"] == f"sha256={expected}"
@@ -115,9 +116,9 @@ def test_groups_have_states_of_their_own(store: EmbeddedStore) -> None:
     settings = MonitorSettings(name="m", metric="quality:judge", condition="< 0.8", group_by=("model",))
     monitors = watching(store, settings)
     monitors.check(T0 + timedelta(minutes=30))
-    history = monitors.list()["monitors"][0]["history"]
-    assert {str(one["group"]): one["state"] for one in history} == {"{'model': 'a'}": "firing", "{'model': 'b'}": "ok"}
-    assert {one["text"].rpartition(": ")[2] for one in history} == {"is < 0.8", "is not < 0.8"}
+    history = monitors.list().monitors[0].history
+    assert {str(one.group): one.state for one in history} == {"{'model': 'a'}": "firing", "{'model': 'b'}": "ok"}
+    assert {one.text.rpartition(": ")[2] for one in history} == {"is < 0.8", "is not < 0.8"}
 
 
 @pytest.mark.parametrize(("metric", "condition"), [("quality:judge", "< 0.8"), ("error_rate", "> 0.3")])
@@ -133,9 +134,9 @@ def test_a_preview_reads_a_week_at_once(store: EmbeddedStore, metric: str, condi
     monitors = Monitors(store, Settings(), clock=lambda: T0)
     before = sum(store.query_times.counts)
     answer = monitors.preview(settings)
-    assert answer["would_have_fired"] >= 1
-    assert {firing["group"]["service"] for firing in answer["firings"]} == {"b"}
-    ages = [T0 - datetime.fromisoformat(firing["t"]).replace(tzinfo=None) for firing in answer["firings"]]
+    assert answer.would_have_fired >= 1
+    assert {firing.group["service"] for firing in answer.firings} == {"b"}
+    ages = [T0 - firing.t for firing in answer.firings]
     assert all(1.7 * day <= age < 4 * day for age in ages)
     assert sum(store.query_times.counts) - before < 30
 
@@ -159,8 +160,8 @@ def test_an_alert_of_a_group_without_answers_ends(
     monitors.check(T0 + timedelta(hours=1))
     monitors.check(T0 + timedelta(hours=later))
     sent(monitors)
-    (state,) = monitors.list()["monitors"]
-    assert (state["state"], [one["state"] for one in state["history"]]) == ("no data", ["no data", "firing"])
+    (state,) = monitors.list().monitors
+    assert (state.state, [one.state for one in state.history]) == ("no data", ["no data", "firing"])
     alert, end = (json.loads(body) for _, body in receiver.taken)
     assert (alert["state"], end["state"], end["worst"]) == ("firing", "no data", [])
     assert end["text"] == "no data m: no evaluations by judge (prompt_version v7) in the last hour"
@@ -193,7 +194,7 @@ def test_a_duration_that_cannot_be_watched_is_refused(store: EmbeddedStore, fiel
     monitors = watching(store)
     with pytest.raises(ValueError, match=r"longer than 0s|at most 317 years"):
         monitors.definitions.save(draft, actor="a", replace=False)
-    assert monitors.list()["monitors"] == []
+    assert monitors.list().monitors == []
 
 
 def test_hysteresis() -> None:
@@ -223,7 +224,7 @@ def test_a_monitor_that_fails_does_not_stop_the_others(
     )
 
     def states() -> list[str]:
-        return [monitor["state"] for monitor in monitors.list()["monitors"]]
+        return [monitor.state for monitor in monitors.list().monitors]
 
     findings = monitors._findings
 
@@ -247,7 +248,7 @@ def test_a_clock_that_was_set_back_does_not_delay_the_next_check(store: Embedded
     monitors = watching(store, MonitorSettings(name="m", metric="requests", condition="no data", window="1h"))
     for at, state in ((T0 + timedelta(hours=5), "firing"), (T0, "ok")):
         monitors.check(at)
-        assert monitors.list()["monitors"][0]["state"] == state
+        assert monitors.list().monitors[0].state == state
 
 
 def test_a_condition_on_traces_is_read_under_limits(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +273,7 @@ def test_a_tiny_rate_of_false_alarms_has_an_interval(store: EmbeddedStore, condi
     monitors = Monitors(store, Settings(), clock=lambda: T0)
     monitors.definitions.save(draft, actor="a", replace=False)
     assert monitors.check(T0) == 1
-    assert "answers per hour" in monitors.list()["monitors"][0]["detects"]
+    assert "answers per hour" in monitors.list().monitors[0].detects
 
 
 MANY = 150
@@ -309,9 +310,9 @@ def test_a_monitor_watches_the_largest_of_very_many_groups(
         monitors.check(T0 + timedelta(days=day, minutes=30))
         states = latest_states(store.read, "crowd")
         assert len(states.keys() - {'{"user_id": "u000"}'}) <= watched
-        (shown,) = monitors.list()["monitors"]
-        assert shown["other_groups"] == monitors.other_groups["crowd"] >= MANY - 100 - 1
+        (shown,) = monitors.list().monitors
+        assert shown.other_groups == monitors.other_groups["crowd"] >= MANY - 100 - 1
     assert ('{"user_id": "(other)"}' in states) == (watched > 100)
     if told is not None:
         state = states['{"user_id": "u000"}']
-        assert (state["state"], state["text"].startswith(told[1])) == (told[0], True)
+        assert (state.state, state.text.startswith(told[1])) == (told[0], True)

@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from asking import query_of
 from pydantic import ValidationError
 from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
+
+NOW = T0 + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -30,9 +33,8 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 def state(store: EmbeddedStore, **target: object) -> str:
     """The state of one target over the last two hours."""
-    targets = Targets(store, [TargetSettings.model_validate(target)], clock=lambda: T0 + timedelta(hours=1))
-    (told,) = targets({"from": "-2h"})["targets"]
-    return str(told["state"])
+    (found,) = Targets(store, [TargetSettings.model_validate(target)])(query_of({"from": "-2h"}, NOW)).targets
+    return found.state
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def test_a_target_is_decided_by_its_interval(store: EmbeddedStore, target: dict[
 
 def test_filters_of_the_page_narrow_a_target(store: EmbeddedStore) -> None:
     """Value, interval and n are those of the filtered range."""
-    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.5)], clock=lambda: T0 + timedelta(hours=1))
-    (whole,) = targets({"from": "-2h"})["targets"]
-    (part,) = targets({"from": "-2h", "service": "b"})["targets"]
-    assert (whole["n"], part["n"], whole["unit"]) == (400, 100, "share")
-    assert part["hi"] - part["lo"] > whole["hi"] - whole["lo"]
+    targets = Targets(store, [TargetSettings(metric="quality:judge", min=0.5)])
+    (whole,) = targets(query_of({"from": "-2h"}, NOW)).targets
+    (part,) = targets(query_of({"from": "-2h", "service": "b"}, NOW)).targets
+    assert (whole.n, part.n, whole.unit) == (400, 100, "share")
+    assert (part.hi or 0.0) - (part.lo or 0.0) > (whole.hi or 0.0) - (whole.lo or 0.0)
 
 
 def test_a_target_has_one_limit_and_a_known_metric(store: EmbeddedStore) -> None:

@@ -54,9 +54,9 @@ def test_trace_rows_come_in_the_order_asked_for_with_the_latest_score(store: Emb
     units.score(1, "judge", 0.9, version="v2", created=T0 + timedelta(hours=1))
     units.save()
     found = traces.trace_rows(store, [trace_id(2), trace_id(9), trace_id(1)])
-    assert [one["trace_id"] for one in found] == [trace_id(2), trace_id(1)]
-    assert [one["scores"]["judge"]["normalized"] for one in found] == [0.2, 0.9]
-    assert found[0]["start_time"] == "2026-11-20T12:00:00Z"
+    assert [one.trace_id for one in found] == [trace_id(2), trace_id(1)]
+    assert [one.scores["judge"].normalized for one in found] == [0.2, 0.9]
+    assert found[0].start_time == T0
     assert traces.trace_rows(store, []) == []
 
 

@@ -153,8 +153,9 @@ async def test_equal_contexts_are_all_used() -> None:
         "你好。" * 40_000,
         "\n-\n" * 60_000,
         "1,2.3:" * 30_000,
+        "[" * 100_000,
     ],
-    ids=["one word", "negations", "sentences", "marks", "chinese", "bullets", "numbers"],
+    ids=["one word", "negations", "sentences", "marks", "chinese", "bullets", "numbers", "nested"],
 )
 async def test_hostile_size_is_bounded(name: str, text: str) -> None:
     """Huge texts end with a valid result: work is bounded whatever the text is made of."""
@@ -181,7 +182,8 @@ async def test_an_exchanged_name_shows_in_text_without_capitals() -> None:
     right = await check("groundedness", "rowling, who worked as an attorney.", context)
     assert wrong.passing is False
     assert "'kowalski' here, 'Potter' in the evidence" in (wrong.explanation or "")
-    assert right.parts["sentences"][0]["reasons"] == []
+    assert right.passing is not False
+    assert right.parts["sentences"][0]["reasons"] == ["not in the contexts: 'attorney'"]
 
 
 @pytest.mark.anyio
@@ -235,12 +237,42 @@ async def test_json_is_read_by_key_and_value(response: str, passing: bool) -> No
     assert (result.passing is not False) is passing, result.explanation
 
 
+@pytest.mark.parametrize(
+    ("context", "other"),
+    [
+        ("බැංකුව සඳුදා පොලී අනුපාතය ඉහළ නැංවීය", "ගෙවත්තේ මල් පිපී ඇත සහ කුරුල්ලෝ ගයති"),
+        ("ބޭންކުން ހޯމަ ދުވަހު އިންޓްރެސްޓް މައްޗަށް ޖެއްސި", "ބަގީޗާގައި މާތައް ފޮޅިއްޖެ އަދި ދޫނިތައް"),
+        ("དངུལ་ཁང་གིས་གཟའ་ཟླ་བར་སྐྱེད་ཚད་མཐོ་རུ་བཏང་", "ལྡུམ་རའི་ནང་མེ་ཏོག་བཞད་ཅིང་བྱ་རྣམས་སྐད་འབྱིན་"),
+        ("வங்கி திங்கட்கிழமை வட்டி விகிதத்தை உயர்த்தியது", "தோட்டத்தில் பூக்கள் மலர்ந்தன பறவைகள் பாடுகின்றன"),
+        ("ব্যাংক সোমবার সুদের হার বাড়িয়েছে", "বাগানে ফুল ফুটেছে এবং পাখি গান গায়"),
+        ("बैंक ने सोमवार को ब्याज दर बढ़ाई", "बगीचे में फूल खिले हैं और पक्षी गा रहे हैं"),
+        ("ባንኩ ሰኞ የወለድ መጠን ከፍ አደረገ", "በአትክልቱ ውስጥ አበቦች አብበዋል ወፎችም ይዘምራሉ"),
+        ("ბანკმა ორშაბათს საპროცენტო განაკვეთი გაზარდა", "ბაღში ყვავილები აყვავდა და ჩიტები მღერიან"),
+        ("הבנק העלה את הריבית ביום שני", "בגן פרחו פרחים וציפורים שרות"),
+        ("은행이 월요일에 금리를 인상했다", "정원에 꽃이 피고 새들이 노래한다"),
+    ],
+    ids=["Sinhala", "Thaana", "Tibetan", "Tamil", "Bengali", "Hindi", "Amharic", "Georgian", "Hebrew", "Korean"],
+)
+def test_unrelated_sentences_fail_in_every_script(context: str, other: str) -> None:
+    """Vowel signs belong to their word, so that letters alone are no words in common."""
+    assert assess(context, [context]).passing is True
+    unrelated = assess(other, [context])
+    assert unrelated.passing is False
+    assert (unrelated.score or 0.0) < 0.2
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", CHECKS[:3])
 @pytest.mark.parametrize(
     "text",
-    ["ธนาคารขึ้นดอกเบี้ยวันจันทร์ [1]", "ທະນາຄານຂຶ້ນດອກເບ້ຍ [1]", "ဘဏ်က အတိုးနှုန်း တိုးမြှင့်သည် [1]", "ធនាគារដំឡើងអត្រាការប្រាក់ [1]"],
-    ids=["Thai", "Lao", "Burmese", "Khmer"],
+    [
+        "ธนาคารขึ้นดอกเบี้ยวันจันทร์ [1]",
+        "ທະນາຄານຂຶ້ນດອກເບ້ຍ [1]",
+        "ဘဏ်က အတိုးနှုန်း တိုးမြှင့်သည် [1]",
+        "ធនាគារដំឡើងអត្រាការប្រាក់ [1]",
+        "ꦧꦁꦏ꧀ꦔꦸꦁꦒꦃꦲꦏꦺꦧꦸꦔ [1]",
+    ],
+    ids=["Thai", "Lao", "Burmese", "Khmer", "Javanese"],
 )
 async def test_scripts_without_spaces_are_skipped(name: str, text: str) -> None:
     """Letters alone say nothing of words: no score is better than one that everything passes."""

@@ -93,7 +93,9 @@ def test_what_is_no_address_is_refused_at_start_with_the_right_form(judge: str) 
     assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize("model", ["ollama/llama3:8b", "bedrock/anthropic.claude-v2:1", "anthropic.claude-v2:1", "m"])
+@pytest.mark.parametrize(
+    "model", ["hosted_vllm/llama3:8b", "bedrock/anthropic.claude-v2:1", "anthropic.claude-v2:1", "m"]
+)
 def test_a_models_name_is_no_address(model: str) -> None:
     """Colons and digits belong to names, too."""
     judge = as_judge(model)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.local import open_model
 from ragpulse_evaluators.local.graph import Graph
-from ragpulse_evaluators.local.reading import Reader, Span, windows
+from ragpulse_evaluators.local.reading import Reader, TextPiece, windows
 
 CONTEXTS = ("The library opens at nine.", "Refunds take five working days.", "It is closed at Sundays.")
 FAMILIES: tuple[Words, ...] = ("words", "pieces", "bytes", "sentencepiece")
@@ -142,18 +142,26 @@ def test_offsets_are_exact_in_any_script(folder: Path, words: Words) -> None:
     run()
 
 
-@given(st.lists(st.text(max_size=60), min_size=1, max_size=6), st.integers(1, 40))
-def test_windows_hold_every_character(contexts: list[str], most: int) -> None:
-    """In order, without a gap, each within its limit."""
-    spans = [Span(number, 0, len(text)) for number, text in enumerate(contexts)]
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=6), st.integers(1, 40), st.integers(0, 20))
+def test_windows_hold_every_character(contexts: list[str], most: int, fixed: int) -> None:
+    """In order, without a gap, each within its limit, and not far more than needed."""
+    pieces = [TextPiece(number, 0, len(text)) for number, text in enumerate(contexts)]
 
-    def fits(part: Any) -> bool:
-        return sum(span.end - span.start for span in part) <= most
+    def size(part: Sequence[TextPiece]) -> int:
+        return fixed + sum(piece.end - piece.start for piece in part)
 
-    found = windows(spans, contexts, fits)
-    assert all(map(fits, found))
-    read = "".join(contexts[span.source][span.start : span.end] for window in found for span in window)
+    found = windows(pieces, contexts, size, fixed + most)
+    assert all(size(part) <= fixed + most for part in found)
+    read = "".join(contexts[piece.source][piece.start : piece.end] for window in found for piece in window)
     assert read == "".join(contexts)
+
+
+def test_windows_are_about_as_many_as_needed() -> None:
+    """A thousand equal sentences: the template does not make more windows than it must."""
+    text = "x" * 1000
+    pieces = [TextPiece(0, start, start + 1) for start in range(1000)]
+    assert len(windows(pieces, [text], lambda part: 90 + len(part), 190)) == 10
+    assert len(windows(pieces, [text], lambda part: 90 + len(part), 1000)) == 2
 
 
 @pytest.mark.parametrize("make", [tagger, pairs])
@@ -231,8 +239,8 @@ def _config(**changes: Any) -> Callable[[Path], None]:
     return change
 
 
-def _written(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda model: (model / name).write_bytes(content) and None
+def _written(name: str, content: bytes) -> Callable[[Path], Any]:
+    return lambda model: (model / name).write_bytes(content)
 
 
 def _several(model: Path) -> None:
@@ -277,6 +285,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "damaged configuration": (_written("config.json", b'{"architectures": ['), "config.json is damaged"),
     "a list": (_written("config.json", b"[]"), "config.json is damaged: it holds no object"),
     "deep": (_written("config.json", b"[" * 100_000), "config.json is damaged"),
+    "labels by names": (_config(id2label={"yes": 1}), "config.json is damaged: id2label.yes"),
+    "labels as a list": (_config(id2label=["a", "b"]), "config.json is damaged: id2label"),
+    "no room": (_config(max_position_embeddings=-5), "config.json is damaged: max_position_embeddings"),
+    "architectures as a number": (_config(architectures=7), "config.json is damaged: architectures"),
     "no tokenizer": (lambda model: (model / "tokenizer.json").unlink(), "there is no tokenizer.json"),
     "damaged tokenizer": (_written("tokenizer.json", b"{}"), "cannot be loaded"),
     "no graph": (lambda model: (model / "model.onnx").unlink(), "has no ONNX graph: optimum-cli export onnx"),

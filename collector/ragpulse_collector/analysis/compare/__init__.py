@@ -296,12 +296,12 @@ def _flips(store: Store, a: Units, b: Units, shared: Iterable[tuple[str, int]]) 
     """Return the requests whose scores fell most from a to b, the worst first."""
     changed = [unit for unit in shared if b[unit].value != a[unit].value]
     worst = sorted(changed, key=lambda unit: (b[unit].value - a[unit].value, unit))[:_FLIPS]
-    rows = {row["trace_id"]: row for row in trace_rows(store, [unit[0] for unit in worst])}
+    rows = {row.trace_id: row for row in trace_rows(store, [unit[0] for unit in worst])}
     return [
         Flip(
             trace_id=unit[0],
-            start_time=rows[unit[0]]["start_time"],
-            query=rows[unit[0]]["query"],
+            start_time=rows[unit[0]].start_time,
+            query=rows[unit[0]].query,
             a=a[unit].value,
             b=b[unit].value,
             explanation_a=a[unit].explanation,

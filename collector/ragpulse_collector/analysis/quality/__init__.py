@@ -10,14 +10,12 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality.buckets import (
     FAILURES,
-    NO_POINT,
     Bucket,
     Figures,
     Measured,
     Missing,
     current,
     in_words,
-    move_point,
     point,
     version_markers,
     wording_change,
@@ -31,7 +29,6 @@ from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import Moments
 
 __all__ = [
-    "NO_POINT",
     "Bucket",
     "Figures",
     "Measured",
@@ -40,7 +37,6 @@ __all__ = [
     "estimates",
     "estimates_and_whole",
     "in_words",
-    "move_point",
     "point",
     "version_markers",
     "wording_change",

@@ -9,21 +9,18 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
-from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended
 from ragpulse_dashboards.words import called
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
     "FAILURES",
-    "NO_POINT",
     "Bucket",
     "Figures",
     "Measured",
     "Missing",
     "current",
     "in_words",
-    "move_point",
     "point",
     "version_markers",
     "wording_change",
@@ -101,12 +98,11 @@ class Measured(Figures):
     most: float | None = None
     words: str = "nothing scored"
 
-    def moved(self, value: float | None, lo: float | None, hi: float | None) -> Self:
-        """Return the point with another value and interval, also in its words and its deciding interval."""
-        point = replace(self, value=value, lo=lo, hi=hi)
-        if lo is not None and hi is not None:
-            share = self.missing_share
-            point = replace(point, least=lo * (1.0 - share), most=hi * (1.0 - share) + share)
+    def moved(self, **figures: Any) -> Self:
+        """Return the point with other figures, also in its words and its deciding interval."""
+        point, share = replace(self, **figures), self.missing_share
+        if point.lo is not None and point.hi is not None:
+            point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
         note = f"{self.missing:,} missing" if self.missing else None
         return replace(point, words=point.in_words(asked=self.asked, note=note))
 
@@ -177,7 +173,7 @@ class Bucket:
     """The verdicts of one evaluator version on one group in one bucket of request time."""
 
     evaluator: str
-    group: tuple[Any, ...]
+    group: tuple[GroupValue, ...]
     version: str | None
     judge: str | None
     start: datetime
@@ -279,10 +275,14 @@ class Bucket:
     @property
     def measured(self) -> Measured:
         """The figures with the missing part."""
-        least, most = self.limits(self.estimate)
+        return self.measured_as(Measured)
+
+    def measured_as(self, kind: type[Answer], **more: Any) -> Answer:
+        """Return an answer that has the figures with the missing part, and more of its own."""
+        figures, (least, most) = self._figures, self.limits(self.estimate)
         return extended(
-            Measured,
-            Figures.of(self.estimate, identified=self.identified),
+            kind,
+            figures,
             counts=self.counts,
             dropped=self.missing.dropped,
             pending=self.missing.pending,
@@ -293,30 +293,20 @@ class Bucket:
             bounds=self.bounds,
             least=least,
             most=most,
-            words=self.words,
+            words=self._in_words(figures),
+            **more,
         )
-
-    def point(self) -> dict[str, Any]:
-        """Return the point as in the API, without its time."""
-        answer = point(self.estimate, identified=self.identified)
-        return answer | {
-            "counts": self.counts,
-            "dropped": self.missing.dropped,
-            "pending": self.missing.pending,
-            "missing": self.missing.n,
-            "asked": self.selected_weight,
-            "missing_share": self.missing_share,
-            "replayed": max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
-            "bounds": None if self.bounds is None else list(self.bounds),
-            "least": self.limits(self.estimate)[0],
-            "most": self.limits(self.estimate)[1],
-            "words": self.words,
-        }
 
     @property
     def words(self) -> str:
         """The figures as one line: value, answers, users, missing verdicts."""
-        figures = Figures.of(self.estimate, identified=self.identified)
+        return self._in_words(self._figures)
+
+    @property
+    def _figures(self) -> Figures:
+        return Figures.of(self.estimate, identified=self.identified)
+
+    def _in_words(self, figures: Figures) -> str:
         return figures.in_words(asked=self.selected_weight, note=self.missing.note)
 
 
@@ -337,13 +327,6 @@ def wording_change(now: tuple[float, int], before: tuple[float, int]) -> str | N
     return f"wording changed: it decides {share:.0%} instead of {earlier:.0%}".replace("%", " %")
 
 
-NO_POINT: dict[str, Any] = {
-    **point(None), "counts": dict.fromkeys(FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0, "asked": 0.0,
-    "missing_share": 0.0, "replayed": 0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
-}  # fmt: skip
-"""The point of a bucket without selected answers."""
-
-
 def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     """Return a point in words: `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
     value, lo, hi, n = (figures[name] for name in ("value", "lo", "hi", "n"))
@@ -361,15 +344,6 @@ def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     return " · ".join(part for part in (quality, f"{n:,}{of_selected} answers", users, note) if part)
 
 
-def move_point(point: dict[str, Any], figures: Mapping[str, Any]) -> None:
-    """Give a point another value and interval, also in its words and its deciding interval."""
-    point |= figures
-    share, lo, hi = point["missing_share"], point["lo"], point["hi"]
-    if lo is not None and hi is not None:
-        point["least"], point["most"] = lo * (1.0 - share), hi * (1.0 - share) + share
-    point["words"] = in_words(point, note=f"{point['missing']:,} missing" if point["missing"] else None)
-
-
 def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """Return the bucket of the version in force: that of the latest request, the larger of equals."""
     ranked = [
@@ -382,8 +356,8 @@ def current(buckets: Iterable[Bucket]) -> Bucket | None:
 _MOST_MARKERS = 50
 
 
-def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    """Return markers where versions and judges of an evaluator started online, without the first."""
+def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[Marker]:
+    """Return where versions and judges of an evaluator started online, without the first."""
     starts: dict[tuple[str | None, str | None], datetime] = {}
     for bucket in buckets:
         if bucket.first is not None:
@@ -391,10 +365,6 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str,
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [
-        {
-            "t": iso(start),
-            "kind": "version",
-            "text": f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}",
-        }
+        Marker(start, "version", f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}")
         for (version, judge), start in ordered
     ]

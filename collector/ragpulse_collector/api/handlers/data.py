@@ -8,16 +8,20 @@ from __future__ import annotations
 import tarfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.analysis.selection import instant, iso
+from starlette.responses import Response
+
+from ragpulse_collector.analysis.answers import Done
+from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.copies import Copies, Download
 from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Prune, Score
 from ragpulse_collector.api.handlers.trace import unit_of
-from ragpulse_collector.api.handlers.traces import list_sql, trace_list
-from ragpulse_collector.api.models import ById, Export, Sql, TraceFile
+from ragpulse_collector.api.handlers.traces import Listed, list_sql, trace_list
+from ragpulse_collector.api.models import ById, Events, Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions.bodies import derive
 from ragpulse_collector.instants import unix_ns
@@ -30,8 +34,8 @@ from ragpulse_collector.store.protocol import Transaction, utc_now
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.forgotten import is_forgotten
 from ragpulse_collector.store.queries.scores import EVENTS
-from ragpulse_collector.store.queries.trace_answers import with_scores
-from ragpulse_collector.store.queries.traces import is_bound, trace_rows
+from ragpulse_collector.store.queries.trace_lists import with_scores
+from ragpulse_collector.store.queries.traces import TraceRow, is_bound, trace_rows
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import binding_text
 
@@ -58,17 +62,19 @@ def export_archive(store: AnyStore, copies: Copies, params: Export) -> Download:
 
 def traces_file(store: AnyStore, copies: Copies, params: TraceFile, *, max_rows: int) -> Download:
     """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises Invalid."""
-    sql, parameters = _by_ids(store, params, max_rows) if params.where else list_sql(params, max_rows=max_rows)
+    rows = list_sql(params, max_rows=max_rows)
+    if params.where:
+        rows = _by_ids(store, rows)
     return copies.make(
-        lambda folder: store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet"
+        lambda folder: store.parquet(folder / "traces.parquet", rows.sql, rows.parameters),
+        "application/vnd.apache.parquet",
     )
 
 
-def _by_ids(store: AnyStore, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
-    """Return what `list_sql` returns; the `where` runs here, under the limits of users' SQL."""
-    sql, parameters = list_sql(params, max_rows=max_rows)
-    ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
-    return with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]}
+def _by_ids(store: AnyStore, rows: Listed) -> Listed:
+    """Return the same traces by their ids; the `where` runs here, under the limits of users' SQL."""
+    ids = store.limited().read(f"SELECT trace_id FROM ({rows.sql})", rows.parameters).rows
+    return Listed(with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]})
 
 
 OUT_OF_REACH = [
@@ -78,46 +84,80 @@ OUT_OF_REACH = [
 """The data that `prune` of a person cannot delete."""
 
 
-def pruned(store: AnyStore, params: Prune, *, also: Mapping[str, Forget]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Deleted rows by table."""
+
+    deleted: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRows(DeletedRows):
+    """The deleted rows, and the time up to which traces were deleted."""
+
+    cutoff: datetime | None = None
+    out_of_reach: list[str] = field(default_factory=list)
+    """Places of copies that a prune of a person does not delete."""
+
+
+def pruned(store: AnyStore, params: Prune, *, also: Mapping[str, Forget]) -> PrunedRows:
     """Answer `POST prune`: delete requests older than `older_than`, all of a `service`, or all of a person."""
-    options: dict[str, Any] = {"dry_run": params.dry_run, "actor": params.caller.actor}
-    subjects: dict[Subject, Any] = {"user": params.user, "session": params.session, "trace": params.trace}
+    actor, dry_run = params.caller.actor, params.dry_run
+    subjects: dict[Subject, object] = {"user": params.user, "session": params.session, "trace": params.trace}
     for subject, identity in subjects.items():
         if identity is not None:
-            deleted = forget(store, subject, str(identity), also=also, **options)
-            if deleted and not params.dry_run:
+            deleted = forget(store, subject, str(identity), also=also, dry_run=dry_run, actor=actor)
+            if deleted and not dry_run:
                 store.purge()
-            return {"cutoff": None, "deleted": deleted, "out_of_reach": OUT_OF_REACH}
+            return PrunedRows(deleted, out_of_reach=OUT_OF_REACH)
     if params.service:
-        return {"cutoff": None, "deleted": prune_service(store, params.service, **options).rows}
+        return PrunedRows(prune_service(store, params.service, dry_run=dry_run, actor=actor).rows)
     cutoff = utc_now() - timedelta(seconds=params.older_than or 0.0)
-    deletion = prune(store, older_than=cutoff, **options)
-    return {"cutoff": deletion.cutoff, "deleted": deletion.rows}
+    deletion = prune(store, older_than=cutoff, dry_run=dry_run, actor=actor)
+    return PrunedRows(deletion.rows, deletion.cutoff)
 
 
-def remap_all(store: Store, params: Params, *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Remapped:
+    """The numbers of read and of changed spans."""
+
+    spans: int
+    changed: int
+
+
+def remap_all(store: Store, params: Params, *, price: Callable[[SpanBatch], None] | None) -> Remapped:
     """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
     del params
-    spans, changed = remap(store, derive, price=price)
-    return {"spans": spans, "changed": changed}
+    return Remapped(*remap(store, derive, price=price))
 
 
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-def sql(store: Store, settings: CollectorSettings, params: Sql) -> Any:
+Cell = Any
+"""A value of a column, of any SQL type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a SELECT."""
+
+    columns: list[str]
+    rows: list[list[Cell]]
+    truncated: bool
+
+
+def sql(store: Store, settings: CollectorSettings, params: Sql) -> Table | Response:
     """Answer `POST sql`; raises Invalid or Refused with the reason, or TooSlow."""
     rows = store.run_user_sql(
         params.query, params.params, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows
     )
     if ARROW in params.caller.accept:
         return _arrow(rows)
-    return {"columns": list(rows.columns), "rows": [list(row) for row in rows.rows], "truncated": rows.truncated}
+    return Table(list(rows.columns), [list(row) for row in rows.rows], rows.truncated)
 
 
-def _arrow(rows: Rows) -> Any:
-    from starlette.responses import Response
-
+def _arrow(rows: Rows) -> Response:
     try:
         import pyarrow
         import pyarrow.ipc
@@ -146,42 +186,99 @@ _ATTRIBUTES = {
 }
 
 
-def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ScoreEvent:
+    """A verdict that was made."""
+
+    trace_id: str
+    span_id: str
+    created_at: datetime
+    status: str
+    evaluator: str
+    version: str | None
+    judge: str | None
+    score: float | None
+    label: str | None
+    explanation: str | None
+    passing: bool | None
+    normalized: float | None
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """An attribute, as OTLP writes it: the key of the value is its type."""
+
+    key: str
+    value: dict[str, bool | float | str]
+
+    @classmethod
+    def of(cls, key: str, value: bool | float | str) -> KeyValue:
+        """Return the attribute of a value."""
+        kind = "boolValue" if isinstance(value, bool) else "doubleValue" if isinstance(value, float) else "stringValue"
+        return cls(key, {kind: value})
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A verdict as a log record, in the context of the evaluated span."""
+
+    timeUnixNano: str
+    eventName: str
+    traceId: str
+    spanId: str
+    attributes: list[KeyValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeLogs:
+    """Log records of ragpulse."""
+
+    logRecords: list[LogRecord]
+    scope: dict[str, str] = field(default_factory=lambda: {"name": "ragpulse"})
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLogs:
+    """Log records of the service `ragpulse`."""
+
+    scopeLogs: list[ScopeLogs]
+    resource: dict[str, list[KeyValue]] = field(
+        default_factory=lambda: {"attributes": [KeyValue.of("service.name", "ragpulse")]}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogBody:
+    """A body for an OTLP receiver of logs."""
+
+    resourceLogs: list[ResourceLogs]
+
+
+def evaluation_events(store: Store, params: Events) -> LogBody:
     """Answer `GET export/evaluations`: an OTLP/JSON body of log records for any `/v1/logs`.
 
     `from` (default an hour ago) and `to` are times of evaluation, not of the request. The answer holds the oldest
-    `limit` (10,000) events. The next request starts at the last `timeUnixNano`; events of this instant come again. Each
-    record is in the context of the evaluated span. Skipped evaluations are no events. Raises Invalid.
+    `limit` (10,000) events. The next request starts at the last `timeUnixNano`; events of this instant come again.
+    Skipped evaluations are no events.
     """
     now = utc_now()
     limits = {
-        "first": instant(params.get("from"), now=now) or now - timedelta(hours=1),
-        "last": instant(params.get("to"), now=now) or now,
-        "most": min(_MAX_EVENTS, int(params.get("limit") or _MAX_EVENTS)),
-        "evaluator": params.get("evaluator") or None,
+        "first": instant(params.from_, now=now) or now - timedelta(hours=1),
+        "last": instant(params.to, now=now) or now,
+        "most": min(_MAX_EVENTS, params.limit or _MAX_EVENTS),
+        "evaluator": params.evaluator,
     }
-    records = [_record(row) for row in store.read(f"{EVENTS} ORDER BY created_at LIMIT $most", limits).dicts()]
-    scope = {"scope": {"name": "ragpulse"}, "logRecords": records}
-    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "ragpulse"}}]}
-    return {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}
+    events = store.read(f"{EVENTS} ORDER BY created_at LIMIT $most", limits).of(ScoreEvent)
+    return LogBody([ResourceLogs([ScopeLogs([_record(event) for event in events])])])
 
 
-def _record(row: Mapping[str, Any]) -> dict[str, Any]:
-    attributes = {name: row[column] for name, column in _ATTRIBUTES.items() if row[column] is not None}
-    if row["status"] != "ok":
-        attributes["error.type"] = row["status"]
-    return {
-        "timeUnixNano": str(unix_ns(row["created_at"])),
-        "eventName": "gen_ai.evaluation.result",
-        "traceId": row["trace_id"],
-        "spanId": row["span_id"],
-        "attributes": [{"key": name, "value": _value(value)} for name, value in attributes.items()],
-    }
-
-
-def _value(value: Any) -> dict[str, Any]:
-    kind = "boolValue" if isinstance(value, bool) else "doubleValue" if isinstance(value, float) else "stringValue"
-    return {kind: value}
+def _record(event: ScoreEvent) -> LogRecord:
+    time_ns = unix_ns(event.created_at)
+    values = {name: getattr(event, column) for name, column in _ATTRIBUTES.items()}
+    values["error.type"] = None if event.status == "ok" else event.status
+    attributes = [KeyValue.of(name, value) for name, value in values.items() if value is not None]
+    return LogRecord(str(time_ns), "gen_ai.evaluation.result", event.trace_id, event.span_id, attributes)
 
 
 _LABEL_COLUMNS = (
@@ -196,7 +293,7 @@ Mask = Callable[[str], str]
 """Masks a text that a person typed."""
 
 
-def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
+def label(store: Store, params: Label, *, mask: Mask) -> Done:
     """Answer `POST labels`: a person's verdict on an evaluator's question; raises NotFound."""
     unit, request_time = unit_of(store, params.trace_id)
     span = unit if params.span_id is None else params.span_id
@@ -206,10 +303,10 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
     key = (params.trace_id.hex, f"{span:016x}", request_time)
     verdict = (params.evaluator, score, passing, comment, annotator, params.label_pi)
     store.write(lambda tx: tx.append("labels", _LABEL_COLUMNS, [(*key, *verdict, tx.at)])).result()
-    return {"ok": True}
+    return Done()
 
 
-def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
+def score(store: Store, params: Score, *, mask: Mask) -> Done:
     """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends.
 
     Feedback about a trace that was deleted with a person's data is not stored.
@@ -227,7 +324,15 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
             tx.append("feedback", _FEEDBACK_COLUMNS, [(*key, tx.at, tx.at, *value)])
 
     store.write(work).result()
-    return {"ok": True}
+    return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Queued evaluations."""
+
+    queued: int
+    ok: bool = True
 
 
 def force(
@@ -236,7 +341,7 @@ def force(
     queue: Callable[[str, str | None, Sequence[str]], int],
     check_evaluator: Callable[[str], object],
     wake: Callable[[], None],
-) -> dict[str, Any]:
+) -> Queued:
     """Answer `POST evaluate`: run evaluators on one trace now. The stored pi stays, so estimates stay unbiased.
 
     `queue` is the sampler's `force`. Raises Invalid or NotFound for an unknown evaluator or trace.
@@ -246,65 +351,87 @@ def force(
     span = None if params.span_id is None else f"{params.span_id:016x}"
     queued = queue(params.trace_id.hex, span, params.evaluators)
     wake()
-    return {"ok": True, "queued": queued}
+    return Queued(queued)
 
 
 def _masked(text: str | None, mask: Mask) -> str | None:
     return None if text is None else mask(text)
 
 
-_ITEM_FIELDS = ("query", "response", "trace_id", "latency_ms", "cost_usd")
+@dataclass(frozen=True, slots=True)
+class DatasetList:
+    """Datasets with their sizes."""
+
+    datasets: list[stored.DatasetRow]
 
 
-def dataset_list(store: Store) -> dict[str, Any]:
+def dataset_list(store: Store) -> DatasetList:
     """Answer `GET datasets`."""
-    times = ("created_at", "changed_at")
-    return {"datasets": [row | {key: iso(row[key]) for key in times} for row in stored.datasets(store)]}
+    return DatasetList(stored.datasets(store))
 
 
-def dataset(store: Store, params: ById) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset and its questions."""
+
+    name: str
+    items: list[stored.Item]
+
+
+def dataset(store: Store, params: ById) -> Dataset:
     """Answer `GET datasets/{id}`; raises NotFound."""
     items = stored.dataset_items(store, params.id)
     if not items:
         raise NotFound(f"there is no dataset {params.id!r}")
-    return {"name": params.id, "items": items}
+    return Dataset(params.id, items)
 
 
-def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class DatasetFilled:
+    """The number of added questions; `more`: the filters match further traces."""
+
+    name: str
+    added: int
+    new: int
+    """Those that the dataset did not have."""
+    more: bool
+
+
+def fill_dataset(store: Store, params: DatasetDraft) -> DatasetFilled:
     """Answer `POST datasets/{id}`: add items, named traces, or the first `limit` that match the filters.
 
     Raises Invalid where none of them has a question.
     """
-    items, more = [item.model_dump() for item in params.items], False
+    items, more = params.items, False
     if not items:
         rows, more = _chosen(store, params)
-        items = [_item(row) for row in rows if row["query"]]
+        items = [_item(row, row.query) for row in rows if row.query]
     if not items:
         raise Invalid("no trace with a question matches: choose others, or send `items`")
     new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return {"name": params.id, "added": len({item["query"] for item in items}), "new": new, "more": more}
+    return DatasetFilled(params.id, added=len({item.query for item in items}), new=new, more=more)
 
 
-def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
+def delete_dataset(store: Store, params: ById) -> Done:
     """Answer `DELETE datasets/{id}`; raises NotFound."""
     dataset(store, params)
     store.write(lambda tx: stored.delete_dataset(tx, params.id)).result()
-    return {"ok": True}
+    return Done()
 
 
-def _chosen(store: Store, params: DatasetDraft) -> tuple[list[dict[str, Any]], bool]:
+def _chosen(store: Store, params: DatasetDraft) -> tuple[Sequence[TraceRow], bool]:
     if params.trace_ids:
         return trace_rows(store, [trace_id.hex for trace_id in params.trace_ids]), False
-    answer = trace_list(store, params)
-    return answer["traces"], answer["next"] is not None
+    page = trace_list(store, params)
+    return page.traces, page.next is not None
 
 
-def _item(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an item in the form of `ragpulse freeze`; readers take its documents from the stored trace."""
-    response = None if row.get("error") else row["response"]
-    return {
-        **{key: row[key] for key in _ITEM_FIELDS},
-        "response": response,
-        "at": str(row["start_time"]),
-        "retrieved": None,
-    }
+def _item(row: TraceRow, question: str) -> stored.Item:
+    return stored.Item(
+        query=question,
+        response=None if row.error else row.response,
+        trace_id=row.trace_id,
+        at=f"{row.start_time.isoformat()}Z",
+        latency_ms=row.latency_ms,
+        cost_usd=row.cost_usd,
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
+from ragpulse_collector.analysis.calibration import Agreement
 from ragpulse_collector.api.drafts import Replay, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
@@ -186,7 +187,7 @@ def evaluators(
     *,
     describe: Callable[[], list[dict[str, Any]]],
     rules: Callable[[], Sequence[Rule]],
-    calibration: Callable[[str], dict[str, Any] | None],
+    calibration: Callable[[str], Agreement | None],
 ) -> dict[str, Any]:
     """Answer `GET evaluators`."""
     del params

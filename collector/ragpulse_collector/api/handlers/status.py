@@ -10,8 +10,8 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from importlib.metadata import version
@@ -19,6 +19,8 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.quality import Measured
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
@@ -281,9 +283,18 @@ _QUALITY = {
 """Suffix of a gauge → the figure of a headline and its help."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedQuality:
+    """The quality by one evaluator: of all services, or of one."""
+
+    evaluator: str
+    figures: Measured
+    service: GroupValue = None
+
+
 def render(
     status: Mapping[str, Any],
-    quality: list[Mapping[str, Any]],
+    quality: Sequence[ExportedQuality],
     watched: Iterable[Mapping[str, Any]] = (),
     *,
     other_services: int = 0,
@@ -318,9 +329,10 @@ def _query_times(times: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name}_count {total}"
 
 
-def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
+def _quality(quality: Sequence[ExportedQuality]) -> Iterator[str]:
+    labels = [{"evaluator": row.evaluator, "service": row.service} for row in quality]
     for suffix, (figure, description) in _QUALITY.items():
-        samples = [({"evaluator": row["evaluator"], "service": row.get("service")}, row[figure]) for row in quality]
+        samples = zip(labels, (getattr(row.figures, figure) for row in quality), strict=True)
         yield from _family(f"quality{suffix}", description, samples)
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pprint
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
-
-import orjson
 
 from ragpulse_collector.analysis.cases import case_of
 from ragpulse_collector.analysis.selection import instant
-from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import OneTrace, TraceDetail
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
@@ -22,30 +19,52 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import trace_answers
-from ragpulse_collector.store.queries.traces import is_bound
+from ragpulse_collector.store.queries.trace_answers import (
+    BRIEF,
+    ContextRow,
+    DecisionRow,
+    LabelRow,
+    Neighbour,
+    OfTrace,
+    SpanBrief,
+    SpanScore,
+    SpanWhole,
+    parsed,
+)
+from ragpulse_collector.store.queries.traces import TraceRow, is_bound
 
-_JSON = ("mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
-BRIEF = "brief"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceParts:
+    """One trace; with `only` a part of it."""
+
+    trace: TraceRow | None = None
+    previous: Neighbour | None = None
+    next: Neighbour | None = None
+    spans: Sequence[SpanWhole | SpanBrief] = ()
+    contexts: Sequence[ContextRow] = ()
+    scores: Sequence[SpanScore] = ()
+    decisions: Sequence[DecisionRow] = ()
+    labels: Sequence[LabelRow] = ()
+    unread: Sequence[str] = ()
+    """Why the SDK could not read results."""
 
 
-def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
+def trace_detail(store: Store, params: TraceDetail) -> TraceParts:
     """Answer `GET traces/{trace_id}`; raises NotFound where there is no such trace.
 
     `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
     waterfall; `spans=<span id>` returns that span alone, with all columns.
     """
-    trace_id, only = params.trace_id, params.only
-    answer: dict[str, Any] = {}
-    if only != "rest":
-        facts = trace_answers.facts(store, trace_id)
-        if facts is None:
-            raise _unknown(trace_id)
-        answer["trace"] = {"trace_id": trace_id.hex, **facts}
-        answer |= trace_answers.neighbours(store, facts["start_time"], params.caller.binding)
-    if only != "trace":
-        answer |= _rest(store, trace_id, instant(params.at, now=utc_now()), params.spans)
+    parts = TraceParts() if params.only == "rest" else _head(store, params)
+    if params.only != "trace":
+        parts = _rest(store, _near(params), params.spans, parts)
     _check_binding(store, params)
-    return answer
+    return parts
+
+
+def _near(params: OneTrace) -> OfTrace:
+    return OfTrace(params.trace_id, instant(params.at, now=utc_now()))
 
 
 def _check_binding(store: Store, params: OneTrace) -> None:
@@ -54,112 +73,109 @@ def _check_binding(store: Store, params: OneTrace) -> None:
         raise _unknown(params.trace_id)
 
 
-def _rest(store: Store, trace_id: UUID, start: datetime | None, choice: str | None) -> dict[str, Any]:
-    spans = trace_answers.spans(store, trace_id, start, choice)
-    if not spans and start is not None:  # the time may be wrong: look everywhere
-        return _rest(store, trace_id, None, choice)
+def _head(store: Store, params: OneTrace) -> TraceParts:
+    facts = trace_answers.facts(store, params.trace_id)
+    if facts is None:
+        raise _unknown(params.trace_id)
+    previous, following = trace_answers.neighbours(store, facts.start_time, params.caller.binding)
+    return TraceParts(trace=facts, previous=previous, next=following)
+
+
+def _rest(store: Store, near: OfTrace, choice: str | None, head: TraceParts) -> TraceParts:
+    """Return the head with the other parts; raises NotFound without spans."""
+    spans = near.spans(store, choice)
+    if not spans and near.time is not None:  # the time may be wrong: look everywhere
+        return _rest(store, OfTrace(near.id, None), choice, head)
     if not spans:
-        raise _unknown(trace_id)
-    near = spans[0]["start_time"] if start is not None else None
-    contexts = trace_answers.part(store, "contexts", trace_id, near)
-    _restore(spans, contexts)
+        raise _unknown(near.id)
+    near = OfTrace(near.id, spans[0].start_time if near.time is not None else None)
+    contexts = near.contexts(store)
+    order = [context.span_id for context in contexts]
     if choice in (None, BRIEF):
-        contexts = _in_order(contexts, _context_spans(store, trace_id, spans, contexts))
-    return {
-        "spans": _parsed(spans),
-        "contexts": _parsed(contexts),
-        "scores": [_scored(row) for row in _parsed(trace_answers.part(store, "scores", trace_id, near))],
-        "decisions": trace_answers.part(store, "decisions", trace_id, near),
-        "labels": trace_answers.labels(store, trace_id),
-        "unread": [row["reason"] for row in trace_answers.part(store, "unread", trace_id, near)],
-    }
+        order = _context_spans(store, near.id, spans, contexts)
+    return replace(
+        head,
+        spans=_restored(spans, contexts),
+        contexts=_in_order(contexts, order),
+        scores=near.scores(store),
+        decisions=near.decisions(store),
+        labels=trace_answers.labels(store, near.id),
+        unread=near.unread(store),
+    )
 
 
 def _context_spans(
-    store: Store, trace_id: UUID, spans: Sequence[Mapping[str, Any]], contexts: Sequence[Mapping[str, Any]]
+    store: Store, trace_id: UUID, spans: Sequence[SpanBrief], contexts: Sequence[ContextRow]
 ) -> list[str]:
     """Return the ids of the spans whose contexts the evaluators of the first unit see."""
-    with_contexts = {context["span_id"] for context in contexts}
+    with_contexts = {context.span_id for context in contexts}
     nodes = [
         Node(
-            span["span_id"],
-            span["parent_span_id"],
-            span["start_time"],
-            span["kind"],
-            has_contexts=span["span_id"] in with_contexts or span["contexts_state"] is not None,
+            span.span_id,
+            span.parent_span_id,
+            span.start_time,
+            span.kind or "",
+            has_contexts=span.span_id in with_contexts or span.contexts_state is not None,
         )
         for span in spans
     ]
     unit = trace_answers.unit_of(store, trace_id)
-    root = f"{unit[0]:016x}" if unit and unit[0] is not None else None
+    root = f"{unit.span_id:016x}" if unit and unit.span_id is not None else None
     return context_spans(within(root, nodes) if root else nodes)
 
 
-def _in_order(contexts: list[dict[str, Any]], span_ids: Sequence[str]) -> list[dict[str, Any]]:
+def _in_order(contexts: Sequence[ContextRow], span_ids: Sequence[str]) -> list[ContextRow]:
     """Return the contexts of these spans first, in their order; the others are marked as superseded."""
-    order = {span_id: number for number, span_id in enumerate(span_ids)}
-    marked = [context | {"superseded": context["span_id"] not in order} for context in contexts]
-    return sorted(marked, key=lambda context: order.get(context["span_id"], len(order)))
+    order = {span_id: number for number, span_id in enumerate(dict.fromkeys(span_ids))}
+    shown = [replace(context, metadata=parsed(context.metadata), superseded=context.span_id not in order)
+             for context in contexts]  # fmt: skip
+    return sorted(shown, key=lambda context: order.get(context.span_id, len(order)))
 
 
-def trace_page(store: Store, params: OneTrace) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file as text, with its name."""
+
+    filename: str
+    text: str
+
+
+def trace_page(store: Store, params: OneTrace) -> TextFile:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
     from ragpulse_dashboards import standalone  # the templates load at the first page
 
-    answer = plain(trace_detail(store, TraceDetail.parse(params.values(), params.caller)))
-    return {"filename": f"trace-{answer['trace']['trace_id'][:12]}.html", "text": standalone(answer)}
+    parts = _rest(store, _near(params), None, _head(store, params))
+    _check_binding(store, params)
+    return TextFile(f"trace-{params.trace_id.hex[:12]}.html", standalone(parts))
 
 
-def unit_of(store: Store, trace_id: UUID) -> tuple[Any, datetime]:
-    """Return the trace's first unit and its request time; raises NotFound where it is undecided."""
+def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
+    """Return the trace's first unit and its request time; raises NotFound where it is undecided, or has none."""
     unit = trace_answers.unit_of(store, trace_id)
-    if unit is None:
+    if unit is None or unit.span_id is None:
         raise NotFound(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
-    return unit
+    return unit.span_id, unit.request_time
 
 
-def _restore(spans: list[dict[str, Any]], contexts: Sequence[Mapping[str, Any]]) -> None:
+def _restored(spans: Sequence[SpanBrief], contexts: Sequence[ContextRow]) -> list[SpanBrief]:
     """Put the texts of columns back into the raw attributes, where the spans have these."""
     documents = _documents(contexts)
-    for span in spans:
-        if "attributes" in span:
-            span["attributes"] = restore_attributes(
-                span["attributes"], span["query"], span["response"], documents.get(span["span_id"])
-            )
+    return [_with_attributes(span, documents) if isinstance(span, SpanWhole) else span for span in spans]
 
 
-def _parsed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parse the JSON texts of rows in place; a text that many rows share is parsed once."""
-    values: dict[str, Any] = {}
-    for column in set(_JSON).intersection(rows[0] if rows else ()):
-        for row in rows:
-            text = row[column]
-            if isinstance(text, str):
-                if text not in values:
-                    values[text] = _value(text)
-                row[column] = values[text]
-    return rows
+def _with_attributes(span: SpanWhole, documents: Mapping[str, Sequence[ContextRecord]]) -> SpanWhole:
+    texts = (span.query, span.response, documents.get(span.span_id))
+    return replace(span, attributes=restore_attributes(str(span.attributes), *texts))
 
 
-def _value(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:  # a client's own text instead of JSON: shown as it is
-        return text
-
-
-def _documents(contexts: Sequence[Mapping[str, Any]]) -> dict[str, list[ContextRecord]]:
+def _documents(contexts: Sequence[ContextRow]) -> dict[str, list[ContextRecord]]:
     """Return the retrieved documents of each span."""
     documents = defaultdict(list)
-    for context in contexts:
-        record = ContextRecord(**{name: context[name] for name in ("rank", "id", "score", "text", "metadata")})
-        documents[context["span_id"]].append(record)
+    for row in contexts:
+        metadata = None if row.metadata is None else str(row.metadata)
+        record = ContextRecord(rank=row.rank, id=row.id, score=row.score, text=row.text, metadata=metadata)
+        documents[row.span_id].append(record)
     return documents
-
-
-def _scored(row: dict[str, Any]) -> dict[str, Any]:
-    lo, hi = row.pop("ci_lo"), row.pop("ci_hi")
-    return row | {"ci95": None if lo is None else [lo, hi]}
 
 
 def _unknown(trace_id: UUID) -> NotFound:
@@ -197,7 +213,7 @@ OFFLINE = ("groundedness", "citation_check", "context_utilization")
 LEAST = 0.5
 
 
-def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
+def pytest_case(store: Store, params: OneTrace) -> TextFile:
     """Answer `GET traces/{trace_id}/pytest`; raises NotFound where the trace is gone or undecided."""
     trace_id = params.trace_id
     span, request_time = unit_of(store, trace_id)
@@ -217,4 +233,4 @@ def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
         checks=checks,
         short=short,
     )
-    return {"filename": f"test_trace_{short}.py", "text": text}
+    return TextFile(f"test_trace_{short}.py", text)

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from ragpulse_collector.analysis.selection import filter_of, instant
+from ragpulse_collector.analysis.query import every
+from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.trace_answers import (
-    COLUMNS,
+from ragpulse_collector.store.queries.trace_lists import (
+    FacetValue,
+    ScoredSession,
+    SessionRow,
+    SessionScore,
     facets,
     has_outcome,
     lowest_scores,
     retrieved,
-    session,
+    session_figures,
     session_scores,
-    sessions,
+    session_turns,
+    sessions_with,
     with_scores,
 )
-from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all, scores_of
+from ragpulse_collector.store.queries.traces import COLUMNS, Filter, ScoredTrace, TraceRow, newest, scored
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _TOKENS = "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
@@ -42,99 +47,111 @@ _SORTS = {
 }
 
 
-def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class TracePage:
+    """A page of the list; `next` is the cursor of older traces, `newest` the one of newer traces."""
+
+    traces: list[ScoredTrace]
+    next: str | None
+    newest: str | None
+    facets: dict[str, list[FacetValue]] | None
+    total: int | None
+    """The traces on all pages."""
+
+
+def trace_list(store: Store, params: TraceList) -> TracePage:
     """Answer `GET traces`; raises Invalid for an invalid cursor or condition."""
-    limit, sort, store = params.limit, params.sort, params.limited(store)
-    conditions, parameters = _conditions(params, utc_now())
-    page = _page(params, parameters)
-    offset = _decoded(params.cursor)[2] if params.cursor and sort != "time" else 0
-
-    in_order = sort == "time" and not _needs_score(params)
-    unfiltered = in_order and conditions[0] == "true" and parameters.keys() <= {"from_time"}
-    if unfiltered:
-        rows = newest_of_all(store, limit + 1, first=parameters.get("from_time"))
-    elif in_order:
-        first, last = _edges(params, parameters)
-        where = " AND ".join(conditions) + page
-        rows = newest(store, COLUMNS, where, parameters, limit + 1, first=first, last=last)
+    store, common, own = params.limited(store), params.filters(), _own(params, utc_now())
+    matching, by_time = common & own, params.sort == "time"
+    place = _place(params.cursor) if params.cursor else None
+    offset = place.offset if place and not by_time else 0
+    if by_time and not _needs_score(params):
+        page = own & _beyond(params, place)
+        first, last = _edges(params, page)
+        rows = newest(store, common & page, params.limit + 1, first=first, last=last)
+        among_others = bool(common) or not page.parameters.keys() <= {"from_time"}
     else:
-        order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
-        rows = store.read(_query(params, conditions) + page + order, parameters).dicts()
-    more, rows = len(rows) > limit, rows[:limit]
-    scores = scores_of(store, rows, among_others=not unfiltered)
-    answer: dict[str, Any] = {
-        "traces": [
-            {key: value for key, value in row.items() if key != "score"} | {"scores": scores.get(row["trace_id"], {})}
-            for row in rows
-        ],
-        "next": _cursor(rows[-1], sort, offset + limit) if more else None,
-        "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.after,
-    }
-    matching = _from(params, conditions)
-    common = {key: value for key, value in parameters.items() if not key.startswith("cursor_")}
-    if params.facets:
-        answer["facets"] = facets(store, matching, common)
-    if params.total:
-        answer["total"] = store.read(f"SELECT count(*) FROM {matching}", common).rows[0][0]
-    return answer
+        page = matching & _beyond(params, place)
+        order = f"ORDER BY {_SORTS[params.sort]} LIMIT {params.limit + 1} OFFSET {offset}"
+        sql = f"SELECT {COLUMNS} FROM {_relation(params)} WHERE {page.sql} {order}"
+        rows, among_others = store.read(sql, page.parameters).of(TraceRow), True
+    more, rows = len(rows) > params.limit, rows[: params.limit]
+    return TracePage(
+        traces=scored(store, rows, among_others=among_others),
+        next=_cursor(rows[-1], 0 if by_time else offset + params.limit) if more else None,
+        newest=_cursor(rows[0], 0) if rows and by_time else params.after,
+        facets=facets(store, _relation(params), matching) if params.facets else None,
+        total=_total(store, params, matching) if params.total else None,
+    )
 
 
-def list_sql(params: TraceChoice, *, max_rows: int) -> tuple[str, dict[str, Any]]:
-    """Return SQL and parameters for the first `max_rows` of the filtered list, in no order; raises Invalid.
+def _total(store: Store, params: TraceChoice, matching: Filter) -> int:
+    sql = f"SELECT count(*) FROM {_relation(params)} WHERE {matching.sql}"
+    return int(store.read(sql, matching.parameters).rows[0][0])
+
+
+class Listed(NamedTuple):
+    """A query for rows of the list, with its parameters."""
+
+    sql: str
+    parameters: dict[str, Any]
+
+
+def list_sql(params: TraceChoice, *, max_rows: int) -> Listed:
+    """Return the query for the first `max_rows` of the filtered list, in no order; raises Invalid.
 
     Only the ids are sorted: with the texts a sort would not fit into memory.
     """
-    conditions, parameters = _conditions(params, utc_now())
-    first = f"{_query(params, conditions)} ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
-    return with_scores(f"SELECT trace_id FROM ({first})"), parameters
+    chosen = params.filters() & _own(params, utc_now())
+    order = f"ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
+    ids = f"SELECT trace_id FROM {_relation(params)} WHERE {chosen.sql} {order}"
+    return Listed(with_scores(ids), chosen.parameters)
 
 
-def _query(params: TraceChoice, conditions: Sequence[str]) -> str:
-    return f"SELECT {COLUMNS}, {'score' if _needs_score(params) else 'NULL AS score'} FROM {_from(params, conditions)}"
+def _relation(params: TraceChoice) -> str:
+    """Return the SQL after FROM: the traces, with their scores where needed."""
+    if not _needs_score(params):
+        return "traces t"
+    kind = "LEFT JOIN" if params.outcome else "JOIN"
+    return f"traces t {kind} ({lowest_scores(of_one=bool(params.evaluator))}) s ON s.scored_id = t.trace_id"
 
 
-def _from(params: TraceChoice, conditions: Sequence[str]) -> str:
-    """Return the SQL after FROM: the traces that meet the conditions, with their scores where needed."""
-    join = ""
-    if _needs_score(params):
-        kind = "LEFT JOIN" if params.outcome else "JOIN"
-        join = f" {kind} ({lowest_scores(of_one=bool(params.evaluator))}) s ON s.scored_id = t.trace_id"
-    return f"traces t{join} WHERE {' AND '.join(conditions)}"
+def _own(params: TraceChoice, now: datetime) -> Filter:
+    """Return the conditions that lists of traces have beyond the common filters."""
+    times = between(params, now)
+    return every((times, _of_evaluator(params.evaluator), _scored_as(params), _with_outcome(params, now),
+                  _with_document(params.document, times)))  # fmt: skip
 
 
-def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str, Any]]:
-    """Return the SQL conditions, that of the common filters first, and their parameters."""
-    common: Filter = filter_of(params.values())
-    times, parameters = time_range(params, now)
-    conditions = [common.sql, *times]
-    parameters |= common.parameters
-    if params.evaluator:
-        parameters["evaluator"] = params.evaluator.partition("@")[0]
-    for name, score, sign in (("min_score", params.min_score, ">="), ("max_score", params.max_score, "<=")):
-        if score is not None:
-            conditions.append(f"score {sign} ${name}")
-            parameters[name] = score
-    if params.failing is not None:
-        conditions.append("failing" if params.failing else "NOT failing")
-    if params.outcome:
-        since = instant(params.evaluated_from, now=now)
-        parameters |= {} if since is None else {"evaluated_from": since}
-        conditions.append(has_outcome(params.outcome, since=since is not None))
-    if params.document:
-        parameters["document"] = params.document
-        conditions.append(retrieved(parameters))
-    return conditions, parameters
+def _of_evaluator(name: str | None) -> Filter:
+    """Return the parameter that the SQL of scores reads; it keeps every trace."""
+    return Filter("true", {"evaluator": name.partition("@")[0]} if name else {})
 
 
-def time_range(params: Range, now: datetime) -> tuple[list[str], dict[str, Any]]:
-    """Return the SQL conditions of `from` and `to`, and their parameters."""
-    conditions, parameters = [], {}
-    for name, value, sign in (("from", params.from_, ">="), ("to", params.to, "<")):
-        time = instant(value, now=now)
-        if time is not None:
-            conditions.append(f"start_time {sign} ${name}_time")
-            parameters[f"{name}_time"] = time
-    return conditions, parameters
+def _scored_as(params: TraceChoice) -> Filter:
+    bounds = (("min_score", params.min_score, ">="), ("max_score", params.max_score, "<="))
+    within = (Filter(f"score {sign} ${name}", {name: score}) for name, score, sign in bounds if score is not None)
+    failing = Filter() if params.failing is None else Filter("failing" if params.failing else "NOT failing")
+    return every((*within, failing))
+
+
+def _with_outcome(params: TraceChoice, now: datetime) -> Filter:
+    if not params.outcome:
+        return Filter()
+    since = instant(params.evaluated_from, now=now)
+    sql = has_outcome(params.outcome, since=since is not None)
+    return Filter(sql, {} if since is None else {"evaluated_from": since})
+
+
+def _with_document(name: str | None, times: Filter) -> Filter:
+    return Filter(retrieved(times.parameters), {"document": name}) if name else Filter()
+
+
+def between(params: Range, now: datetime) -> Filter:
+    """Return the filter of `from` and `to`."""
+    bounds = (("from", instant(params.from_, now=now), ">="), ("to", instant(params.to, now=now), "<"))
+    return every(Filter(f"start_time {sign} ${name}_time", {f"{name}_time": time})
+                 for name, time, sign in bounds if time is not None)  # fmt: skip
 
 
 def _needs_score(params: TraceChoice) -> bool:
@@ -142,70 +159,89 @@ def _needs_score(params: TraceChoice) -> bool:
     return params.sort in ("worst", "best") or any(value is not None for value in filters)
 
 
-def _page(params: TraceList, parameters: dict[str, Any]) -> str:
-    """Return the condition of a page after a cursor, where rows are in order of time."""
+class _Place(NamedTuple):
+    """What a cursor holds: the trace that it stands at, and the rows before it where they are not in order of time."""
+
+    time: datetime
+    trace_id: str
+    offset: int
+
+
+def _beyond(params: TraceList, place: _Place | None) -> Filter:
+    """Return the filter of a page after a cursor, where rows are in order of time."""
     if params.after:
-        parameters |= _key(params.after)
-        return " AND (start_time, trace_id) > ($cursor_time, $cursor_id)"
-    if params.cursor and params.sort == "time":
-        parameters |= _key(params.cursor)
-        return " AND (start_time, trace_id) < ($cursor_time, $cursor_id)"
-    return ""
+        place, sign = _place(params.after), ">"
+    elif params.sort == "time":
+        sign = "<"
+    else:
+        place = None
+    if place is None:
+        return Filter()
+    key = {"cursor_time": place.time, "cursor_id": place.trace_id}
+    return Filter(f"(start_time, trace_id) {sign} ($cursor_time, $cursor_id)", key)
 
 
-def _edges(params: TraceList, parameters: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    """Return the earliest and the latest start of the page's traces, where the parameters limit them."""
-    firsts, lasts = [parameters.get("from_time")], [parameters.get("to_time")]
-    (firsts if params.after else lasts).append(parameters.get("cursor_time"))
+def _edges(params: TraceList, page: Filter) -> tuple[datetime | None, datetime | None]:
+    """Return the earliest and the latest start of the page's traces, where they are limited."""
+    firsts, lasts = [page.parameters.get("from_time")], [page.parameters.get("to_time")]
+    (firsts if params.after else lasts).append(page.parameters.get("cursor_time"))
     return max(filter(None, firsts), default=None), min(filter(None, lasts), default=None)
 
 
-def _key(cursor: str) -> dict[str, Any]:
-    time, trace_id, _ = _decoded(cursor)
-    return {"cursor_time": datetime.fromisoformat(time), "cursor_id": trace_id}
-
-
-def _cursor(row: Mapping[str, Any], sort: str, offset: int) -> str:
-    content = [row["start_time"].isoformat(), row["trace_id"], offset if sort != "time" else 0]
+def _cursor(row: TraceRow, offset: int) -> str:
+    content = [row.start_time.isoformat(), row.trace_id, offset]
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
-def _decoded(cursor: str) -> tuple[str, str, int]:
+def _place(cursor: str) -> _Place:
     try:
         time, trace_id, offset = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        datetime.fromisoformat(time)
-        if not 0 <= int(offset) < MAX_OFFSET:
-            raise Invalid(offset)
-        return time, str(trace_id), int(offset)
+        place = _Place(datetime.fromisoformat(time), str(trace_id), int(offset))
     except (ValueError, TypeError, OverflowError) as error:
-        raise Invalid("this cursor is invalid: start again without it") from error
+        raise Invalid(_BAD_CURSOR) from error
+    if not 0 <= place.offset < MAX_OFFSET:
+        raise Invalid(_BAD_CURSOR)
+    return place
 
 
-def session_list(store: Store, params: SessionList) -> dict[str, Any]:
+_BAD_CURSOR = "this cursor is invalid: start again without it"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """A page of sessions; `next` is the `offset` of the next page."""
+
+    sessions: list[ScoredSession]
+    next: int | None
+
+
+def session_list(store: Store, params: SessionList) -> SessionPage:
     """Answer `GET sessions`: sessions with a turn that passes the filters, with the figures of all their turns."""
-    common, store = filter_of(params.values()), params.limited(store)
-    times, parameters = time_range(params, utc_now())
-    parameters |= common.parameters
-    if params.evaluator:
-        parameters["evaluator"] = params.evaluator.partition("@")[0]
-    chosen = sessions(" AND ".join((common.sql, *times)), params.sort, of_one=bool(params.evaluator))
-    rows = store.read(f"{chosen} LIMIT {params.limit + 1} OFFSET {params.offset}", parameters).dicts()
+    chosen = params.filters() & between(params, utc_now()) & _of_evaluator(params.evaluator)
+    sql = sessions_with(chosen.sql, params.sort, of_one=bool(params.evaluator))
+    limits = f"LIMIT {params.limit + 1} OFFSET {params.offset}"
+    rows = params.limited(store).read(f"{sql} {limits}", chosen.parameters).of(ScoredSession)
     more = params.offset + params.limit if len(rows) > params.limit else None
-    return {"sessions": rows[: params.limit], "next": more}
+    return SessionPage(rows[: params.limit], more)
 
 
-def session_detail(store: Store, params: ById) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SessionTurns:
+    """A session with its turns, the first one first."""
+
+    session: SessionRow
+    turns: list[ScoredTrace]
+    scores: list[SessionScore]
+    """Those about the session as a whole."""
+
+
+def session_detail(store: Store, params: ById) -> SessionTurns:
     """Answer `GET sessions/{id}`: the session and its turns in order, with scores. Raises NotFound.
 
     The answer holds the last thousand turns.
     """
-    rows = session(store, params.id)
-    if rows is None:
+    figures = session_figures(store, params.id)
+    if figures is None:
         raise NotFound(f"no session {params.id!r}")
-    figures, turns = rows
-    scores = scores_of(store, turns, among_others=True)
-    return {
-        "session": {"session_id": params.id} | figures,
-        "turns": [turn | {"scores": scores.get(turn["trace_id"], {})} for turn in turns],
-        "scores": session_scores(store, params.id),
-    }
+    turns = session_turns(store, params.id)
+    return SessionTurns(figures, scored(store, turns, among_others=True), session_scores(store, params.id))

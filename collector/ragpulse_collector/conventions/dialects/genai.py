@@ -99,20 +99,15 @@ def _top_k(value: Any, span: Span) -> int | None:
     return small_count(value, span) if span.kind in ("retriever", "reranker") else None
 
 
-_MODALITIES = ("text", "image", "audio", "video")
+def _all_modalities(name: str) -> dict[str, Read]:
+    """Return readers of the sum over the modalities, for senders that state no total."""
+    attributes = [f"gen_ai.usage.{modality}.{name}" for modality in ("text", "image", "audio", "video")]
 
+    def read(_: Any, span: Span) -> int | None:
+        counts = [count(span.attributes.get(attribute), span) for attribute in attributes]
+        return None if counts == [None] * len(counts) else sum(filter(None, counts))
 
-def _all_modalities(name: str) -> Read:
-    """Make a reader of the sum over the modalities, for senders that state no total."""
-
-    names_read = [f"{modality}.{name}" for modality in _MODALITIES]
-
-    def read(members: Any, span: Span) -> int | None:
-        counts = [count(members[each], span) for each in names_read if each in members]
-        stated = [number for number in counts if number is not None]
-        return sum(stated) if stated else None
-
-    return read
+    return dict.fromkeys(attributes, read)
 
 
 def _elsewhere(value: Any, span: Span) -> str | None:
@@ -235,9 +230,9 @@ LAST = rules(
         names.OUTPUT_MESSAGES: _reason_in_messages,
         "event:gen_ai.choice": _event_reason,
     },
-    input_tokens={"gen_ai.usage.": _all_modalities("input_tokens")},
-    output_tokens={"gen_ai.usage.": _all_modalities("output_tokens")},
-    cached_tokens={"gen_ai.usage.": _all_modalities("cache_read.input_tokens")},
+    input_tokens=_all_modalities("input_tokens"),
+    output_tokens=_all_modalities("output_tokens"),
+    cached_tokens=_all_modalities("cache_read.input_tokens"),
     agent={
         names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,

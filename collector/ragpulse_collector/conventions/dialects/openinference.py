@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, ReadColumn, Result, Span, rules
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, Result, Span, of_column, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -63,9 +63,10 @@ def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
     return plain(value, field) if is_odd else text(value, span)
 
 
-def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
+@of_column(plain_query, plain_response)
+def plain_texts(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
     """Return a column of plain texts as it is, None if one may be JSON or an object's repr."""
-    plain = texts(column)
+    plain = texts(column, kinds)
     if not plain or not _JSON_BEGINS.isdisjoint(map(itemgetter(0), plain)):
         return None
     return None if any(map(_is_odd, plain)) else plain
@@ -218,5 +219,3 @@ LAST = rules(
     error_type={f"event:{names.EXCEPTION_EVENT}": _exception_type},
     status_message={f"event:{names.EXCEPTION_EVENT}": _exception_message},
 )
-
-COLUMN_READERS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}

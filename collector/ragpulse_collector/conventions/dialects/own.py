@@ -6,11 +6,13 @@ one). A text is sent as a text; JSON is the result of a tool or a step, or was r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import Span, rules
+from ragpulse_collector.conventions.dialects.openinference import plain_texts
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, Span, of_column, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import KINDS, one_of, text
 
@@ -24,11 +26,20 @@ def _query(value: Any, span: Span) -> Any:
     return (query_of_input if span.attributes.get(names.INPUT_MIME_TYPE) == names.JSON else text)(value, span)
 
 
+of_column(_query)(plain_texts)
+
+
 def _response(value: Any, span: Span) -> Any:
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if mime != names.PLAIN_TEXT and value:
         return (response_of_output if mime == names.JSON else response_of_completion)(value, span)
     return value or None if type(value) is str else None
+
+
+@of_column(_response)
+def _plain_responses(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
+    """Return a column of plain texts as it is: for a kind with a response their declared type changes nothing."""
+    return plain_texts(column, kinds) if WITHOUT_RESPONSE.isdisjoint(kinds()) else None
 
 
 def _withheld(value: Any, _: Span) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.records import MODEL_KINDS, SpanBatch
 from ragpulse_collector.settings import Price, TierPrice
 from ragpulse_collector.store.protocol import StoreError
 
@@ -156,7 +156,6 @@ def _snapshot(providers: list[dict[str, Any]], source: Path | str) -> Any:
         raise StoreError(_unusable(source, error)) from error
 
 
-_CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
 _MAX_NAME = 200
 
@@ -226,7 +225,7 @@ class Prices:
         figures_of_calls = zip(*(batch.values(name) for name in _FIGURES), strict=True)
         kinds = batch.values("kind")
         costs = [
-            self.cost(Call._make(call)) if kind in _CALLS or figures != _NO_FIGURES else _NONE
+            self.cost(Call._make(call)) if kind in MODEL_KINDS or figures != _NO_FIGURES else _NONE
             for kind, figures, call in zip(kinds, figures_of_calls, calls, strict=True)
         ]
         for name, column in zip(Cost._fields, zip(*costs, strict=True), strict=True):
@@ -244,7 +243,7 @@ class Prices:
             is_doubtful = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
             if not is_doubtful:
                 return Cost(call.cost_usd, call.cost_source or "provider")
-        if call.kind not in _CALLS and call.input_tokens is None and call.output_tokens is None:
+        if call.kind not in MODEL_KINDS and call.input_tokens is None and call.output_tokens is None:
             return _NONE
         reason = _missing(call)
         cost = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)

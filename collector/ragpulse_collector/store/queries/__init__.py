@@ -1,8 +1,9 @@
 """Named relations and writes: each question about the stored data is defined here once.
 
-    traces         conditions on traces, decided traces, rows and scores of lists, the newest, spans of a trace
-    trace_answers  one trace with all its parts; outcomes and facets of lists, sessions
-    documents      contexts of a trace, documents of a request, texts of a unit without its own
+    traces         conditions on traces, decided traces, rows and scores of lists, the newest
+    trace_answers  one trace with all its parts
+    trace_lists    outcomes and facets of lists, sessions
+    documents      what cases are built of, documents of a request, texts of a unit without its own
     decisions      traces that are due for a decision, the latest decisions, forced ones, stored rules
     deciding       the decision itself
     scores         units (one score and one inclusion probability each), verdicts, labels

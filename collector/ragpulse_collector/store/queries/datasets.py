@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from ragpulse_collector.store.protocol import Read, Store, Transaction
 
@@ -22,27 +26,54 @@ ANCHORS, CHECKS = "anchors/", "drift/"
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")
 
 
-def datasets(store: Store) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class DatasetRow:
+    """A dataset with its size."""
+
+    name: str
+    items: int
+    created_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question of a dataset, as `ragpulse freeze` writes it; readers take its documents from the stored trace."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    query: Annotated[str, Field(min_length=1)]
+    response: str | None = None
+    trace_id: str = ""
+    at: str = ""
+    retrieved: list[str] | None = None
+    latency_ms: float | None = None
+    cost_usd: float | None = None
+    scores: list[dict[str, str | float | None]] = field(default_factory=list)
+    reference: str | list[str] | None = None
+
+
+def datasets(store: Store) -> list[DatasetRow]:
     """Return every dataset with its size, by name."""
     return store.read(
         "SELECT name, count(*) AS items, min(added_at) AS created_at, max(changed_at) AS changed_at"
         f" FROM ({DATASET_ITEMS}) GROUP BY name ORDER BY name"
-    ).dicts()
+    ).of(DatasetRow)
 
 
-def dataset_items(store: Store, name: str) -> list[dict[str, Any]]:
+def dataset_items(store: Store, name: str) -> list[Item]:
     """Return the items of a dataset in the order they were added; none for an unknown one."""
     sql = f"SELECT item FROM ({DATASET_ITEMS}) WHERE name = $name ORDER BY added_at, query"
-    return [json.loads(item) for (item,) in store.read(sql, {"name": name}).rows]
+    return [Item(**json.loads(item)) for (item,) in store.read(sql, {"name": name}).rows]
 
 
-def add_items(tx: Transaction, name: str, items: Sequence[dict[str, Any]]) -> int:
+def add_items(tx: Transaction, name: str, items: Sequence[Item]) -> int:
     """Append items; an item replaces the one with the same question. Returns how many questions are new."""
     known = {query for (query,) in tx.execute(f"SELECT query FROM ({DATASET_ITEMS}) WHERE name = $name",
                                               {"name": name}).rows}  # fmt: skip
-    rows = [(name, item["query"], json.dumps(item, ensure_ascii=False, default=str), False, tx.at) for item in items]
+    rows = [(name, item.query, json.dumps(asdict(item), ensure_ascii=False), False, tx.at) for item in items]
     tx.append("datasets", _COLUMNS, rows)
-    return len({item["query"] for item in items} - known)
+    return len({item.query for item in items} - known)
 
 
 def delete_dataset(tx: Transaction, name: str) -> None:

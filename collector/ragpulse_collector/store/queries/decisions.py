@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.instants import EPOCH
+from ragpulse_collector.records import MODEL_KINDS
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
@@ -251,7 +252,7 @@ DOUBTFUL_USAGE = f"""
           AND trace_id IN (SELECT unnest($traces::UUID[]))),
     doubtful AS (
         SELECT trace_id FROM span
-        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+        WHERE silent OR (has_usage AND kind NOT IN {MODEL_KINDS})
         UNION
         SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
         WHERE p.has_usage AND p.span_id <> s.span_id

@@ -1,12 +1,14 @@
-"""Texts of a request: retrieved documents, and the texts of spans below a unit that has none of its own."""
+"""What cases are built of: spans, texts, retrieved documents, earlier turns; texts below a unit that has none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
+from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
 
 OWN_TEXTS = """
@@ -176,4 +178,65 @@ def shared_documents(
         " often AS (SELECT doc FROM counted WHERE n_chosen >= $least ORDER BY n_chosen DESC, doc LIMIT 100)"
         " SELECT doc, number, (SELECT count(*) FROM counted) FROM c WHERE doc IN (SELECT doc FROM often)",
         {**within, "ids": list(trace_ids), "chosen": list(chosen), "least": least},
+    )
+
+
+def of_traces(table: str) -> str:
+    """FROM and WHERE for the rows of `raw.<table>` that belong to the traces `$ids` and start in `$first` .. `$last`.
+
+    `number` is the index of the trace in `$ids`, which is shorter than the id.
+    """
+    return (
+        f"FROM raw.{table} JOIN (SELECT unnest($ids::UUID[]) AS trace_id, unnest(range(len($ids))) AS number)"
+        " USING (trace_id) WHERE start_time BETWEEN $first AND $last"
+    )
+
+
+def span_counts(store: Store, scope: Mapping[str, Any]) -> Rows:
+    """Rows of (number, n_spans): how many spans each trace had when it was decided."""
+    return store.read(f"SELECT number, n_spans {of_traces('trace_facts')} AND latest", scope)
+
+
+def spans(store: Store, scope: Mapping[str, Any]) -> Rows:
+    """One row per span: its ids and its figures."""
+    return store.read(
+        "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
+        f" duration_us, input_tokens, output_tokens, cost_usd, metadata {of_traces('spans')}",
+        scope,
+    )
+
+
+def texts(store: Store, scope: Mapping[str, Any]) -> Rows:
+    """Rows of (number, span_id, query, response) of the spans that have texts."""
+    return store.read(
+        f"SELECT number, span_id, any_value(query), any_value(response) {of_traces('contents')} GROUP BY ALL", scope
+    )
+
+
+MAX_TURNS = 20
+_SESSION_REACH = timedelta(days=1)
+
+
+def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
+    """Rows of (number, query, response): the decided turns of the same session before each trace, oldest first.
+
+    Turns that began at the same time are in the order of their ids. At most the last twenty are returned, of the day
+    before the first of the traces.
+    """
+    own_turns = (
+        f"SELECT number, session_id, start_time, trace_id {of_traces('trace_facts')} AND latest"
+        " AND session_id IS NOT NULL"
+    )
+    if not store.read(f"{own_turns} LIMIT 1", scope).rows:
+        return Rows((), [])
+    return store.read(
+        f"WITH own AS ({own_turns}), earlier AS ("
+        "   SELECT own.number, t.start_time, t.trace_id, t.query, t.response FROM raw.trace_facts t"
+        "   JOIN own ON own.session_id = t.session_id"
+        "    AND (t.start_time, t.trace_id) < (own.start_time, own.trace_id)"
+        "   WHERE t.latest AND t.start_time BETWEEN $reach AND $last"
+        "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
+        f"   <= {MAX_TURNS})"
+        " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
+        {**scope, "reach": max(scope["first"], EPOCH + _SESSION_REACH) - _SESSION_REACH},
     )

@@ -288,21 +288,30 @@ def reply_tokens(read: Read, evaluator: str, judge: str | None) -> tuple[float, 
 
 
 def selected_usd(read: Read, since: datetime, until: datetime) -> dict[str, float]:
-    """Return USD that the units selected between two instants will cost, by evaluator: pi times the mean cost of one.
+    """Return USD that the units selected between two instants will cost, by evaluator."""
+    rows = read(
+        "SELECT evaluator, avg(usd) FROM raw.ledger WHERE kind = 'spend'"
+        " AND created_at > $now::TIMESTAMP - INTERVAL 2 DAY GROUP BY 1 HAVING avg(usd) > 0",
+        {"now": until},
+    ).rows
+    units = selected_units(read, since, until, [name for name, _ in rows])
+    return {name: units[name] * usd for name, usd in rows if name in units}
+
+
+def selected_units(read: Read, since: datetime, until: datetime, names: Sequence[str]) -> dict[str, float]:
+    """Return how many units were selected between two instants, by evaluator: the sum of pi.
 
     For a unit decided once more it is what its pi rose by.
     """
     rows = read(
-        "WITH cost AS (SELECT l.evaluator, avg(l.usd) AS usd FROM raw.ledger l"
-        "   WHERE l.kind = 'spend' AND l.created_at > $now::TIMESTAMP - INTERVAL 2 DAY GROUP BY l.evaluator)"
-        ", fresh AS (SELECT d.*, c.usd FROM raw.decisions d JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
-        "   WHERE d.decided_at > $since AND d.decided_at <= $now)"
-        " SELECT f.evaluator, sum(f.pi - coalesce(b.pi, 0)) * any_value(f.usd) FROM fresh f"
+        "WITH fresh AS (SELECT * FROM raw.decisions WHERE list_contains($names::VARCHAR[], evaluator)"
+        "   AND decided_at > $since AND decided_at <= $now)"
+        " SELECT f.evaluator, sum(f.pi - coalesce(b.pi, 0)) FROM fresh f"
         " LEFT JOIN (SELECT * FROM raw.decisions"
         "   WHERE request_time >= (SELECT min(request_time) FROM fresh WHERE revision > 0)) b"
         " ON b.trace_id = f.trace_id AND b.span_id = f.span_id AND b.evaluator = f.evaluator"
         "   AND b.revision = f.revision - 1 GROUP BY 1",
-        {"since": since, "now": until},
+        {"names": list(names), "since": since, "now": until},
     ).rows
     return dict(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from ragpulse_collector.store.protocol import Read, Transaction
@@ -33,6 +33,26 @@ class Message(NamedTuple):
     created_at: datetime
 
 
+State = Literal["ok", "firing", "undecided", "no data"]
+
+
+class StoredState(NamedTuple):
+    """What a look found of one group of a monitor."""
+
+    group: str
+    """A JSON object."""
+    state: State
+    value: float | None
+    lo: float | None
+    hi: float | None
+    text: str
+    created_at: datetime
+    delivery: str | None
+
+
+_SHOWN = ", ".join(f'"{name}"' for name in StoredState._fields[:-1])
+
+
 def stored_monitors(read: Read) -> list[Stored]:
     """Return the latest row of each monitor, by name."""
     sql = (
@@ -55,17 +75,17 @@ def monitors_named(read: Read, prefix: str) -> list[str]:
     return [str(name) for (name,) in read(sql, {"prefix": prefix}).rows]
 
 
-def latest_states(read: Read, monitor: str) -> dict[str, dict[str, Any]]:
+def latest_states(read: Read, monitor: str) -> dict[str, StoredState]:
     """Return the latest state of each group of a monitor."""
     rows = read(
-        'SELECT * FROM raw.monitor_states WHERE monitor = ? QUALIFY row_number() OVER (PARTITION BY "group"'
-        " ORDER BY created_at DESC) = 1",
+        f"SELECT {_SHOWN}, delivery FROM raw.monitor_states WHERE monitor = ? QUALIFY row_number() OVER (PARTITION BY"
+        ' "group" ORDER BY created_at DESC) = 1',
         [monitor],
-    ).dicts()
-    return {row["group"]: row for row in rows}
+    ).rows
+    return {row[0]: StoredState(*row) for row in rows}
 
 
-def states(read: Read, monitor: str) -> list[dict[str, Any]]:
+def states(read: Read, monitor: str) -> list[StoredState]:
     """Return the states of a monitor, newest first; `delivery` is the state of each message."""
     deliveries = (
         "SELECT event_id, string_agg(destination || ': ' || CASE WHEN error IS NULL THEN state"
@@ -74,11 +94,11 @@ def states(read: Read, monitor: str) -> list[dict[str, Any]]:
         " QUALIFY row_number() OVER (PARTITION BY event_id, destination ORDER BY attempt DESC) = 1) GROUP BY event_id"
     )
     sql = (
-        "SELECT s.* REPLACE (coalesce(d.shown, s.delivery) AS delivery) FROM raw.monitor_states s"
+        f"SELECT {_SHOWN}, coalesce(d.shown, s.delivery) FROM raw.monitor_states s"
         f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
         " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT 100"
     )
-    return read(sql, {"monitor": monitor}).dicts()
+    return [StoredState(*row) for row in read(sql, {"monitor": monitor}).rows]
 
 
 def add_state(

@@ -242,12 +242,26 @@ _OTHERS = f"""
     FROM others GROUP BY name ORDER BY n DESC, name LIMIT 20"""
 
 
-def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class OtherScores:
+    """Scores of one name as they are: of people, sent ones, or on a scale of their own."""
+
+    name: str
+    n: int
+    mean: float | None
+    least: float | None
+    most: float | None
+    labels: Mapping[str, int] | None
+    """The most frequent labels with their numbers."""
+
+
+def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[OtherScores]:
     """Return what else was scored in the range: people's and sent scores, labels, and scores on scales of their own.
 
     The mean is that of the scores as they are; they are no sample of the traffic.
     """
-    return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).dicts()
+    rows = store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).rows
+    return [OtherScores(*row) for row in rows]
 
 
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:

@@ -1,20 +1,21 @@
-"""Traces: conditions over their columns, decided traces, rows and scores of lists, the newest, spans of a trace."""
+"""Traces: conditions over their columns, decided traces, rows and scores of lists, the newest."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
+from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.views import DECIDED, LOW, UNDECIDED_SINCE, hex_trace
 
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
@@ -36,12 +37,9 @@ class Filter:
         return self.sql != "true"
 
     def __and__(self, other: Filter) -> Filter:
-        if not (self and other):
-            return self if self else other
+        sql = " AND ".join(part.sql for part in (self, other) if part) or "true"
         parameters = {**self.parameters, **other.parameters}
-        return Filter(
-            f"{self.sql} AND {other.sql}", parameters, self.tests or other.tests, self.written or other.written
-        )
+        return Filter(sql, parameters, self.tests or other.tests, self.written or other.written)
 
 
 def bound_to(binding: Binding) -> Filter:
@@ -98,49 +96,107 @@ _NEVER = datetime(9999, 1, 1)
 _ORDER = "ORDER BY start_time DESC, trace_id DESC LIMIT"
 
 
-def newest(
-    store: Store,
-    columns: str,
-    where: str,
-    parameters: Mapping[str, Any],
-    limit: int,
-    *,
-    first: datetime | None = None,
-    last: datetime | None = None,
-) -> list[dict[str, Any]]:
-    """Return `columns` of the newest `limit` rows of the view `traces` that meet `where`, the newest first.
+@dataclass(frozen=True, slots=True)
+class TraceScore:
+    """The newest score of one evaluator."""
 
-    `where` excludes traces that start before `first` or after `last`. Ordering the view would write out the ids of all
-    traces. Decided traces are cheap to read in order. Undecided ones are read from a time on that probably has enough
-    of them, and from an earlier time only if it has not.
+    normalized: float | None
+    status: str
+    passing: bool | None
+    label: str | None
+    score: float | None
+    """On its own scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row of the view `traces`."""
+
+    trace_id: str
+    start_time: datetime
+    latency_ms: float | None
+    ttft_ms: float | None
+    service: str | None
+    environment: str | None
+    name: str | None
+    query: str | None
+    response: str | None
+    session_id: str | None
+    user_id: str | None
+    prompt_name: str | None
+    prompt_version: str | None
+    variant: str | None
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    cost_usd: float | None
+    cost_unknown_reason: str | None
+    error: bool | None
+    top_score: float | None
+    n_spans: int | None
+    n_units: int | None
+    upstream_pi: float | None
+    late_spans: int | None
+    feedback: float | None
+    retriever: str | None
+    misdated_spans: int | None
+    tags: list[str] | None
+    metadata: dict[str, str | None] | None
+    release: str | None
+    finish_reason: str | None
+    agent: str | None
+    data_source: str | None
+    top_k: int | None
+    response_missing_reason: str | None
+    control_flow: str | None
+    feedbacks: dict[str, float] | None
+    """The newest score of people by name."""
+    feedbacks_off_scale: list[str] | None
+    answer: str | None
+    """`answered`, `refused` or `empty`; null if that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTrace(TraceRow):
+    """A trace with its scores, by evaluator."""
+
+    scores: dict[str, TraceScore] = field(kw_only=True)
+
+
+COLUMNS = ", ".join(column.name for column in fields(TraceRow))
+"""The columns of a trace in a list."""
+_values = attrgetter(*(column.name for column in fields(TraceRow)))
+
+
+def newest(
+    store: Store, filter: Filter, limit: int, *, first: datetime | None = None, last: datetime | None = None
+) -> Sequence[TraceRow]:
+    """Return the newest `limit` rows of the view `traces` that pass the filter, the newest first.
+
+    The filter excludes traces that start before `first` or after `last`. Ordering the view would write out the ids of
+    all traces. Decided traces are cheap to read in order. Undecided ones are read from a time on that probably has
+    enough of them, and from an earlier time only if it has not.
     """
     first, last = first or EPOCH, last or _NEVER
     span_limit = limit * _SPANS_A_TRACE
     while True:
-        since, n_spans = _waiting(store, span_limit, first, last)
-        sql = f"SELECT {columns} FROM ({UNDECIDED_SINCE}) t WHERE {where} {_ORDER} {limit}"
-        rows = store.read(sql, {**parameters, "since": since}).dicts() if n_spans else []
+        since, n_spans = _undecided_from(store, span_limit, first, last)
+        sql = f"SELECT {COLUMNS} FROM ({UNDECIDED_SINCE}) t WHERE {filter.sql} {_ORDER} {limit}"
+        rows: Sequence[TraceRow] = ()
+        if n_spans:
+            rows = store.read(sql, {**filter.parameters, "since": since}).of(TraceRow)
         # After the undecided ones: a trace that is decided in between is read twice, instead of never.
-        from_time = rows[-1]["start_time"] if len(rows) == limit else first
-        sql = f"SELECT {columns} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {where}"
-        decided = store.read(f"{sql} {_ORDER} {limit}", {**parameters, "enough": from_time, "last": last}).dicts()
+        enough = {"enough": rows[-1].start_time if len(rows) == limit else first, "last": last}
+        sql = f"SELECT {COLUMNS} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {filter.sql}"
+        decided = store.read(f"{sql} {_ORDER} {limit}", {**filter.parameters, **enough}).of(TraceRow)
         rows = _merged(rows, decided)[:limit]
-        if n_spans < span_limit or (len(rows) == limit and rows[-1]["start_time"] >= since):
+        if n_spans < span_limit or (len(rows) == limit and rows[-1].start_time >= since):
             return rows
         span_limit *= _FURTHER
 
 
-def newest_of_all(store: Store, limit: int, *, first: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the newest `limit` rows of the view `traces` that start at `first` or later, the newest first."""
-    where, parameters = ("true", {}) if first is None else ("start_time >= $from", {"from": first})
-    return newest(store, ", ".join(("trace_id", *FACT_COLUMNS)), where, parameters, limit, first=first)
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    return row["start_time"], row["trace_id"]
-
-
-def _waiting(store: Store, limit: int, first: datetime, last: datetime) -> tuple[datetime, int]:
+def _undecided_from(store: Store, limit: int, first: datetime, last: datetime) -> tuple[datetime, int]:
     """Return the earliest start of the newest `limit` undecided spans, and their number."""
     newest_spans = f"""SELECT start_time FROM raw.spans WHERE received_at >= {LOW}
         AND start_time BETWEEN $first AND $last ORDER BY start_time DESC LIMIT {limit}"""
@@ -149,45 +205,37 @@ def _waiting(store: Store, limit: int, first: datetime, last: datetime) -> tuple
     return since, n_spans
 
 
-def _merged(undecided: list[dict[str, Any]], decided: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = {row["trace_id"]: row for row in (*undecided, *decided)}
-    return sorted(rows.values(), key=_place, reverse=True)
+def _merged(undecided: Sequence[TraceRow], decided: Sequence[TraceRow]) -> Sequence[TraceRow]:
+    if not undecided:
+        return decided
+    rows = {row.trace_id: row for row in (*undecided, *decided)}
+    return sorted(rows.values(), key=lambda row: (row.start_time, row.trace_id), reverse=True)
 
 
-def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
+def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[ScoredTrace]:
     """Return the decided traces with these ids (hex), in this order, as `GET traces` shows them."""
     if not trace_ids:
         return []
-    listed = {"ids": list(trace_ids)}
-    facts = store.read(
-        f"SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, {', '.join(FACT_COLUMNS)} FROM ({FACTS})"
-        " WHERE trace_id IN (SELECT unnest($ids::UUID[]))",
-        listed,
-    ).dicts()
-    scores = _newest_scores(store, "trace_id IN (SELECT unnest($ids::UUID[]))", listed)
-    by_id = {
-        row["trace_id"]: row
-        | {"start_time": row["start_time"].isoformat() + "Z", "scores": scores.get(row["trace_id"], {})}
-        for row in facts
-    }
+    listed = Filter("trace_id IN (SELECT unnest($ids::UUID[]))", {"ids": list(trace_ids)})
+    sql = f"SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id) FROM ({FACTS}) WHERE {listed.sql}"
+    rows = _with_scores(store, store.read(sql, listed.parameters).of(TraceRow), listed)
+    by_id = {row.trace_id: row for row in rows}
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
 
-def scores_of(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
-    """Return the newest score of each evaluator for the traces of one page.
+def scored(store: Store, rows: Sequence[TraceRow], *, among_others: bool) -> list[ScoredTrace]:
+    """Return the traces of one page with the newest score of each evaluator.
 
     Without others that start as late as these, a condition on time alone takes half as long.
     """
     if not rows:
-        return {}
-    times = [row["start_time"] for row in rows]
-    condition, parameters = "request_time >= $first", {"first": min(times)}
+        return []
+    times = [row.start_time for row in rows]
+    about = Filter("request_time >= $first", {"first": min(times)})
     if among_others:
-        condition = (
-            f"{condition} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
-        )
-        parameters |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
-    return _newest_scores(store, condition, parameters)
+        ids = {"ids": [row.trace_id for row in rows], "last": max(times)}
+        about &= Filter("request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))", ids)
+    return _with_scores(store, rows, about)
 
 
 SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
@@ -196,24 +244,22 @@ IN_LISTS = "scope IS DISTINCT FROM 'session'"
 """The condition that a score is about a trace, not about its session."""
 
 
-def _newest_scores(store: Store, condition: str, parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return by trace the newest score of each evaluator; several judges of one name have their identifiers."""
-    found: dict[str, dict[str, dict[str | None, dict[str, Any]]]] = defaultdict(lambda: defaultdict(dict))
-    for trace_id, name, identifier, *values in store.read(
-        f"SELECT replace(trace_id::VARCHAR, '-', ''), {SERIES}, identifier, normalized, status, passing, label, score"
-        f" FROM raw.scores WHERE {condition} AND {IN_LISTS} ORDER BY created_at",
-        parameters,
-    ).rows:
-        found[trace_id][name][identifier] = dict(zip(_SCORE, values, strict=True))
-    scores: dict[str, dict[str, Any]] = defaultdict(dict)
-    for trace_id, names in found.items():
-        for name, judges in names.items():
-            for identifier, score in judges.items():
-                scores[trace_id][f"{name} ({identifier})" if identifier and len(judges) > 1 else name] = score
-    return scores
+def newest_scores(condition: str) -> str:
+    """Return the newest score of each evaluator by trace; several judges of one name have their identifiers."""
+    return f"""
+        SELECT {hex_trace("trace_id")} AS trace_id,
+               CASE WHEN identifier <> '' AND count(*) OVER (PARTITION BY trace_id, series) > 1
+                    THEN series || ' (' || identifier || ')' ELSE series END AS name,
+               normalized, status, passing, label, score
+        FROM (SELECT *, {SERIES} AS series FROM raw.scores WHERE {condition} AND {IN_LISTS}
+              QUALIFY row_number() OVER (PARTITION BY trace_id, series, identifier ORDER BY created_at DESC) = 1)"""
 
 
-_SCORE = ("normalized", "status", "passing", "label", "score")
+def _with_scores(store: Store, rows: Sequence[TraceRow], about: Filter) -> list[ScoredTrace]:
+    scores: dict[str, dict[str, TraceScore]] = defaultdict(dict)
+    for trace_id, name, *values in store.read(newest_scores(about.sql), about.parameters).rows:
+        scores[trace_id][name] = TraceScore(*values)
+    return [ScoredTrace(*_values(row), scores=scores.get(row.trace_id, {})) for row in rows]
 
 
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
@@ -339,64 +385,3 @@ def first_span(store: Store) -> datetime | None:
     """When the earliest span started; None for an empty store."""
     start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
     return start
-
-
-def of_traces(table: str) -> str:
-    """FROM and WHERE for the rows of `raw.<table>` that belong to the traces `$ids` and start in `$first` .. `$last`.
-
-    `number` is the index of the trace in `$ids`, which is shorter than the id.
-    """
-    return (
-        f"FROM raw.{table} JOIN (SELECT unnest($ids::UUID[]) AS trace_id, unnest(range(len($ids))) AS number)"
-        " USING (trace_id) WHERE start_time BETWEEN $first AND $last"
-    )
-
-
-def span_counts(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """Rows of (number, n_spans): how many spans each trace had when it was decided."""
-    return store.read(f"SELECT number, n_spans {of_traces('trace_facts')} AND latest", scope)
-
-
-def spans(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """One row per span: its ids and its figures."""
-    return store.read(
-        "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
-        f" duration_us, input_tokens, output_tokens, cost_usd, metadata {of_traces('spans')}",
-        scope,
-    )
-
-
-def texts(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """Rows of (number, span_id, query, response) of the spans that have texts."""
-    return store.read(
-        f"SELECT number, span_id, any_value(query), any_value(response) {of_traces('contents')} GROUP BY ALL", scope
-    )
-
-
-MAX_TURNS = 20
-_SESSION_REACH = timedelta(days=1)
-
-
-def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """Rows of (number, query, response): the decided turns of the same session before each trace, oldest first.
-
-    Turns that began at the same time are in the order of their ids. At most the last twenty are returned, of the day
-    before the first of the traces.
-    """
-    own_turns = (
-        f"SELECT number, session_id, start_time, trace_id {of_traces('trace_facts')} AND latest"
-        " AND session_id IS NOT NULL"
-    )
-    if not store.read(f"{own_turns} LIMIT 1", scope).rows:
-        return Rows((), [])
-    return store.read(
-        f"WITH own AS ({own_turns}), earlier AS ("
-        "   SELECT own.number, t.start_time, t.trace_id, t.query, t.response FROM raw.trace_facts t"
-        "   JOIN own ON own.session_id = t.session_id"
-        "    AND (t.start_time, t.trace_id) < (own.start_time, own.trace_id)"
-        "   WHERE t.latest AND t.start_time BETWEEN $reach AND $last"
-        "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
-        f"   <= {MAX_TURNS})"
-        " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
-        {**scope, "reach": max(scope["first"], EPOCH + _SESSION_REACH) - _SESSION_REACH},
-    )

@@ -6,17 +6,19 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any
+from typing import Protocol
 
+from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import Window, instant, iso
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
 from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
 
-__all__ = ["changes"]
+__all__ = ["Shift", "changes"]
 
 _MAX_POINTS = 60
 """Above this number neighbouring buckets are joined: the time of the search grows with its square."""
@@ -31,36 +33,75 @@ _LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A level shift of a metric."""
+
+    metric: str
+    unit: str
+    t: datetime
+    before: Level
+    after: Level
+    sureness: float
+    """The size in standard errors."""
+    worse: bool
+    cause: str | None
+    """The prompt version that started within a bucket of the shift, which then is its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A shift that begins with a bucket of a series."""
+
+    at: int
+    before: Level
+    after: Level
+    sureness: float
+    worse: bool
+
+
+class _Timed(Protocol):
+    @property
+    def start(self) -> datetime: ...
+
+
+_Measure = Callable[[slice], tuple[Interval | None, int]]
+"""Returns the interval of several buckets, and their number of answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Series:
     """A metric by bucket, in order of time: values and weights."""
 
     metric: str
     unit: str
     low_is_worse: bool
-    buckets: Sequence[Any]
+    buckets: Sequence[_Timed]
     values: Sequence[float]
     weights: Sequence[float]
-    levels: Sequence[_Level]
-    """Return the value of several buckets with its interval and number of answers.
-
-    Every level must be sure of a shift, the cheapest first; the last one is reported.
-    """
+    measures: Sequence[_Measure]
+    """Every one must be sure of a shift, the cheapest first; the last one is reported."""
     reported: Callable[[slice], float] | None = None
     """Returns the reported value, where the search uses another one."""
 
 
-def changes(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the largest level shift of each metric: `metric`, `unit`, `t`, `before`, `after`, `sureness`, `worse`.
-
-    `sureness` is the size of the shift in standard errors; the surest comes first. `cause` names the prompt version
-    that started within a bucket of the shift, which then is the time `t`. Versions of an evaluator are never compared.
-    """
-    markers = [(instant(marker["t"], now=snapshot.now), marker["text"]) for marker in snapshot.markers()]
+def changes(snapshot: Snapshot) -> list[Shift]:
+    """Return the largest level shift of each metric, the surest first; versions of an evaluator are never compared."""
+    markers = snapshot.markers()
     shifts = (_shift(series, snapshot, markers) for series in (*_quality(snapshot), *_traffic(snapshot)))
-    return sorted((shift for shift in shifts if shift), key=lambda shift: -shift["sureness"])
+    return sorted(filter(None, shifts), key=lambda shift: -shift.sureness)
 
 
-def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[tuple[Any, str]]) -> dict[str, Any] | None:
+def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Shift | None:
     size = max(1, math.ceil(len(series.values) / _MAX_POINTS))
     starts = range(0, len(series.values), size)
     if len(starts) < 2 * _LEAST_BUCKETS:
@@ -68,15 +109,22 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[tuple[Any, str
     weights = [math.fsum(series.weights[start : start + size]) for start in starts]
     values = [_mean(series.values[start : start + size], series.weights[start : start + size]) for start in starts]
     cuts = _sure_cuts(series, [0, *(starts[index] for index in change_points(values, weights)), len(series.values)])
-    shifts = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
-    best = max((shift for shift in shifts if shift), key=lambda one: one["sureness"], default=None)
+    steps = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
+    best = max(filter(None, steps), key=lambda step: step.sureness, default=None)
     if best is None:
         return None
-    time = series.buckets[best.pop("at")].start
-    step = timedelta(seconds=snapshot.window.bucket_s * size)
-    close_markers = [marker for marker in markers if marker[0] and abs(marker[0] - time) <= 1.5 * step]
-    time, cause = min(close_markers, key=lambda one: abs(one[0] - time), default=(time, None))
-    return {"metric": series.metric, "unit": series.unit, "t": iso(time), "cause": cause, **best}
+    time, length = series.buckets[best.at].start, timedelta(seconds=snapshot.window.bucket_s * size)
+    cause = nearest(markers, time, 1.5 * length)
+    return Shift(
+        metric=series.metric,
+        unit=series.unit,
+        t=cause.t if cause else time,
+        before=best.before,
+        after=best.after,
+        sureness=best.sureness,
+        worse=best.worse,
+        cause=cause.text if cause else None,
+    )
 
 
 def _sure_cuts(series: _Series, cuts: list[int]) -> list[int]:
@@ -95,48 +143,43 @@ def _sure_cuts(series: _Series, cuts: list[int]) -> list[int]:
     return cuts
 
 
-def _between(series: _Series, first: int, middle: int, last: int) -> dict[str, Any] | None:
+def _between(series: _Series, first: int, middle: int, last: int) -> _Step | None:
     """Return the shift between two neighbouring levels; None where it is small, unsure, or has too few answers."""
     if min(middle - first, last - middle) < _LEAST_BUCKETS:
         return None
-    parts, shift = (slice(first, middle), slice(middle, last)), None
-    for level in series.levels:
-        shift = _shift_between(series, parts, level(parts[0]), level(parts[1]))
-        if shift is None:
+    parts, step = (slice(first, middle), slice(middle, last)), None
+    for measure in series.measures:
+        step = _step_between(series, parts, measure)
+        if step is None:
             return None
-    return shift
+    return step
 
 
-def _shift_between(
-    series: _Series,
-    parts: tuple[slice, slice],
-    before_level: tuple[Interval | None, int],
-    after_level: tuple[Interval | None, int],
-) -> dict[str, Any] | None:
-    (before, n), (after, m) = before_level, after_level
+def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure) -> _Step | None:
+    (before, n), (after, m) = map(measure, parts)
     if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
-    error = (move.hi - move.lo) / 2 / 1.96
-    if abs(move.value) < _SURE * error or not move.value:
+    sureness = standard_errors(move)
+    if sureness < _SURE:
         return None
-    levels = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
-    size = (levels[1]["value"] - levels[0]["value"]) * math.copysign(1.0, move.value)
-    if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(levels[0]["value"])):
+    was, is_now = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
+    size = (is_now.value - was.value) * math.copysign(1.0, move.value)
+    if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(was.value)):
         return None
-    return {
-        "at": parts[1].start,
-        "before": levels[0],
-        "after": levels[1],
-        "sureness": abs(move.value) / max(error, abs(move.value) / _SUREST),
-        "worse": (move.value < 0) == series.low_is_worse,
-    }
+    return _Step(
+        at=parts[1].start,
+        before=was,
+        after=is_now,
+        sureness=min(sureness, _SUREST),
+        worse=(move.value < 0) == series.low_is_worse,
+    )
 
 
-def _reported(series: _Series, part: slice, level: Interval, n: int) -> dict[str, Any]:
+def _reported(series: _Series, part: slice, level: Interval, n: int) -> Level:
     if series.reported is not None:
-        return {"value": series.reported(part), "lo": None, "hi": None, "n": n}
-    return {"value": level.value, "lo": level.lo, "hi": level.hi, "n": n}
+        return Level(series.reported(part), None, None, n)
+    return Level(level.value, level.lo, level.hi, n)
 
 
 def _quality(snapshot: Snapshot) -> list[_Series]:
@@ -154,11 +197,11 @@ def _quality(snapshot: Snapshot) -> list[_Series]:
             (bucket.estimate.estimate, bucket.estimate.n_eff) for bucket in buckets_of_version if bucket.estimate
         ]
         values, weights = zip(*figures, strict=True)
-        levels = (
-            _level(values, weights),
+        measures = (
+            _spread(values, weights),
             _together(snapshot, buckets_of_version, partial(_judged, snapshot, buckets_of_version[0])),
         )
-        all_series.append(_Series(f"quality:{evaluator}", "share", True, buckets_of_version, values, weights, levels))
+        all_series.append(_Series(f"quality:{evaluator}", "share", True, buckets_of_version, values, weights, measures))
     return all_series
 
 
@@ -168,10 +211,10 @@ def _traffic(snapshot: Snapshot) -> list[_Series]:
 
 def _errors(snapshot: Snapshot) -> _Series:
     buckets = sorted((bucket for bucket in snapshot.traffic() if not bucket.group), key=lambda bucket: bucket.start)
-    weights = [float(bucket.values["n"]) for bucket in buckets]
-    shares = [bucket.values["error_rate"] / bucket.values["n"] for bucket in buckets]
-    levels = _level(shares, weights), _together(snapshot, buckets, partial(_failing, snapshot))
-    return _Series("error_rate", "share", False, buckets, shares, weights, levels)
+    weights = [float(bucket.n) for bucket in buckets]
+    shares = [bucket.failed / bucket.n for bucket in buckets]
+    measures = _spread(shares, weights), _together(snapshot, buckets, partial(_failing, snapshot))
+    return _Series("error_rate", "share", False, buckets, shares, weights, measures)
 
 
 def _cost(snapshot: Snapshot) -> _Series:
@@ -187,12 +230,12 @@ def _cost(snapshot: Snapshot) -> _Series:
         0.0,
         math.fsum(bucket.squares for bucket in buckets) / n - (math.fsum(bucket.capped for bucket in buckets) / n) ** 2,
     )
-    level = _level(means, weights, [math.sqrt(spread / weight) for weight in weights])
+    measure = _spread(means, weights, [math.sqrt(spread / weight) for weight in weights])
 
     def reported(part: slice) -> float:
         return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(weights[part])
 
-    return _Series("cost_usd", "USD", False, buckets, means, weights, [level], reported)
+    return _Series("cost_usd", "USD", False, buckets, means, weights, [measure], reported)
 
 
 def _latency(snapshot: Snapshot) -> _Series:
@@ -213,13 +256,10 @@ def _latency(snapshot: Snapshot) -> _Series:
     return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
 
 
-_Level = Callable[[slice], tuple[Interval | None, int]]
-
-
 def _together(
-    snapshot: Snapshot, buckets: Sequence[Any], read: Callable[[Window], tuple[Interval | None, int]]
-) -> _Level:
-    """Return the level function of several buckets read together: a user of many buckets counts once."""
+    snapshot: Snapshot, buckets: Sequence[_Timed], read: Callable[[Window], tuple[Interval | None, int]]
+) -> _Measure:
+    """Measure several buckets read together: a user of many buckets counts once."""
 
     @cache
     def between(start: int, stop: int) -> tuple[Interval | None, int]:
@@ -237,35 +277,35 @@ def _judged(snapshot: Snapshot, bucket_like: Bucket, part: Window) -> tuple[Inte
 
 
 def _failing(snapshot: Snapshot, part: Window) -> tuple[Interval | None, int]:
-    rate = failing(snapshot.store, part, snapshot.filters, ()).get((None,))
+    rate = failing(snapshot.store, part, snapshot.filters, ()).get(Place(None, ()))
     moments = rate.moments if rate else None
     return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
 
 
-def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
-    """Return the level function of the slow share with Wilson's interval; bursts of slow requests count less."""
+def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Measure:
+    """Measure the slow share with Wilson's interval; bursts of slow requests count less."""
 
-    def level(part: slice) -> tuple[Interval | None, int]:
+    def measure(part: slice) -> tuple[Interval | None, int]:
         n, p = math.fsum(weights[part]), _mean(shares[part], weights[part])
         spread = math.fsum(w * (share - p) ** 2 for share, w in zip(shares[part], weights[part], strict=True))
         bursts = spread / (p * (1.0 - p)) / max(1, len(shares[part]) - 1) if 0.0 < p < 1.0 else 1.0
         alone = n / max(1.0, bursts)
         return Interval.of(wilson(p * alone, alone)), round(n)
 
-    return level
+    return measure
 
 
-def _level(values: Sequence[float], weights: Sequence[float], errors: Sequence[float] = ()) -> _Level:
-    """Return the level function of the mean; its error is that of the spread, at least that of the standard errors."""
+def _spread(values: Sequence[float], weights: Sequence[float], errors: Sequence[float] = ()) -> _Measure:
+    """Measure the mean; its error is that of the spread, at least that of the standard errors."""
 
-    def level(part: slice) -> tuple[Interval | None, int]:
+    def measure(part: slice) -> tuple[Interval | None, int]:
         inside, weight = weights[part], math.fsum(weights[part])
         middle = _mean(values[part], inside)
         spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
         own_error = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
         return Interval.normal(middle, max(own_error, math.sqrt(spread / (len(inside) - 1) / weight))), round(weight)
 
-    return level
+    return measure
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -1,0 +1,329 @@
+"""Compares two runs over the same questions, without an answer key: retrieval, answers, scores, latency, cost.
+
+Pure: two sides of each question in, one report out; `cli/baseline.py` reads the sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.compare import more_needed
+from ragpulse_collector.analysis.quality import Figures
+from ragpulse_collector.refusals import NotFound
+from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
+from ragpulse_evaluators.statistics import hajek, weighted_mean
+
+__all__ = ["Answered", "Pair", "Score", "gates", "regression"]
+
+_WORST = 20
+_Z = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One evaluator's verdict (0..1) and the inclusion probability of the answer."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
+    normalized: float
+    pi: float = 1.0
+
+    @property
+    def series(self) -> tuple[str, str, str]:
+        """The key of comparable verdicts: evaluator, version and judge."""
+        return (self.evaluator, self.version or "", self.judge or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question with the application's answer; `response` is None where it failed."""
+
+    query: str
+    response: str | None
+    trace_id: str
+    at: str
+    retrieved: Sequence[str] | None
+    """Ids (hashes of the text where the client sends none) in rank order; None where no retriever was seen."""
+    latency_ms: float | None = None
+    cost_usd: float | None = None
+    scores: Sequence[Score] = field(default=())
+    reference: str | Sequence[str] | None = None
+    """The expected answer, of a dataset that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One question before (a) and after (b), with the similarity of the answers (0..1, None where unknown)."""
+
+    a: Answered
+    b: Answered
+    similarity: float | None
+
+    def overlap(self, measure: Callable[[Sequence[str], Sequence[str]], float]) -> float | None:
+        """Compare the retrieved ids; None where neither side had a retriever."""
+        if self.a.retrieved is None and self.b.retrieved is None:
+            return None
+        return measure(self.a.retrieved or (), self.b.retrieved or ())
+
+    @property
+    def same_answer(self) -> bool:
+        """Whether both answers are equal, apart from white space."""
+        return (self.a.response or "").split() == (self.b.response or "").split()
+
+    @property
+    def moves(self) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+        """Each evaluator's score before and after, and the probability that both were sampled."""
+        before = {score.series: score for score in self.a.scores}
+        return {
+            score.series: (before[score.series].normalized, score.normalized, before[score.series].pi * score.pi)
+            for score in self.b.scores
+            if score.series in before
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedDifference(Uncertain):
+    """A mean difference b minus a; on a bounded scale its interval includes what could be hidden."""
+
+    value: float
+    n: int
+    unchanged: bool
+    """Whether no question changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A figure before (a) and after (b)."""
+
+    a: float
+    b: float
+    difference: PairedDifference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedScore(Moved):
+    """An evaluator's mean score before and after, and the number of answers with another score."""
+
+    evaluator: str
+    version: str | None
+    judge: str | None
+    changed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedAnswer:
+    """A question by the largest of: overlap lost, similarity lost, a score's fall (`change`)."""
+
+    query: str
+    change: float
+    jaccard: float | None
+    rbo: float | None
+    similarity: float | None
+    scores: Mapping[str, float]
+    """Changed scores, by evaluator: after minus before."""
+    trace_a: str
+    trace_b: str
+    response_a: str | None
+    response_b: str | None
+    lost: Sequence[str]
+    gained: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """Two runs over the same questions: means with 95 % intervals, differences, the most changed answers first."""
+
+    n: int
+    missing: int
+    """Questions without a second answer."""
+    silent: int
+    """Those of them that left no trace."""
+    failed: int
+    jaccard: Figures | None
+    rbo: Figures | None
+    identical: Figures | None
+    similarity: Figures | None
+    scores: Sequence[MovedScore]
+    latency_ms: Moved | None
+    cost_usd: Moved | None
+    worst: Sequence[ChangedAnswer]
+
+
+LimitVerdict = Literal["below", "undecided", "above"]
+"""From the worst to the best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A limit and whether the interval lies wholly on one side of it."""
+
+    metric: str
+    min: float
+    verdict: LimitVerdict
+    n: int
+    need: int | None
+    """About how many questions would decide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedRegression(Regression):
+    """Two runs with the decisions on limits."""
+
+    gates: Sequence[Gate]
+    verdict: LimitVerdict | None
+    """The worst of them."""
+
+
+def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: float = 0.9) -> Regression:
+    """Compare both sides of each question.
+
+    Jaccard and rank-biased overlap (parameter `p`) are of the retrieved ids, 1 the same; `identical` is a rate with
+    Wilson's interval; differences are paired (Student), scores weighted by the probability that both sides were
+    sampled. Where no score changed, the interval shows what could be hidden.
+    """
+    return Regression(
+        n=len(pairs),
+        missing=missing,
+        silent=silent,
+        failed=sum(pair.b.response is None for pair in pairs),
+        jaccard=_mean(pair.overlap(jaccard) for pair in pairs),
+        rbo=_mean(pair.overlap(lambda a, b: rank_biased_overlap(a, b, p=p)) for pair in pairs),
+        identical=_mean(float(pair.same_answer) for pair in pairs),
+        similarity=_mean(pair.similarity for pair in pairs),
+        scores=_scores(pairs),
+        latency_ms=_figure([(pair.a.latency_ms, pair.b.latency_ms) for pair in pairs]),
+        cost_usd=_figure([(pair.a.cost_usd, pair.b.cost_usd) for pair in pairs]),
+        worst=_worst(pairs, p),
+    )
+
+
+def gates(report: Regression, limits: Mapping[str, float], *, max_drop: float | None = None) -> GatedRegression:
+    """Decide each limit on its interval, and the worst of them as `verdict`.
+
+    A failed answer, or one without a trace, is `below` in any case. `limits` are minima of `jaccard`, `rbo`,
+    `identical`, `similarity`; `max_drop` is what every score may fall by. Raises NotFound for a limit on something
+    unmeasured.
+    """
+    requests: list[tuple[str, Figures | PairedDifference | None, float]] = [
+        (name, getattr(report, name), limit) for name, limit in limits.items()
+    ]
+    if max_drop is not None:
+        requests += [(f"{score.evaluator}, b - a", score.difference, -max_drop) for score in report.scores]
+        if not report.scores:
+            raise NotFound("no evaluator scored both sides in one version: --max-drop has nothing to look at")
+    unmeasured = [name for name, measured, _ in requests if measured is None]
+    if unmeasured:
+        raise NotFound(f"{', '.join(unmeasured)}: not measured on these questions")
+    decided = [_gate(name, measured, limit) for name, measured, limit in requests if measured is not None]
+    verdict = min((gate.verdict for gate in decided), key=get_args(LimitVerdict).index, default=None)
+    return extended(
+        GatedRegression, report, gates=decided, verdict="below" if report.failed or report.silent else verdict
+    )
+
+
+def _gate(name: str, measured: Figures | PairedDifference, limit: float) -> Gate:
+    verdict = _side(measured, limit)
+    need = _needed(measured, limit) if verdict == "undecided" else None
+    return Gate(metric=name, min=limit, verdict=verdict, n=measured.n, need=need)
+
+
+def _needed(measured: Figures | PairedDifference, limit: float) -> int | None:
+    """Return about how many questions would decide a limit; None where the value lies on it, or nothing is known.
+
+    The width of an interval falls with the root of n. Where nothing changed, `n` unchanged questions hide at most
+    Wilson's upper end of 0 in n, z^2 / (n + z^2).
+    """
+    distance = abs((measured.value or 0.0) - limit)
+    if measured.lo is None or measured.hi is None or distance < 1e-9:
+        return None
+    if isinstance(measured, PairedDifference) and measured.unchanged:
+        return math.ceil(_Z * _Z * (1.0 / distance - 1.0))
+    return measured.n + (more_needed(distance, (measured.hi - measured.lo) / 2.0, measured.n) or 1)
+
+
+def _side(measured: Figures | PairedDifference, limit: float) -> LimitVerdict:
+    if measured.lo is not None and measured.lo >= limit:
+        return "above"
+    return "below" if measured.hi is not None and measured.hi < limit else "undecided"
+
+
+def _mean(values: Iterable[float | None]) -> Figures | None:
+    known = [value for value in values if value is not None]
+    return Figures.of(hajek(known, [1.0] * len(known))) if known else None
+
+
+def _scores(pairs: Sequence[Pair]) -> list[MovedScore]:
+    by_series: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
+    for pair in pairs:
+        for series, move in pair.moves.items():
+            by_series.setdefault(series, []).append(move)
+    return [
+        _moved_score(evaluator, version, judge or None, moves)
+        for (evaluator, version, judge), moves in sorted(by_series.items())
+    ]
+
+
+def _moved_score(
+    evaluator: str, version: str, judge: str | None, moves: Sequence[tuple[float, float, float]]
+) -> MovedScore:
+    pi = [pi for _, _, pi in moves]
+    weights = [1.0 / one for one in pi]
+    return MovedScore(
+        evaluator=evaluator,
+        version=version,
+        judge=judge,
+        a=weighted_mean([a for a, _, _ in moves], weights),
+        b=weighted_mean([b for _, b, _ in moves], weights),
+        difference=_difference([b - a for a, b, _ in moves], pi, bounds=(-1.0, 1.0)),
+        changed=sum(a != b for a, b, _ in moves),
+    )
+
+
+def _figure(values: Sequence[tuple[float | None, float | None]]) -> Moved | None:
+    pairs = [(a, b) for a, b in values if a is not None and b is not None]
+    if not pairs:
+        return None
+    before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    return Moved(a=before, b=after, difference=_difference([b - a for a, b in pairs], [1.0] * len(pairs)))
+
+
+def _difference(
+    values: Sequence[float], pi: Sequence[float], *, bounds: tuple[float, float] | None = None
+) -> PairedDifference:
+    estimate = hajek(values, pi, bounds=bounds)
+    assert estimate is not None
+    return PairedDifference(
+        value=estimate.estimate, lo=estimate.lo, hi=estimate.hi, n=estimate.n, unchanged=not any(values)
+    )
+
+
+def _worst(pairs: Sequence[Pair], p: float) -> list[ChangedAnswer]:
+    """Return the most changed questions."""
+    changed = [answer for answer in (_changed(pair, p) for pair in pairs) if answer.change > 1e-9]
+    return sorted(changed, key=lambda answer: (-answer.change, answer.query))[:_WORST]
+
+
+def _changed(pair: Pair, p: float) -> ChangedAnswer:
+    rbo = pair.overlap(lambda a, b: rank_biased_overlap(a, b, p=p))
+    falls = {series[0]: after - before for series, (before, after, _) in pair.moves.items() if after != before}
+    losses = [1.0 - likeness for likeness in (rbo, pair.similarity) if likeness is not None]
+    before, after = pair.a.retrieved or (), pair.b.retrieved or ()
+    return ChangedAnswer(
+        query=pair.a.query,
+        change=max([*losses, *(-fall for fall in falls.values())], default=0.0),
+        jaccard=pair.overlap(jaccard),
+        rbo=rbo,
+        similarity=pair.similarity,
+        scores=falls,
+        trace_a=pair.a.trace_id,
+        trace_b=pair.b.trace_id,
+        response_a=pair.a.response,
+        response_b=pair.b.response,
+        lost=[doc_id for doc_id in before if doc_id not in set(after)],
+        gained=[doc_id for doc_id in after if doc_id not in set(before)],
+    )

@@ -1,0 +1,38 @@
+"""Checks of judges, stored beside the database: one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from ragpulse_evaluators.meta.judge_check import JudgeCheck
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCheck:
+    """A check and its time (UTC)."""
+
+    at: datetime
+    check: JudgeCheck
+
+
+def checks_file(db: str) -> Path:
+    """Return the file of the checks: beside the database, for a lake in the working folder."""
+    return Path("ragpulse.judge-checks.jsonl" if db.startswith("ducklake:") else f"{db}.judge-checks.jsonl")
+
+
+def store_check(db: str, check: JudgeCheck, at: datetime) -> None:
+    """Append a check."""
+    with checks_file(db).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"at": at.isoformat(), "check": asdict(check)}) + "\n")
+
+
+def stored_checks(db: str) -> list[StoredCheck]:
+    """Return the checks, the newest first; a line that a crash cut off is left out."""
+    file = checks_file(db)
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
+    return [TypeAdapter(StoredCheck).validate_json(line) for line in reversed(lines)]

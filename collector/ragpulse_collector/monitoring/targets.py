@@ -1,0 +1,120 @@
+"""Targets (SLO): where a metric should be, and whether it surely is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.query import Query, meeting
+from ragpulse_collector.analysis.traffic import NAMES, check_metric
+from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
+from ragpulse_collector.refusals import Refusal
+from ragpulse_collector.settings import SettingsError, TargetSettings
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.monitors import State
+from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
+
+__all__ = ["TargetState", "TargetStates", "Targets"]
+
+_CONFIDENCE = 0.95
+Met = Literal["met", "missed", "undecided"]
+_MET: Mapping[State, Met] = {"firing": "missed", "ok": "met"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """A target and whether it is met."""
+
+    metric: str
+    min: float | None
+    max: float | None
+    where: str | None
+    unit: str | None
+    value: float | None
+    lo: float | None
+    hi: float | None
+    n: int | None
+    """Answers of a measure of quality."""
+    state: Met
+    refused: str | None
+    """Why a pass rate is no target here: too many answers are unclear."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStates:
+    """The targets of metrics."""
+
+    targets: Sequence[TargetState]
+
+
+class Targets:
+    """Answers `GET targets`; raises SettingsError for an unknown metric or a wrong condition."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Sequence[TargetSettings],
+        *,
+        evaluators: Callable[[], Collection[str]] = tuple,
+        line: Callable[[int], str] = lambda _: "",
+    ) -> None:
+        """`evaluators` returns the known names, `line` the place of the target of a number in the file."""
+        self._store, self._settings = store, settings
+        for number, target in enumerate(settings):
+            try:
+                check_metric(target.metric, evaluators())
+                meeting(target.where)
+            except Refusal as error:
+                place = f"{where}: " if (where := line(number)) else ""
+                raise SettingsError(f"{place}target {target.metric!r}: {error}") from error
+
+    def __call__(self, query: Query) -> TargetStates:
+        """Return each target with value, interval and `state`.
+
+        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`.
+        """
+        return TargetStates([self._state(target, query) for target in self._settings])
+
+    def _state(self, target: TargetSettings, query: Query) -> TargetState:
+        narrowed = replace(query, filters=query.filters & meeting(target.where))
+        limit = target.min if target.min is not None else target.max
+        assert limit is not None
+        miss = Condition("<" if target.min is not None else ">", limit)
+        reading, n = _reading(narrowed.reader(self._store), target.metric, narrowed, miss)
+        refused = _refused(self._store, target.metric)
+        return TargetState(
+            metric=target.metric,
+            min=target.min,
+            max=target.max,
+            where=target.where,
+            unit=NAMES[target.metric].unit if target.metric in NAMES else "share",
+            value=reading.value,
+            lo=reading.lo,
+            hi=reading.hi,
+            n=n,
+            state="undecided" if refused else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
+            refused=refused,
+        )
+
+
+def _refused(store: Store, metric: str) -> str | None:
+    """Return why a target cannot be decided: it asks for a pass rate, and too many answers are unclear."""
+    try:
+        refuse_unclear(store, metric)
+    except Refusal as refusal:
+        return str(refusal)
+    return None
+
+
+def _reading(store: Store, metric: str, query: Query, miss: Condition) -> tuple[Reading, int | None]:
+    """Return the metric as charts show it, and n of a measure of quality."""
+    family, _, evaluator = metric.partition(":")
+    if family not in MEASURES:
+        read = readings(store, metric, query, miss).get("{}")
+        return read(_CONFIDENCE) if read else Reading(None, None, None), None
+    bucket = current(estimates(store, evaluator, query.window, query.filters, family=family))
+    if bucket is None or bucket.estimate is None:
+        return Reading(None, None, None), 0
+    return Reading(bucket.estimate.estimate, *bucket.limits(bucket.estimate)), bucket.estimate.n

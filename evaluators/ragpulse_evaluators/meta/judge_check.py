@@ -1,0 +1,155 @@
+"""A judge on labelled answers: does it tell right from wrong, twice the same, whatever stands first, at what cost?
+
+About 400 questions: `faithfulness` on sixty pairs that differ in one fact (twice) and on the unit tests of
+`meta_evaluate`, `pairwise` on the pairs in both orders. Recorded answers are not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, quantiles
+from typing import Any
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import BudgetExceeded, JudgeError
+from ragpulse_evaluators.judged.session import Verdict as Reply
+from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapper
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
+from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
+from ragpulse_evaluators.meta.evaluation import builtin_tests
+from ragpulse_evaluators.meta.pairs import Detection, builtin_pairs, detection
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall
+from ragpulse_evaluators.runner import Progress, evaluate
+
+_SURE = 0.01
+_FLIPS, _KAPPA = 0.1, 0.6
+_MODES = {"good": True, "missing_information": True, "irrelevant_information": True, "altered_facts": False,
+          "answers_without_evidence": False}  # fmt: skip
+"""Failure modes of the unit tests → whether the contexts support the answer. Citations are no matter of support."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeCheck:
+    """What a check of a judge found."""
+
+    judge: str
+    server: Mapping[str, Any]
+    """What the server supports."""
+    questions: int
+    detection: Detection
+    consistency: Consistency
+    position: PositionBias | None
+    usd_per_1000_answers: float | None
+    """None where the cost is not known."""
+    latency_s: float | None
+    """Mean seconds of a reply."""
+    latency_p95_s: float | None
+    waits: int
+    """How often the server asked to wait (its rate limit)."""
+    verdicts: tuple[str, ...]
+    """In words, the most important first."""
+
+
+class _Watched(JudgeWrapper):
+    """Keeps what the server refuses; copies of the judge share it."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(judge)
+        self.failures: list[JudgeError] = []
+
+    async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
+        """Ask; note a failure."""
+        try:
+            return await question.put_to(self._inner)
+        except JudgeError as error:
+            self.failures.append(error)
+            raise
+
+    def raise_failure(self, results: Sequence[EvaluationResult]) -> None:
+        """Raise what makes the check worthless: the cap, or a judge that never answered."""
+        for error in self.failures:
+            if isinstance(error, BudgetExceeded) or not any(result.status == "ok" for result in results):
+                raise error
+
+
+async def check_judge(
+    judge: Judge, cache: JudgeCache, *, concurrency: int = 4, progress: Progress = False
+) -> JudgeCheck:
+    """Ask the judge; raises the `JudgeError` of a judge that cannot be asked."""
+    watched = _Watched(judge)
+    gated = GatedJudge(watched, Gate(concurrency))
+    first, second = CachedJudge(gated, cache), CachedJudge(gated, cache, id=f"{judge.id} (second run)")
+    server = await _server(watched, judge)
+    pairs = builtin_pairs()
+    cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
+    options: dict[str, Any] = {"concurrency": concurrency, "progress": progress}
+    labelled = [*cases, *_unit_tests()]
+    once = await _ask("faithfulness", [case for case, _ in labelled], first, options)
+    again = await _ask("faithfulness", [case for case, _ in cases], second, options)
+    chosen = await _ask("pairwise", [pair.choice for pair in pairs], first, options)
+    watched.raise_failure([*once, *again, *chosen])
+    found = detection(once, [right for _, right in labelled])
+    twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
+    position = position_bias([result for result in chosen if result.status == "ok"])
+    return JudgeCheck(
+        judge=judge.id,
+        server=server,
+        detection=found,
+        consistency=twice,
+        position=position,
+        waits=sum(error.retry_after_s is not None for error in watched.failures),
+        verdicts=_verdicts(found, twice, position),
+        questions=sum(len(result.calls) for result in (*once, *again, *chosen)),
+        **_costs([call for result in (*once, *again) for call in result.calls]),
+    )
+
+
+def _unit_tests() -> list[tuple[Case, bool]]:
+    tests = (test for test in builtin_tests() if test.language == "en" and test.mode in _MODES)
+    return [(test.case, _MODES[test.mode]) for test in tests]
+
+
+def _costs(calls: Sequence[JudgeCall]) -> dict[str, float | None]:
+    """Return the cost of 1,000 answers, at one question each, and the latency; recorded calls cost nothing."""
+    costs = [call.cost_usd for call in calls if not call.cached]
+    known = [cost for cost in costs if cost is not None]
+    times = [call.elapsed_s for call in calls]
+    return {
+        "usd_per_1000_answers": 1000 * fmean(known) if known and len(known) == len(costs) else None,
+        "latency_s": fmean(times) if times else None,
+        "latency_p95_s": quantiles(times, n=20)[-1] if len(times) > 1 else None,
+    }
+
+
+async def _ask(name: str, cases: Sequence[Case], judge: Judge, options: Mapping[str, Any]) -> list[EvaluationResult]:
+    (results,) = (await evaluate(cases, name, judge=judge, **options)).values()
+    return results
+
+
+async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:
+    """Put one question that asks for everything; the judge notes what the server rejects."""
+    content = (
+        'Does "the shop opens at nine" say when the shop opens? Answer with JSON: {"reason": "...", "verdict": "YES"}'
+    )
+    calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=Reply, logprobs=True)
+    return {**getattr(judge, "accepted", {}), "logprobs": any(call.logprobs for call in calls)}
+
+
+def _vote(result: EvaluationResult) -> float | None:
+    return None if result.passing is None else float(result.passing)
+
+
+def _verdicts(found: Detection, twice: Consistency, position: PositionBias | None) -> tuple[str, ...]:
+    """Say what the figures mean."""
+    verdicts = [found.verdict]
+    if found.verdict == "better than guessing" and (found.kappa or 0.0) >= _KAPPA:
+        verdicts = ["good: it tells right answers from wrong ones"]
+    if position and position.p is not None and position.p < _SURE:
+        side = "first" if position.first_preferred > position.second_preferred else "second"
+        verdicts.append(f"biased by position: it prefers the {side} answer, so compare in both orders only")
+    if (twice.flip_rate or 0.0) > _FLIPS:
+        verdicts.append(f"unsteady: two runs disagree on {twice.flip_rate:.0%} of the answers")
+    if found.unread > found.n / 20:
+        verdicts.append(f"{found.unread} of {found.n} replies hold no verdict")
+    return tuple(verdicts)
