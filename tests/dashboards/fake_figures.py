@@ -311,7 +311,6 @@ class FakeFigures(FakeTraces):
             "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
-            "wording": None,
             "shared": 32,
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]

@@ -8,9 +8,8 @@ import pytest
 from ragpulse_dashboards.answer import find_sentences, render_answer
 from ragpulse_dashboards.mount import environment, load_assets
 
-from .test_pages import client
-
 from .fake_parts import score
+from .reading import client
 
 
 @pytest.mark.parametrize(
