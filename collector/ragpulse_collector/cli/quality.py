@@ -138,8 +138,12 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
     test = answer["test"]
     result = "no test" if test is None else f"{test['name']}, {p_value(test['p'])}"
     needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
+    if answer.get("need_more_of") == "verdicts":
+        needs = f" (missing verdicts: between {answer['least']:+.3f} and {answer['most']:+.3f})"
     paired = "paired" if answer["paired"] else "unpaired"
     click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
+    if level := answer.get("at_equal_mix"):
+        click.echo(f"another mix of requests: {level['words']} ({level['lo']:+.3f} to {level['hi']:+.3f})")
     if answer["flips"]:
         table(
             "worst flips",

@@ -372,3 +372,40 @@ def test_a_comparison_ends_before_the_oldest_answer_that_waits(store: EmbeddedSt
     units.save()
     outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
     assert (outcome["a"]["n"], outcome["b"]["n"], outcome["b"]["missing"]) == (75, 75, 0)
+
+
+@pytest.mark.parametrize("by", [None, "metadata.tenant"])
+def test_a_mixture_is_not_a_change(store: EmbeddedStore, by: str | None) -> None:
+    """v7 is better for both tenants, and worse over all: it got most of the hard questions."""
+    units = Units(store)
+    for number in range(1800):
+        new = bool(number % 2)
+        hard = uniform(number, "hard") < (0.8 if new else 0.2)
+        rate = (0.5 if hard else 0.85) + (0.1 if new else 0.0)
+        facts = {"prompt_version": "v7" if new else "v6", "user_id": f"u{number}"}
+        facts |= {"variant": "legal" if hard else "shop"}
+        units.scored(number, "judge", float(uniform(number, "passes") < rate), facts=facts)
+    units.save()
+    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET metadata = MAP {'tenant': variant}")).result()
+    params = {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge", "by": by}
+    outcome = ask(store, "compare", params, clock=now)
+    level = outcome["at_equal_mix"]
+    assert outcome["difference"]["value"] < 0.0 < level["lo"]
+    assert level["lo"] < 0.1 < level["hi"]
+    assert (level["by"], level["excluded"]) == ("metadata.tenant", pytest.approx(0.0))
+    assert outcome["verdict"] == level["verdict"] == "better"
+    assert level["words"].endswith("B got more legal")
+
+
+def test_an_equal_mix_needs_no_levelling(store: EmbeddedStore) -> None:
+    """Both versions got the same requests; a key that names the version itself has nothing in common."""
+    units = Units(store)
+    for number in range(400):
+        version = "v7" if number % 2 else "v6"
+        facts = {"prompt_version": version, "user_id": f"u{number}", "variant": str(number // 2 % 3)}
+        units.scored(number, "judge", float(uniform(number) < 0.8), facts=facts)
+    units.save()
+    metadata = "MAP {'tenant': variant, 'index': prompt_version}"
+    store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET metadata = {metadata}")).result()
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    assert outcome["at_equal_mix"] is None

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, reach_of_sides
+from ragpulse_collector.analysis.compare.mix import AtEqualMix, levelled, request_keys
 from ragpulse_collector.analysis.compare.sides import (
     WHOLE,
+    Compared,
     Decided,
     Effect,
     Scored,
@@ -68,16 +70,6 @@ class NamedSide(SideFigures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared(Decided):
-    """A difference of quality with its test; `effect_size` is in standard deviations of an answer (Cohen 1988)."""
-
-    test: SideTest | None = None
-    effect_size: float | None = None
-    """Null without any spread."""
-    paired: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedStratum(Compared):
     """The comparison within one value of a dimension."""
 
@@ -116,6 +108,8 @@ class Comparison(Compared):
     """Latency, cost and acceptance."""
     by: str | None
     strata: Sequence[ComparedStratum]
+    at_equal_mix: AtEqualMix | None
+    """Where the two groups got another mix of requests: the verdict follows it."""
 
 
 def compare(
@@ -129,16 +123,20 @@ def compare(
     count as dependent. Requests since the oldest one that waits for its verdict are left out. Answers whose evaluation
     failed or was dropped may be all good or all bad: a verdict holds for both (`least`, `most`). `by` (a dimension)
     adds the same for each of its values, with p-values adjusted for having looked at all of them (Benjamini-Hochberg).
+    Groups that got another mix of requests (by `by`, else by a key of the metadata) are compared at an equal mix, too.
     Raises Invalid for a side that cannot be read, NotFound where one has no scores.
     """
     sides = [side_of(store, text) for text in (a, b)]
     column, name = dimension_of(by), evaluator_of(store, sides, evaluator, query.window)
-    read = [units_of(store, side, name, query, column) for side in sides]
+    groups = all(side.column for side in sides)
+    mix = [] if not groups else [column] if column else request_keys(store, query)
+    read = [units_of(store, side, name, query, column, mix) for side in sides]
     for side, (found, _) in zip(sides, read, strict=True):
         if not found.scored:
             raise NotFound(f"{side.name}: no scores of {name} in this window")
     units = _settled([found for found, _ in read], min((time for _, time in read if time), default=None))
     outcome, strata = _compared(*units), _strata(*units) if column else []
+    outcome, at_equal_mix = levelled(outcome, units[0].scored, units[1].scored, mix)
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
     also = _effects(store, sides, query, column)
@@ -160,6 +158,7 @@ def compare(
         flips=_flips(store, before, after, shared),
         also=also.get(WHOLE, ()),
         by=column and public_name(column),
+        at_equal_mix=at_equal_mix,
         strata=[replace(stratum, also=also.get(stratum.value, ())) for stratum in strata],
     )
 

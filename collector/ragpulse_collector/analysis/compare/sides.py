@@ -38,6 +38,8 @@ class Scored:
     """One unit on one side."""
 
     unit: tuple[str, int]
+    mix: tuple[str | None, ...]
+    """What the request brought: values of its metadata."""
     time: datetime
     value: float
     pi: float
@@ -48,7 +50,7 @@ class Scored:
     """1 where the evaluator fails it, None where it has no pass or fail."""
     unclear: int | None
     stratum: str | None
-    question: int | None = None
+    question: int | None
     """A hash of its text."""
 
 
@@ -140,6 +142,16 @@ class Effect(Decided):
     p_adjusted: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared(Decided):
+    """A difference of quality with its test; `effect_size` is in standard deviations of an answer (Cohen 1988)."""
+
+    test: SideTest | None = None
+    effect_size: float | None = None
+    """Null without any spread."""
+    paired: bool = False
+
+
 AnyDecided = TypeVar("AnyDecided", bound=Decided)
 
 
@@ -204,10 +216,13 @@ def evaluator_of(store: Store, sides: Sequence[Side], requested: str | None, win
 
 
 def units_of(
-    store: Store, side: Side, evaluator: str, query: Query, by: str | None
+    store: Store, side: Side, evaluator: str, query: Query, by: str | None, mix: Sequence[str] = ()
 ) -> tuple[SideUnits, datetime | None]:
-    """Return the side's units, and the oldest request that waits for its verdict; of several versions the latest."""
-    columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
+    """Return the side's units, and the oldest request that waits for its verdict; of several versions the latest.
+
+    `mix` are the columns of what a request brought.
+    """
+    columns = dict.fromkeys((*DIMENSIONS.values(), "query", *mix, *filter(None, (by, side.column))))
     sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=tuple(columns))
     conditions, extra = ["status <> 'skipped'", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
@@ -227,13 +242,13 @@ def units_of(
         "SELECT trace_id, span_id, request_time, normalized, pi,"
         f" cluster, identified, explanation, {MEASURES['fail_rate']}, {MEASURES['unclear_rate']},"
         f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END,"
-        " status = 'ok' AND normalized IS NOT NULL, status, version, judge"
+        f" status = 'ok' AND normalized IS NOT NULL, status, version, judge{''.join(f', s.{one}' for one in mix)}"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max((row for row in rows if row[12]), key=lambda row: (row[2], str(row[14:])), default=None)
-    rows = [row for row in rows if newest is not None and row[14:] == newest[14:]]
-    scored = {(row[0].hex, row[1]): Scored((row[0].hex, row[1]), *row[2:12]) for row in rows if row[12]}
+    newest = max((row for row in rows if row[12]), key=lambda row: (row[2], str(row[14:16])), default=None)
+    rows = [row for row in rows if newest is not None and row[14:16] == newest[14:16]]
+    scored = {(row[0].hex, row[1]): Scored((row[0].hex, row[1]), row[16:], *row[2:12]) for row in rows if row[12]}
     lost = (row for row in rows if row[13] in ("invalid", "error"))
     failed = {(row[0].hex, row[1]): Unscored(row[2], row[4], row[10]) for row in lost}
     dropped, waiting = _unseen(store, side, evaluator, query, by) if side.column else ({}, None)
