@@ -169,8 +169,8 @@ class ClusteredMean:
 
     moments: Moments | None
     """None without a value."""
-    identified: bool
-    """Whether any request names its user or session."""
+    identified: int
+    """2: some request names its user, 1: some name their session, 0: none of both."""
     estimated: bool
     """Whether an upstream sampler dropped requests."""
 
@@ -187,12 +187,11 @@ def by_user(
 
 def _user(cluster: str) -> str:
     return (
-        f"{cluster} AS cluster, bool_or({IDENTIFIED}) AS identified, coalesce(bool_or(upstream_pi < 1), false)"
-        " AS estimated"
+        f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, coalesce(bool_or(upstream_pi < 1), false) AS estimated"
     )
 
 
-_MOMENTS = f"bool_or(identified), bool_or(estimated), {MOMENTS}"
+_MOMENTS = f"max(identified), bool_or(estimated), {MOMENTS}"
 
 
 def _clustered(
@@ -201,7 +200,7 @@ def _clustered(
     """Yield the first columns, the keys, with the mean of the others."""
     for row in store.read(sql, parameters).rows:
         identified, estimated, *sums = row[keys:]
-        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), bool(identified), bool(estimated))
+        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), identified or 0, bool(estimated))
 
 
 def means(
@@ -238,7 +237,7 @@ def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
         " GROUP BY ALL"
     )
     whole_users = (
-        f"SELECT NULL AS t{group_sql}, bool_or(identified) AS identified, bool_or(estimated) AS estimated,"
+        f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"
         f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
     sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"

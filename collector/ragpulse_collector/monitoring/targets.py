@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.quality import changed_version, current, estimates
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
@@ -15,6 +15,7 @@ from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
+from ragpulse_dashboards.words import FEW
 
 __all__ = ["TargetState", "TargetStates", "Targets"]
 
@@ -40,6 +41,8 @@ class TargetState:
     state: Met
     refused: str | None
     """Why a pass rate is no target here: too many answers are unclear."""
+    note: str | None = None
+    """What else the reader needs to know: the evaluator changed in the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Targets:
     def __call__(self, query: Query) -> TargetStates:
         """Return each target with value, interval and `state`.
 
-        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`.
+        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`. Where the
+        evaluator changed in the range, it waits until the new version has scored thirty answers.
         """
         return TargetStates([self._state(target, query) for target in self._settings])
 
@@ -82,8 +86,9 @@ class Targets:
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
-        reading, n = _reading(narrowed.reader(self._store), target.metric, narrowed, miss)
-        refused = _refused(self._store, target.metric)
+        measured = _measured(narrowed.reader(self._store), target.metric, narrowed, miss)
+        reading, refused = measured.reading, _refused(self._store, target.metric)
+        waits = bool(refused) or measured.waits
         return TargetState(
             metric=target.metric,
             min=target.min,
@@ -93,9 +98,10 @@ class Targets:
             value=reading.value,
             lo=reading.lo,
             hi=reading.hi,
-            n=n,
-            state="undecided" if refused else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
+            n=measured.n,
+            state="undecided" if waits else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
             refused=refused,
+            note=measured.note,
         )
 
 
@@ -108,13 +114,27 @@ def _refused(store: Store, metric: str) -> str | None:
     return None
 
 
-def _reading(store: Store, metric: str, query: Query, miss: Condition) -> tuple[Reading, int | None]:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a target is compared with."""
+
+    reading: Reading
+    n: int | None = None
+    note: str | None = None
+    waits: bool = False
+    """Whether a new version of the evaluator has too few answers yet."""
+
+
+def _measured(store: Store, metric: str, query: Query, miss: Condition) -> _Measured:
     """Return the metric as charts show it, and n of a measure of quality."""
     family, _, evaluator = metric.partition(":")
     if family not in MEASURES:
         read = readings(store, metric, query, miss).get("{}")
-        return read(_CONFIDENCE) if read else Reading(None, None, None), None
-    bucket = current(estimates(store, evaluator, query.window, query.filters, family=family))
-    if bucket is None or bucket.estimate is None:
-        return Reading(None, None, None), 0
-    return Reading(bucket.estimate.estimate, *bucket.limits(bucket.estimate)), bucket.estimate.n
+        return _Measured(read(_CONFIDENCE) if read else Reading(None, None, None))
+    buckets = estimates(store, evaluator, query.window, query.filters, family=family)
+    newest = current(buckets)
+    if newest is None or newest.estimate is None:
+        return _Measured(Reading(None, None, None), 0)
+    changed, n = changed_version(buckets, newest), newest.estimate.n
+    reading = Reading(newest.estimate.estimate, *newest.limits(newest.estimate))
+    return _Measured(reading, n, changed, waits=changed is not None and n < FEW)
