@@ -11,7 +11,7 @@ from ragpulse_dashboards import ApiError
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
 
-RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None}
+RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None, "missing": 0, "missing_share": 0.0}
 """What a side of a comparison has beside its estimate."""
 
 
@@ -331,6 +331,7 @@ class FakeFigures(FakeTraces):
             if params.get("by")
             else [],
             "by": params.get("by"),
+            "at_equal_mix": None,
             "also": [
                 {
                     "metric": "latency",

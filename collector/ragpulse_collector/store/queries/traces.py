@@ -298,7 +298,7 @@ class Grouping(NamedTuple):
 
 
 def grouping_of(
-    store: Store, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...], limit: int
+    store: Store, within: Mapping[str, datetime], filter: Filter, columns: tuple[str, ...], limit: int
 ) -> Grouping:
     """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
     if not columns:
@@ -374,7 +374,7 @@ def prompt_starts(filter: Filter) -> str:
         ORDER BY t"""
 
 
-def has_service(store: Store, service: str, within: Mapping[str, Any]) -> bool:
+def has_service(store: Store, service: str, within: Mapping[str, datetime]) -> bool:
     """Whether a decided trace of this service starts in the range."""
     sql = f"SELECT EXISTS (FROM ({FACTS}) WHERE service = $service AND start_time >= $first AND start_time < $last)"
     return bool(store.read(sql, {**within, "service": service}).rows[0][0])
