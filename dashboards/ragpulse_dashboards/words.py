@@ -25,7 +25,7 @@ _SMALLEST = 1e-6
 def level(value: float, lo: float, hi: float, *, share: bool = False) -> str:
     """An estimate with its interval: `0.87 ± 0.03`, or `1.00 (0.21-1.00)` where the ends do not lie equally far.
 
-    The half width keeps a digit, so rounding neither hides it (`± 0.00`) nor makes uneven ends even. `share`: in percent.
+    The half width keeps a digit, so rounding neither hides it (`± 0.00`) nor makes uneven ends even. `share`: percent.
     """
     scale, unit = (100.0, " %") if share else (1.0, "")
     half, least = (hi - lo) / 2.0 * scale, 0 if share or max(abs(lo), abs(hi)) >= 10.0 else 2

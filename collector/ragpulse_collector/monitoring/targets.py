@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.quality import changed_version, current, estimates
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
@@ -43,6 +44,8 @@ class TargetState:
     """Why a pass rate is no target here: too many answers are unclear."""
     note: str | None = None
     """What else the reader needs to know: the evaluator changed in the range."""
+    correction: str | None = None
+    """What people's labels did to a judge's figure or could do, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Targets:
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
-        measured = _measured(narrowed.reader(self._store), target.metric, narrowed, miss)
+        measured = _measured(narrowed.reader(self._store), target, narrowed, miss)
         reading, refused = measured.reading, _refused(self._store, target.metric)
         waits = bool(refused) or measured.waits
         return TargetState(
@@ -102,6 +105,7 @@ class Targets:
             state="undecided" if waits else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
             refused=refused,
             note=measured.note,
+            correction=measured.correction,
         )
 
 
@@ -121,20 +125,22 @@ class _Measured:
     reading: Reading
     n: int | None = None
     note: str | None = None
+    correction: str | None = None
     waits: bool = False
     """Whether a new version of the evaluator has too few answers yet."""
 
 
-def _measured(store: Store, metric: str, query: Query, miss: Condition) -> _Measured:
-    """Return the metric as charts show it, and n of a measure of quality."""
-    family, _, evaluator = metric.partition(":")
+def _measured(store: Store, target: TargetSettings, query: Query, miss: Condition) -> _Measured:
+    """Return the metric as charts show it or corrected by labels, and n of a measure of quality."""
+    family, _, evaluator = target.metric.partition(":")
     if family not in MEASURES:
-        read = readings(store, metric, query, miss).get("{}")
+        read = readings(store, target.metric, query, miss).get("{}")
         return _Measured(read(_CONFIDENCE) if read else Reading(None, None, None))
     buckets = estimates(store, evaluator, query.window, query.filters, family=family)
     newest = current(buckets)
     if newest is None or newest.estimate is None:
         return _Measured(Reading(None, None, None), 0)
     changed, n = changed_version(buckets, newest), newest.estimate.n
-    reading = Reading(newest.estimate.estimate, *newest.limits(newest.estimate))
-    return _Measured(reading, n, changed, waits=changed is not None and n < FEW)
+    decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
+    reading = Reading(decided.measured.value, decided.measured.least, decided.measured.most)
+    return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from asking import ask, query_of
+from stored_units import T0, Units
 
 from ragpulse_collector.cli.tables import interval
 from ragpulse_collector.monitoring import Targets
@@ -13,16 +14,8 @@ from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards.formats import estimate
 from ragpulse_dashboards.words import few_errors
-from tests.asking import ask, query_of
-from tests.stored_units import T0, Units, open_store
 
 DAY = {"from": "2026-11-20", "to": "2026-11-21"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> EmbeddedStore:
-    """An empty store."""
-    return open_store(tmp_path)
 
 
 @pytest.mark.parametrize(

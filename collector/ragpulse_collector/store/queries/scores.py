@@ -212,6 +212,14 @@ LABELS = """
     SELECT trace_id, span_id, arg_max(score, created_at) AS human, arg_max(label_pi, created_at) AS label_pi
     FROM raw.labels WHERE evaluator = $evaluator GROUP BY ALL"""
 """One row per unit that a person labelled for `$evaluator`: the latest label, and the probability of being asked."""
+
+
+def has_drawn_labels(store: Store, evaluator: str) -> bool:
+    """Whether people labelled answers that were drawn with a known probability."""
+    sql = "SELECT 1 FROM raw.labels WHERE evaluator = $evaluator AND label_pi IS NOT NULL LIMIT 1"
+    return bool(store.read(sql, {"evaluator": evaluator}).rows)
+
+
 FIRST_SCORES = """
     SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
     WHERE evaluator = $check AND source = 'online' AND status = 'ok'
