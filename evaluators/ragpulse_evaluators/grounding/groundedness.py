@@ -28,7 +28,6 @@ from ragpulse_evaluators.result import UNCLEAR, Outcome
 __all__ = (
     "ENTRIES",
     "MAX_RESPONSE_CHARS",
-    "MAX_SENTENCES",
     "Assessment",
     "Groundedness",
     "SentenceEvidence",
