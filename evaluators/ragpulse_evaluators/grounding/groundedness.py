@@ -171,19 +171,17 @@ def _read(sentence: Sentence, index: EvidenceIndex) -> _Read:
 
 def _judge(response: str, read: _Read, mean: float | None) -> SentenceEvidence:
     """Decide a sentence beside the others of its response, which have a mean score: one that stands out fails."""
-    place, best = read.place, read.best
-    score, verdict, reasons = 1.0, True, (NOTHING_CLAIMED,)
-    if read.findings:
-        score = claim_score(read.findings)
-        verdict = claim_verdict(read.findings, score, score if mean is None else mean)
-        reasons = _reasons(read.findings, verdict)
+    place, best, findings = read.place, read.best, read.findings
+    score = claim_score(findings) if findings else 1.0
+    verdict = claim_verdict(findings, score, score if mean is None else mean) if findings else True
+    reasons = _reasons(findings, verdict) if findings else (NOTHING_CLAIMED,)
     return SentenceEvidence(
         text=response[place.start : place.end],
         start=place.start,
         end=place.end,
         score=round(score, 4),
         supported=verdict,
-        claim=read.findings is not None,
+        claim=findings is not None,
         rank=best.context + 1 if best else None,
         evidence=best.sentence.text if best else "",
         evidence_start=best.sentence.start if best else None,
