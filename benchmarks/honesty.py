@@ -22,16 +22,17 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from ragpulse_collector.analysis.quality import estimates
-from ragpulse_collector.analysis.selection import Filter, Window
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.demo.traffic import traffic, visits
 from ragpulse_collector.records import Batch
-from ragpulse_collector.sampling import Rule, Sampler, Stratum
-from ragpulse_collector.sampling.rule import Controller
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.sampling import Rule, Sampler
+from ragpulse_collector.sampling.pacing import Controller
+from ragpulse_collector.settings import Settings, Stratum
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
+from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, hajek, minus, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -104,6 +104,15 @@ KEPT = frozenset(
         "as_of",
         "verdict",
         ".metrics.name",
+        ".heatmap.x",
+        ".targets.state",
+        ".monitors.state",
+        ".monitors.history.state",
+        ".monitors.source",
+        "since",
+        "mute_until",
+        "last_seen",
+        "need_more_of",
     ]
 )
 """Fields that stay valid in the hostile day: ids, times and enumerations, and the metrics of charts."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
 from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_dashboards.charts import Chart
 
 START = datetime(2026, 1, 1)
@@ -109,9 +110,15 @@ def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
     assert [chart.latest and chart.latest.value for chart in charts] == [0.8, 0.1]
 
 
+def target(metric: str, *, least: float | None = None, most: float | None = None) -> TargetState:
+    """A target that nothing decides."""
+    return TargetState(metric=metric, min=least, max=most, where=None, unit="share", value=None, lo=None, hi=None, n=0,
+                       state="undecided", refused=None)  # fmt: skip
+
+
 def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     """Buckets wholly beyond the bound are met or missed, those whose interval holds it undecided."""
-    targets = [{"metric": "quality:g", "min": 0.4, "max": None, "where": None}, {"metric": "latency_p95", "max": 9.0}]
+    targets = [target("quality:g", least=0.4), target("latency_p95", most=9.0)]
     points = (point(n, value, lo=value - 0.1, hi=value + 0.1) for n, value in enumerate((0.2, 0.45, 0.6)))
     answers = [("", answer(line(*points)))]
     chart = Chart(key="k", name="t", metric="quality:g", answers=answers, targets=targets)

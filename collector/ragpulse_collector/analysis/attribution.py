@@ -227,8 +227,8 @@ _HUB_SHARE, _HUB_QUERIES = 0.2, 20
 
 DocumentSort = Literal["worst", "best", "retrieved", "unused"]
 _SORTS: Mapping[DocumentSort, str] = {
-    "worst": "shrunk ASC NULLS LAST",
-    "best": "shrunk DESC NULLS LAST",
+    "worst": "shrunk ASC NULLS LAST, z ASC NULLS LAST",
+    "best": "shrunk DESC NULLS LAST, z DESC NULLS LAST",
     "retrieved": "retrieved DESC",
     "unused": "used_share ASC NULLS LAST",
 }
@@ -318,15 +318,17 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM (SELECT doc, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy, sum(1 / pi / pi) AS c_ww
           FROM pairs JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 ), rated AS MATERIALIZED (
-    SELECT doc, wy / w AS mean, prior,
+    SELECT doc, w, wy / w AS mean, prior,
            greatest({SQUARED_ERROR}, greatest(0.01, prior * (1 - prior)) * ww / (w * w)) AS error
     FROM sums, (SELECT prior FROM whole)
 ), spread AS (
-    SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, avg((mean - prior) ** 2 - error)) ELSE 0.0 END AS between
+    SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, sum(w * ((mean - prior) ** 2 - error)) / sum(w)) ELSE 0.0 END
+           AS between
     FROM rated
 ), ranked AS (
     SELECT doc, retrieved, n_used / n_use AS used_share,
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
+           (mean - prior) / sqrt(error) AS z,
            count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
     FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
@@ -342,13 +344,14 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
-SELECT listed.*, history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
-       totals.queries AS all_queries, totals.traces AS all_traces
+SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy,
+       whole.w AS whole_w, totals.queries AS all_queries, totals.traces AS all_traces
 FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
 """
 """The documents to list. `text_rank` is the rank of a context among those with a text, as for evaluators. `error` is
 the squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents,
-by the method of moments."""
+by the method of moments, weighted by their answers: unweighted it is 0 in half of the stores with many rare documents.
+Where it is 0 and all are alike after shrinkage, `z` decides: how many standard errors a document lies off."""
 
 
 class _Rated(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asking import ask
-from stored_units import T0, Units, trace_id
+from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.attribution import verdict_on
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -294,17 +294,18 @@ def test_estimates_and_order_of_documents_are_those_of_the_moments(store: Embedd
 def _shrunk(answers: list[tuple[float, float, str, set[str]]]) -> dict[str, float]:
     """The empirical Bayes estimate of each document, written down from the sums of its answers."""
     prior = sum(y * w for y, w, _, _ in answers) / sum(w for _, w, _, _ in answers)
-    means, errors = {}, {}
+    means, errors, totals = {}, {}, {}
     for doc in set().union(*(found for *_, found in answers)):
         held = [(y, w, user) for y, w, user, found in answers if doc in found]
-        total = sum(w for _, w, _ in held)
+        totals[doc] = total = sum(w for _, w, _ in held)
         means[doc] = mean = sum(y * w for y, w, _ in held) / total
         residuals: dict[str, float] = {}
         for y, w, user in held:
             residuals[user] = residuals.get(user, 0.0) + w * (y - mean)
         error = sum(one**2 for one in residuals.values()) / total**2
         errors[doc] = max(error, max(0.01, prior * (1 - prior)) * sum(w * w for _, w, _ in held) / total**2)
-    between = max(0.0, sum((means[doc] - prior) ** 2 - errors[doc] for doc in means) / len(means))
+    spread = sum(totals[doc] * ((means[doc] - prior) ** 2 - errors[doc]) for doc in means)
+    between = max(0.0, spread / sum(totals.values()))
     return {doc: prior + (means[doc] - prior) * between / (between + errors[doc]) for doc in means}
 
 
@@ -391,3 +392,19 @@ def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -
     (found,) = (one for one in told if (one["attribute"], one["value"]) == ("model", "a"))
     assert found["lift"] == pytest.approx(2 / 3 / (5 / 17))
     assert found["p_adjusted"] > 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_planted_document_comes_first_among_rare_ones(store: EmbeddedStore, seed: int) -> None:
+    """Five documents have 60 answers, 55 have two, nine of ten pass; the bad one has 30, of which two in five pass."""
+    units, number = Units(store), 0
+    for doc in range(61):
+        count, rate = (30, 0.4) if doc == 60 else (60 if doc < 5 else 2, 0.9)
+        for _ in range(count):
+            value = float(uniform(number, f"answer {seed}") < rate)
+            units.scored(number, "groundedness", value, facts={"query": f"q{number}"})
+            units.contexts(number, ["text"], ids=[f"d{doc}"])
+            number += 1
+    units.save()
+    told = ask(store, "documents", {**DAY, "sort": "worst", "limit": 1}, clock=now)["documents"]
+    assert [one["id"] for one in told] == ["d60"]
