@@ -211,8 +211,10 @@ class Groundedness(Evaluator):
     where the probability is high. Between the two it is *unclear*: `passing` is None, `label` is `unclear`. With
     `threshold` (on `weakest`) every response passes or fails.
     Markdown, citation marks and sentences that claim nothing are left out; `parts["code"]` reports fenced code apart.
-    It misses wrong facts in free wording. `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in
-    place of the evidence's text). Source: this project; fitted on RAGTruth (Niu et al. 2024) and BEGIN.
+    It misses wrong facts in free wording, exchanged roles and subjects. Of the good and the wrong answers that it
+    decides, 7 and 57 % fail on RAGTruth's QA, 4 and 70 % on BEGIN, 0 and 76 % on close pairs, 0 and 69 % on copies
+    with one edit. `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the evidence's
+    text). Source: this project; fitted on RAGTruth (Niu et al. 2024) and BEGIN.
     """
 
     name = "groundedness"
