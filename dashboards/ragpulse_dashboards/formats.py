@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-from ragpulse_dashboards.words import SHARES, basis, level
+from ragpulse_dashboards.words import SHARES, basis, half_width, level
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.queries.trace_answers import SpanScore
@@ -191,7 +191,7 @@ def signed(value: Any, unit: str = "ratio") -> str:
     number = _number(value)
     if number is None:
         return DASH
-    sign = "+" if number > 0 else "−" if number < 0 else "±"
+    sign = "+" if number > 0 else "−" if number < 0 else ""
     return sign + by_unit(abs(number), unit)
 
 
@@ -377,6 +377,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer, iso,
+        urlencode, no_answer, iso, half_width,
     )
 }  # fmt: skip

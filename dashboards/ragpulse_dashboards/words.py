@@ -28,12 +28,21 @@ def level(value: float, lo: float, hi: float, *, share: bool = False) -> str:
     The half width keeps a digit, so rounding neither hides it (`± 0.00`) nor makes uneven ends even. `share`: percent.
     """
     scale, unit = (100.0, " %") if share else (1.0, "")
-    half, least = (hi - lo) / 2.0 * scale, 0 if share or max(abs(lo), abs(hi)) >= 10.0 else 2
-    digits = max(least, -math.floor(math.log10(half) + 1e-6)) if half > _SMALLEST else least
+    half = (hi - lo) / 2.0 * scale
+    digits = _digits(half, 0 if share or max(abs(lo), abs(hi)) >= 10.0 else 2)
     texts = [f"{number * scale:,.{digits}f}{unit}" for number in (value, lo, hi)]
     if half > _SMALLEST and abs(lo + hi - 2.0 * value) * scale < 0.5 * 10.0**-digits:
         return f"{texts[0]} ± {half:,.{digits}f}{unit}"
     return f"{texts[0]} ({texts[1]}{'-' if lo >= 0.0 else ' to '}{texts[2]})"
+
+
+def half_width(half: float) -> str:
+    """Half of an interval on the scale from 0 to 1: `± 0.03`, `± 0.0004`."""
+    return f"± {half:.{_digits(half, 2)}f}"
+
+
+def _digits(half: float, least: int) -> int:
+    return max(least, -math.floor(math.log10(half) + 1e-6)) if half > _SMALLEST else least
 
 
 def few_errors(rate: float | None, n: int) -> str | None:

@@ -106,7 +106,10 @@ def _needed(bucket: Bucket | None, half: float) -> _Needed:
     n, mean = math.ceil(moments.n * times), min(1.0, max(0.0, moments.mean))
     if moments.clusters >= moments.n:
         return _Needed(mean, "measured", n)
-    source = f"measured: a user asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    asker = "session" if bucket.identified == 1 else "user"
+    source = (
+        f"measured: a {asker} asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    )
     return _Needed(mean, source, n, math.ceil(moments.clusters * times))
 
 

@@ -13,7 +13,7 @@ from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_dashboards.formats import estimate
-from ragpulse_dashboards.words import few_errors
+from ragpulse_dashboards.words import few_errors, half_width
 
 DAY = {"from": "2026-11-20", "to": "2026-11-21"}
 
@@ -68,6 +68,22 @@ def test_few_answers_are_counted_and_sessions_called_so(
     assert headline["words"].endswith(words)
     traffic = ask(store, "metrics", {**DAY, "name": "error_rate", "step": "all"})["series"][0]["points"][0]
     assert traffic["users_are"] == headline["users_are"]
+
+
+def test_too_few_sessions_are_no_users(store: EmbeddedStore) -> None:
+    """The reason for no interval names what was counted."""
+    units = Units(store)
+    for number in range(40):
+        units.scored(number, "judge", float(number % 3 > 0), facts={"session_id": f"s{number % 3}"})
+    units.save()
+    (headline,) = ask(store, "overview", DAY)["quality"]
+    assert headline["words"] == "0.65, not enough sessions for an interval · 40 answers · 3 sessions"
+
+
+@pytest.mark.parametrize(("half", "shown"), [(0.03, "± 0.03"), (0.0004, "± 0.0004"), (0.0042, "± 0.004")])
+def test_half_a_width_is_never_rounded_to_none(half: float, shown: str) -> None:
+    """In the preview of a rule."""
+    assert half_width(half) == shown
 
 
 @pytest.mark.parametrize(

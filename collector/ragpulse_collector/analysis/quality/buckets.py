@@ -61,7 +61,7 @@ class Figures:
             users=estimate.clusters if identified else None,
             users_are=_NAMED[identified],
             thin=estimate.thin,
-            reason=estimate.reason,
+            reason=estimate.reason and estimate.reason.replace("users", _NAMED[identified] or "users"),
         )
 
     def in_words(self, *, asked: float = 0.0, passed: tuple[int, int] | None = None, note: str | None = None) -> str:
