@@ -95,7 +95,7 @@ def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetSta
     unknown, errors = overview.cost_unknown_share, overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
     range_of_errors = interval(*errors, "share") if errors else ""
-    few = few_errors(overview.error_rate, overview.n_traces)
+    few = few_errors(overview.n_errors, overview.n_traces)
     facts = [
         ("Cost", "cost_usd", usd(overview.cost_usd), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
         (

@@ -45,10 +45,9 @@ def _digits(half: float, least: int) -> int:
     return max(least, -math.floor(math.log10(half) + 1e-6)) if half > _SMALLEST else least
 
 
-def few_errors(rate: float | None, n: int) -> str | None:
+def few_errors(errors: int | None, n: int) -> str | None:
     """An error rate of none or few errors as their number, `0 errors in 99,837`; None where the rate says more."""
-    errors = round((rate or 0.0) * n)
-    if rate is None or not n or errors >= FEW // 3:
+    if errors is None or not n or errors >= FEW // 3:
         return None
     return f"{errors} error{'' if errors == 1 else 's'} in {n:,}"
 

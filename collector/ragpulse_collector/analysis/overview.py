@@ -64,6 +64,8 @@ class TrafficSummary:
     n_traces: int
     error_rate: float | None
     error_interval: tuple[float, float] | None
+    n_errors: int | None = None
+    """Null where an upstream sampler dropped requests: then nobody counted them."""
     n_answers: int
     """Requests that are known to be answered or not."""
     n_empty: int
@@ -133,6 +135,7 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
         n_answers=sum(bucket.known["answer"] for bucket in buckets),
         n_empty=sum(bucket.empty for bucket in buckets),
         n_refused=sum(bucket.refused for bucket in buckets),
+        n_errors=None if any(bucket.estimated for bucket in buckets) else sum(bucket.failed for bucket in buckets),
         error_interval=None if failing is None else (failing.lo, failing.hi),
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,

@@ -132,7 +132,7 @@ def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]
         if place.start is not None:
             figures = Figures.of(mean.moments.estimate() if mean.moments else None, identified=mean.identified)
             exact = name == "error_rate" and not mean.estimated
-            words = few_errors(figures.value, figures.n) if exact else None
+            words = few_errors(round((figures.value or 0.0) * figures.n), figures.n) if exact else None
             more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated, "words": words}
             yield extended(TrafficPoint, figures, t=place.start, **more), place.group
 

@@ -87,29 +87,32 @@ def test_half_a_width_is_never_rounded_to_none(half: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "n", "words"),
+    ("errors", "n", "words"),
     [
-        (0.0, 99_837, "0 errors in 99,837"),
-        (1 / 500, 500, "1 error in 500"),
-        (9 / 120, 120, "9 errors in 120"),
-        (10 / 120, 120, None),
-        (None, 0, None),
+        (0, 99_837, "0 errors in 99,837"),
+        (1, 500, "1 error in 500"),
+        (9, 120, "9 errors in 120"),
+        (10, 120, None),
+        (None, 120, None),
+        (0, 0, None),
     ],
 )
-def test_few_errors_are_counted(rate: float | None, n: int, words: str | None) -> None:
+def test_few_errors_are_counted(errors: int | None, n: int, words: str | None) -> None:
     """A rate of none or few errors says less than their number."""
-    assert few_errors(rate, n) == words
+    assert few_errors(errors, n) == words
 
 
 @pytest.mark.parametrize(("kept", "words"), [(1.0, "2 errors in 50"), (0.25, None)])
 def test_an_error_rate_in_a_series_counts_its_errors(store: EmbeddedStore, kept: float, words: str | None) -> None:
-    """Unless an upstream sampler dropped requests: then nobody counted them."""
+    """Unless an upstream sampler dropped requests: then nobody counted them, neither for the headline."""
     units = Units(store)
     for number in range(50):
         units.unit(number, user_id=f"u{number}", error=number < 2, upstream_pi=kept)
     units.save()
     (line,) = ask(store, "metrics", {**DAY, "name": "error_rate", "step": "all"})["series"]
     assert line["points"][0]["words"] == words
+    summary = ask(store, "overview", DAY)
+    assert few_errors(summary["n_errors"], summary["n_traces"]) == words
 
 
 @pytest.mark.parametrize(

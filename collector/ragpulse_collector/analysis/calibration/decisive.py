@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.calibration import JudgedUnit, JudgeError, error_of, judged_units, reach
@@ -50,7 +49,7 @@ def decisive(
     units = judged_units(store, evaluator, reach(query.window), query.filters)
     judged = [unit for unit in units if (unit.version, unit.judge) == bucket.series]
     labels = sum(unit.label_pi is not None and unit.human is not None for unit in judged)
-    error, moved_mix = error_of(judged, least=2), _moved_mix(judged, query.window.first)
+    error, moved_mix = error_of(judged, least=2), _moved_mix(judged, bucket)
     applies = corrected and error is not None and labels >= _ENOUGH and moved_mix is None
     told = _in_words(labels, interval, error, moved_mix, applies=applies)
     if not applies or error is None:
@@ -81,19 +80,15 @@ def _level(interval: Interval) -> str:
     return level(interval.value, interval.lo, interval.hi)
 
 
-def _moved_mix(judged: Sequence[JudgedUnit], since: datetime) -> str | None:
+def _moved_mix(judged: Sequence[JudgedUnit], bucket: Bucket) -> str | None:
     """Return that the judge's mean in the window surely differs from that over the labelled answers."""
     labelled = [unit for unit in judged if unit.human is not None and unit.label_pi is not None]
-    now = _judged_mean([(unit.value, unit.pi, unit.cluster) for unit in judged if unit.time >= since])
-    then = _judged_mean([(unit.value, unit.pi * (unit.label_pi or 1.0), unit.cluster) for unit in labelled])
+    pi, users = [unit.pi * (unit.label_pi or 1.0) for unit in labelled], [unit.cluster for unit in labelled]
+    then = Interval.of(hajek([unit.value for unit in labelled], pi, clusters=users, confidence=_SURE))
+    now = Interval.of(bucket.estimate_at(_SURE))
     if now is None or then is None:
         return None
     difference = minus(now, then)
     if difference.lo <= 0.0 <= difference.hi:
         return None
     return f"not corrected: labels are of another mix, where the judge's mean is {then.value:.2f}, not {now.value:.2f}"
-
-
-def _judged_mean(units: Sequence[tuple[float, float, int]]) -> Interval | None:
-    values, pi, users = zip(*units, strict=True) if units else ((), (), ())
-    return Interval.of(hajek(values, pi, clusters=users, bounds=(0.0, 1.0), confidence=_SURE))
