@@ -58,7 +58,7 @@ def basis(
 ) -> str:  # fmt: skip
     """What an estimate rests on: `412 of 9,800 answers · 58 users`, or below thirty answers `10 of 12 passed`."""
     answers = f"{n:,} of {round(asked):,} answers" if round(asked) > n else f"{n:,} answer{'' if n == 1 else 's'}"
-    if passed and passed[1] and n < FEW:
+    if passed and n < FEW:
         unclear = f", {n - passed[1]} unclear" if n > passed[1] else ""
         of_asked = f" · {answers}" if round(asked) > n else ""
         answers = f"{passed[0]} of {passed[1]} passed{unclear}{of_asked}"

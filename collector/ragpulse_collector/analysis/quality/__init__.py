@@ -209,7 +209,7 @@ def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, boun
         unclear=answer.unclear if answer else 0.0,
         n_unclear=answer.n_unclear if answer else 0,
         bounded=bounded,
-        n_passed=(answer.n_passed, answer.n_called) if answer else (0, 0),
+        n_passed=(answer.n_passed, answer.n_called) if answer and answer.n_called else None,
         identified=max(part.identified for part in parts),
     )
 

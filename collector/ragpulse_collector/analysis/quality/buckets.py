@@ -177,8 +177,8 @@ class Bucket:
     unclear: float = 0.0
     """The weight of answers that were scored, but are neither pass nor fail."""
     n_unclear: int = 0
-    n_passed: tuple[int, int] = (0, 0)
-    """The numbers of answers that passed, and that have pass or fail."""
+    n_passed: tuple[int, int] | None = None
+    """The numbers of answers that passed, and that have pass or fail; None where the evaluator has none."""
     bounded: bool
     """Whether scores lie in 0..1."""
     identified: int = 0
@@ -273,7 +273,7 @@ class Bucket:
             missing=self.missing.n,
             asked=self.selected_weight,
             missing_share=self.missing_share,
-            passed=self._passed,
+            passed=self.n_passed,
             replayed=max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
             bounds=self.bounds,
             least=least,
@@ -291,12 +291,8 @@ class Bucket:
     def _figures(self) -> Figures:
         return Figures.of(self.estimate, identified=self.identified)
 
-    @property
-    def _passed(self) -> tuple[int, int] | None:
-        return self.n_passed if self.n_passed[1] else None
-
     def _in_words(self, figures: Figures) -> str:
-        return figures.in_words(asked=self.selected_weight, passed=self._passed, note=self.missing.note)
+        return figures.in_words(asked=self.selected_weight, passed=self.n_passed, note=self.missing.note)
 
 
 _SURE = 3.3
