@@ -344,8 +344,8 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
-SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
-       totals.queries AS all_queries, totals.traces AS all_traces
+SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy,
+       whole.w AS whole_w, totals.queries AS all_queries, totals.traces AS all_traces
 FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
 """
 """The documents to list. `text_rank` is the rank of a context among those with a text, as for evaluators. `error` is
