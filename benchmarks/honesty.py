@@ -26,9 +26,9 @@ from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.demo.traffic import traffic, visits
 from ragpulse_collector.records import Batch
-from ragpulse_collector.sampling import Rule, Sampler, Stratum
-from ragpulse_collector.sampling.rule import Controller
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.sampling import Rule, Sampler
+from ragpulse_collector.sampling.pacing import Controller
+from ragpulse_collector.settings import Settings, Stratum
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number

@@ -22,9 +22,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.evaluation import RecordedCalls, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.evaluation.replay import ReplayRequest, Replays
 from ragpulse_collector.records import Batch
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
@@ -34,6 +36,7 @@ from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 CENT = 0.01
 CONCURRENCY = 8
 NOON = datetime(2026, 11, 20, 12)
+LAST_WEEK = Query(window=Window(NOON - timedelta(days=7), NOON, 0), now=NOON)
 
 
 class Coin:
@@ -121,7 +124,7 @@ def child(folder: Path, units: int, cap: float) -> None:
     with running(folder) as (store, worker, replays):
         if not store.read("SELECT 1 FROM raw.runs").rows:
             seed(store, units)
-            replays.create({"evaluators": ["judged"], "max_usd": cap})
+            replays.start(ReplayRequest(query=LAST_WEEK, evaluators=["judged"], max_usd=cap))
         worker.wake()
         done = "SELECT count(*) FROM raw.runs WHERE status = 'done'"
         while not store.read(done).rows[0][0]:
@@ -159,22 +162,22 @@ def killed_replay(folder: Path, *, kills: int, units: int) -> dict[str, Any]:
     run_child(folder, units, cap, kill_at=None)
     with running(folder) as (store, worker, replays):
         before = verdicts(store)
-        first = replays.list()["replays"][0]
-        repeat = replays.create({"evaluators": ["judged"]})["replays"][0]
+        first = replays.list().replays[0]
+        repeat = replays.start(ReplayRequest(query=LAST_WEEK, evaluators=["judged"])).replays[0]
         worker.wait_idle(60.0)
         rows, distinct, booked = store.read(
             "SELECT count(*), count(DISTINCT (trace_id, span_id)), (SELECT sum(usd) FROM raw.ledger) FROM raw.scores"
         ).rows[0]
         return {
-            "status": first["status"],
-            "done": first["done"],
+            "status": first.status,
+            "done": first.done,
             "rows": rows,
             "units": distinct,
             "booked_usd": booked,
             "cap_usd": cap,
             "identical": before == verdicts(store),
             "digest": before,
-            "repeat": replays.get(repeat["run_id"])["done"],
+            "repeat": replays.get(repeat.run_id).done,
         }
 
 

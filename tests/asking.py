@@ -7,9 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.api.drafts import ReplayDraft
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.models import Filters
+from ragpulse_collector.app.operations import replay_request
+from ragpulse_collector.evaluation.replay import ReplayRequest
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
@@ -29,3 +32,8 @@ def ask(store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[
     except ApiError as error:
         raise Invalid(error.message) from error
     return plain(operation.answer_to(parsed))
+
+
+def replay_of(*evaluators: str, clock: datetime, **params: Any) -> ReplayRequest:
+    """What `POST replays` with these parameters asks for."""
+    return replay_request(ReplayDraft.parse({"evaluators": list(evaluators), **params}), clock)

@@ -70,7 +70,7 @@ class ReadableJudge:
         logprobs: bool = False,
     ) -> list[JudgeCall]:
         """Reply by the schema if there is one."""
-        reply = REPLIES.get(schema.__name__, self._plain) if schema else self._plain
+        reply = REPLIES.get(schema.model_json_schema()["title"], self._plain) if schema else self._plain
         return [JudgeCall(prompt=messages[-1]["content"], completion=reply, model=self.id)] * n
 
 

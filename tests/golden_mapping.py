@@ -21,7 +21,7 @@ from wire_support import JSON
 
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import Batch, RawBody
-from ragpulse_collector.store.ingest.prices import Call, Prices
+from ragpulse_collector.store.ingest.prices import PricedCall, Prices
 
 GOLDEN = Path(__file__).parent / "collector" / "fixtures" / "golden" / "mapping.jsonl.gz"
 PRICED = ("cost_usd", "cost_unknown_reason")
@@ -52,7 +52,7 @@ def _plain(span: Span) -> dict[str, Any]:
     values |= {"attributes": attributes, "order": list(attributes), "mapped_from": orjson.loads(span.mapped_from)}
     if span.contexts is not None:
         values["contexts"] = [[c.rank, c.id, c.score, c.text, c.metadata] for c in span.contexts]
-    cost = Prices().cost(Call(**{name: getattr(span, name) for name in Call._fields}))
+    cost = Prices().cost(PricedCall(**{name: getattr(span, name) for name in PricedCall._fields}))
     return values | {f"priced_{name}": getattr(cost, name) for name in PRICED}
 
 

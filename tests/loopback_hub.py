@@ -22,6 +22,10 @@ class LoopbackHub:
         self.models, self.licence = models, licence
         self.cut: int | None = None
         self.status: int | None = None
+        self.hostile: list[dict[str, Any]] = []
+        """Rows that it lists beside the files."""
+        self.dies = False
+        """Whether every request is refused after a cut."""
         self.gone_after: str | None = None
         """The file after whose download every request is refused."""
         self.asked: list[tuple[str, str, str | None]] = []
@@ -43,6 +47,16 @@ class LoopbackHub:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _sibling(folder: Path, file: Path) -> dict[str, Any]:
+    """A file as the hub lists it; weights are in large file storage, which states their digest."""
+    size = file.stat().st_size
+    row: dict[str, Any] = {"rfilename": str(file.relative_to(folder)), "size": size}
+    if ".onnx" in file.name:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        row["lfs"] = {"sha256": digest, "size": size, "pointerSize": 130}
+    return row
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "RevisionNotFound")
         folder = self.hub.models[name]
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        siblings = [{"rfilename": str(f.relative_to(folder)), "size": f.stat().st_size} for f in files]
+        siblings = [*(_sibling(folder, file) for file in files), *self.hub.hostile]
         card = {"license": self.hub.licence} if self.hub.licence else {}
         return self._json({"id": name, "modelId": name, "sha": SHA, "siblings": siblings, "cardData": card})
 
@@ -93,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
             facts["content-range"] = f"bytes {start}-{len(whole) - 1}/{len(whole)}"
         if self.command == "GET" and self.hub.cut is not None and len(body) > self.hub.cut:
             cut, self.hub.cut = self.hub.cut, None
+            self.hub.status = 403 if self.hub.dies else None
             self._send(status, body, facts, sent=cut)
             self.close_connection = True
             return

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 COLLECTOR = ROOT / "collector" / "ragpulse_collector"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -41,3 +43,23 @@ def test_a_refusal_is_a_type() -> None:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) in BUILT_IN
     ]
     assert raised == []
+
+
+ONE_HOME = {
+    r"datetime\(1970": "instants.py",
+    r"\.timestamp\(\) \* 1(?:e6|_000_000)": None,
+    r'"ragpulse\.binding"': "settings/tables.py",
+    r'frozenset\(\{"llm", "embedding"': None,
+    r"AKIA": None,
+}
+"""A fact as it would stand in code, and the module that states it; None: only the SDK does, or no module."""
+
+
+@pytest.mark.parametrize("fact", ONE_HOME)
+def test_a_fact_has_one_home(fact: str) -> None:
+    """The epoch, the key of a request's binding, the kinds that pay for tokens, the patterns of secrets."""
+    packages = (COLLECTOR, ROOT / "dashboards" / "ragpulse_dashboards")
+    modules = [path for package in packages for path in package.rglob("*.py")]
+    stating = {str(path.relative_to(path.parents[len(path.relative_to(ROOT).parts) - 3])) for path in modules
+               if re.search(fact, path.read_text(encoding="utf-8"))}  # fmt: skip
+    assert stating == ({ONE_HOME[fact]} if ONE_HOME[fact] else set())

@@ -21,7 +21,7 @@ from ragpulse_collector.api.operations import ApiError, Operations
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
-from ragpulse_collector.otlp.wire import Scope, WireRows
+from ragpulse_collector.otlp.wire import WireRows, WireScope
 from ragpulse_dashboards.mount import environment, load_assets
 from ragpulse_dashboards.site import Site
 from ragpulse_evaluators import Case, evaluate_sync
@@ -41,7 +41,7 @@ def recipe(title: str) -> dict[str, Any]:
 
 def test_a_dialect() -> None:
     """Its attributes become canonical columns, beside all other dialects."""
-    rows = WireRows(Scope({}))
+    rows = WireRows(WireScope({}))
     rows.add(b"t" * 16, b"s" * 8, None, "search", 1, 2, {"acme.step": "search", "acme.question": "Why?"})
     mapped = Mapper(RuleBook((*DIALECTS, recipe("A dialect")["RULES"]))).spans(rows.batch())
     assert [(span.kind, span.query) for span in spans_of(mapped.spans)] == [("retriever", "Why?")]

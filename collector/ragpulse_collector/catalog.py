@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -16,11 +16,37 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import JudgeModel, Settings, SettingsError
 
 if TYPE_CHECKING:
-    from ragpulse_evaluators import Evaluator, Judge
+    from ragpulse_evaluators import Evaluator, Judge, Scale
     from ragpulse_evaluators.registry import Entry, Registry
 
 _log = logging.getLogger("ragpulse.collector")
 Wrap = Callable[["Judge"], "Judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRange:
+    """The scale of an evaluator's scores: as it declares it, with the limit of its verdict."""
+
+    lo: float
+    hi: float | None
+    reverse: bool
+    kind: str
+    threshold: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """An evaluator of this installation."""
+
+    name: str
+    version: str | None
+    """None where it needs parameters."""
+    source_digest: str | None
+    needs: tuple[str, ...]
+    scale: ScoreRange | None
+    cost_class: str | None
+    source: str
+    description: str
 
 
 class CpuLoad(NamedTuple):
@@ -221,25 +247,28 @@ class Catalog:
             raise Invalid(f"{name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
         return evaluator
 
-    def describe(self) -> list[dict[str, Any]]:
-        """Return a description of each evaluator, by name; the version is null where it needs parameters."""
+    def describe(self) -> list[Description]:
+        """Return a description of each evaluator, by name."""
         return [self._description(name) for name in self.registry.names]
 
-    def _description(self, name: str) -> dict[str, Any]:
+    def _description(self, name: str) -> Description:
         entry = next((entry for entry in self.registry.entries if entry.name == name), None)
         evaluator = None
         with suppress(Invalid):  # it needs parameters (guideline, regex) or a judge
             evaluator = self.resolve(name)
         facts = entry or evaluator
-        scale = facts.scale if facts else None
         doc = (evaluator.__doc__ or "").partition("\n")[0] if evaluator else ""
-        return {
-            "name": name,
-            "version": evaluator.version if evaluator else None,
-            "source_digest": evaluator.version.source if evaluator else None,
-            "needs": list(entry.needs) if entry else sorted(evaluator.needs) if evaluator else [],
-            "scale": asdict(scale) | {"threshold": getattr(evaluator, "threshold", None)} if scale else None,
-            "cost_class": facts.cost_class if facts else None,
-            "source": entry.source if entry else "this installation",
-            "description": entry.description if entry else doc,
-        }
+        return Description(
+            name=name,
+            version=evaluator.version if evaluator else None,
+            source_digest=evaluator.version.source if evaluator else None,
+            needs=tuple(entry.needs) if entry else tuple(sorted(evaluator.needs)) if evaluator else (),
+            scale=_scale(facts.scale, getattr(evaluator, "threshold", None)) if facts and facts.scale else None,
+            cost_class=facts.cost_class if facts else None,
+            source=entry.source if entry else "this installation",
+            description=entry.description if entry else doc,
+        )
+
+
+def _scale(scale: Scale, threshold: float | None) -> ScoreRange:
+    return ScoreRange(scale.lo, scale.hi, scale.reverse, scale.kind, threshold)

@@ -23,7 +23,7 @@ from ragpulse_collector.otlp.intake import (
     Counters,
     Flight,
     Limits,
-    Refusal,
+    OtlpRefusal,
     Ticket,
     failure,
     hand_over,
@@ -74,7 +74,7 @@ class Endpoint:
         except ClientDisconnect:
             self._intake.counters.refused(self._signal, 499)
             return
-        except Refusal as refusal:
+        except OtlpRefusal as refusal:
             self._intake.counters.refused(self._signal, refusal.status)
             response = _refused(refusal, answer_type)
         else:
@@ -84,7 +84,7 @@ class Endpoint:
     async def _receive(self, request: Request) -> Receipt:
         content_type, encoding = _check_headers(request, self._intake.flight.limits)
         with self._intake.flight.board() as ticket:
-            body = await self._read(request, ticket)
+            body = await self._body(request, ticket)
             if encoding is not None:
                 body = await inflate_aside(body, encoding, ticket, self._intake.workers)
             binding = request.scope.get(BINDING)
@@ -93,7 +93,7 @@ class Endpoint:
         self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt
 
-    async def _read(self, request: Request, ticket: Ticket) -> bytes:
+    async def _body(self, request: Request, ticket: Ticket) -> bytes:
         body = BytesIO()  # joining chunks would need the memory twice
         limits = ticket.limits
         try:
@@ -104,7 +104,7 @@ class Endpoint:
                     ticket.take(len(chunk))
                     body.write(chunk)
         except TimeoutError as error:
-            raise Refusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
+            raise OtlpRefusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
         return body.getvalue()
 
 
@@ -117,26 +117,26 @@ def _media_type(request: Request) -> str:
 
 
 def _check_headers(request: Request, limits: Limits) -> tuple[ContentType, str | None]:
-    """Return the body's type and encoding (None: none); raises Refusal before anything is read."""
+    """Return the body's type and encoding (None: none); raises OtlpRefusal before anything is read."""
     if request.method != "POST":
-        raise Refusal(405, f"OTLP is sent by POST, not by {request.method}")
+        raise OtlpRefusal(405, f"OTLP is sent by POST, not by {request.method}")
     media_type = _media_type(request)
     if media_type not in (PROTOBUF, JSON):
-        raise Refusal(415, f"Content-Type must be {PROTOBUF} or {JSON}, not {media_type[:80] or 'absent'}")
+        raise OtlpRefusal(415, f"Content-Type must be {PROTOBUF} or {JSON}, not {media_type[:80] or 'absent'}")
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "none", "identity", *ENCODINGS):
-        raise Refusal(415, f"Content-Encoding must be gzip, deflate or identity, not {encoding[:80]}")
+        raise OtlpRefusal(415, f"Content-Encoding must be gzip, deflate or identity, not {encoding[:80]}")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise _too_big(limits)
     return (PROTOBUF if media_type == PROTOBUF else JSON), encoding if encoding in ENCODINGS else None
 
 
-def _too_big(limits: Limits) -> Refusal:
-    return Refusal(413, f"the body is larger than {limits.max_body_bytes} bytes")
+def _too_big(limits: Limits) -> OtlpRefusal:
+    return OtlpRefusal(413, f"the body is larger than {limits.max_body_bytes} bytes")
 
 
-def _refused(refusal: Refusal, answer_type: ContentType) -> Response:
+def _refused(refusal: OtlpRefusal, answer_type: ContentType) -> Response:
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)

@@ -23,7 +23,7 @@ from ragpulse_collector.otlp.intake import (
     Counters,
     Flight,
     Limits,
-    Refusal,
+    OtlpRefusal,
     hand_over,
     inflate_aside,
     success,
@@ -72,8 +72,8 @@ class Arrivals:
         self._arriving: dict[str, dict[asyncio.Future[bytes], float]] = {}
         """Peer → its messages and since when they arrive, the oldest first."""
 
-    async def read(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
-        """Return the message of a stream; raises Refusal."""
+    async def message(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
+        """Return the message of a stream; raises OtlpRefusal."""
         now = asyncio.get_running_loop().time
         while len(arriving := self._arriving.setdefault(peer, {})) >= self._places:
             oldest, since = next(iter(arriving.items()))
@@ -82,13 +82,13 @@ class Arrivals:
             else:
                 del arriving[oldest]
                 oldest.cancel()
-        message: asyncio.Future[bytes] = asyncio.ensure_future(_read(requests, self._limits))
+        message: asyncio.Future[bytes] = asyncio.ensure_future(_next_message(requests, self._limits))
         arriving[message] = now()
         try:
             return await message
         except asyncio.CancelledError:
             if message not in arriving:
-                raise Refusal(
+                raise OtlpRefusal(
                     503, "too many messages arrive at once", retry_after_s=self._limits.retry_after_s
                 ) from None
             message.cancel()
@@ -99,7 +99,7 @@ class Arrivals:
                 self._arriving.pop(peer, None)
 
 
-class Intake(NamedTuple):
+class GrpcIntake(NamedTuple):
     """The shared parts of the services."""
 
     store: Store
@@ -126,7 +126,7 @@ class GrpcReceiver:
     ) -> None:
         flight = flight or Flight()
         arrivals = Arrivals(max(1, flight.limits.max_in_flight_bytes // _max_message(flight.limits)), flight.limits)
-        self._intake = Intake(store, flight, counters or Counters(), authorize, arrivals, anyio.CapacityLimiter(1))
+        self._intake = GrpcIntake(store, flight, counters or Counters(), authorize, arrivals, anyio.CapacityLimiter(1))
         self._host, self._port, self._credentials = host, port, credentials
         self._server: aio.Server | None = None
 
@@ -154,31 +154,31 @@ class GrpcReceiver:
         return int(server.add_secure_port(address, self._credentials))
 
 
-class Export:
+class ExportMethod:
     """The one method of a signal's service.
 
     The server treats the request as a stream, which is the same on the wire: so the key is checked before a message is
     read, and a message is read only when its peer has a free place.
     """
 
-    def __init__(self, signal: Signal, intake: Intake) -> None:
+    def __init__(self, signal: Signal, intake: GrpcIntake) -> None:
         self._signal = signal
         self._intake = intake
 
-    async def answer(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
+    async def response(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
         """Answer one request once its content is on disk."""
         intake = self._intake
         try:
             binding = _binding(intake.authorize, _metadata(context, "authorization"))
             with intake.flight.board() as ticket:
-                request = await intake.arrivals.read(requests, _host(context.peer()))
+                request = await intake.arrivals.message(requests, _host(context.peer()))
                 ticket.take(len(request))
                 encoding = _ENCODINGS.get(request[:1])
                 if encoding is not None:
                     request = await inflate_aside(request, encoding, ticket, intake.workers)
                 body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
                 receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
-        except Refusal as refusal:
+        except OtlpRefusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
             await _abort(context, refusal)
         intake.counters.taken(self._signal, len(request), receipt)
@@ -189,21 +189,21 @@ def _binding(authorize: Authorize, authorization: str | None) -> Binding | None:
     try:
         return authorize(authorization)
     except PermissionError as error:
-        raise Refusal(401, "a valid API key is needed: authorization: Bearer ...") from error
+        raise OtlpRefusal(401, "a valid API key is needed: authorization: Bearer ...") from error
 
 
-async def _read(requests: AsyncIterator[bytes], limits: Limits) -> bytes:
+async def _next_message(requests: AsyncIterator[bytes], limits: Limits) -> bytes:
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             return await anext(requests)
     except TimeoutError as error:
-        raise Refusal(408, f"the message did not arrive within {limits.body_timeout_s:g} s") from error
+        raise OtlpRefusal(408, f"the message did not arrive within {limits.body_timeout_s:g} s") from error
     except StopAsyncIteration as error:
-        raise Refusal(400, "the request has no message") from error
+        raise OtlpRefusal(400, "the request has no message") from error
 
 
-def _handler(name: str, signal: Signal, intake: Intake) -> grpc.GenericRpcHandler:
-    method = grpc.stream_unary_rpc_method_handler(Export(signal, intake).answer)
+def _handler(name: str, signal: Signal, intake: GrpcIntake) -> grpc.GenericRpcHandler:
+    method = grpc.stream_unary_rpc_method_handler(ExportMethod(signal, intake).response)
     return grpc.method_handlers_generic_handler(name, {"Export": method})
 
 
@@ -230,7 +230,7 @@ def _metadata(context: aio.ServicerContext, key: str) -> str | None:
     return next((value for name, value in context.invocation_metadata() or () if name == key), None)
 
 
-async def _abort(context: aio.ServicerContext, refusal: Refusal) -> NoReturn:
+async def _abort(context: aio.ServicerContext, refusal: OtlpRefusal) -> NoReturn:
     code = _CODES[refusal.status]
     trailers: list[tuple[str, bytes]] = []
     details: list[AnyMessage] = []

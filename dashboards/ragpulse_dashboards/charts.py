@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ragpulse_collector.analysis.answers import GroupValue
     from ragpulse_collector.analysis.quality.points import Line, Point
     from ragpulse_collector.analysis.series import ManySeries, MetricSeries
@@ -210,7 +212,7 @@ class Chart:
         return [replace(row, part=self._part(row.epoch)) for row in _rows(self.lines)[:MAX_ROWS]]
 
     @cached_property
-    def why(self) -> Mapping[str, Any]:
+    def why(self) -> Mapping[str, str | int]:
         """The parameters of Explain for a stretch of the chart; of a count, all requests of the stretch are marked."""
         family, _, evaluator = self.metric.partition(":")
         if evaluator and family != "quality":
@@ -333,23 +335,29 @@ def _grid(points: Sequence[Mapping[int, Point]], step: int) -> list[int]:
     return grid
 
 
-def _columns(line: ChartLine, grid: Sequence[int]) -> dict[str, Any]:
+def _columns(line: ChartLine, grid: Sequence[int]) -> dict[str, JsonValue]:
     points = [line.points.get(time) for time in grid]
-    columns: dict[str, Any] = {"label": line.label, "group": line.group, "metric": line.metric}
-    for key, name in (("v", "value"), ("lo", "lo"), ("hi", "hi"), ("n", "n")):
-        columns[key] = [_finite(getattr(point, name, None)) for point in points]
-    if all(value is None for value in columns["lo"]):
-        del columns["lo"], columns["hi"]
-    else:
-        columns["thin"] = [point is not None and point.thin for point in points]
-    return columns
+
+    def column(name: str) -> list[JsonValue]:
+        return [_finite(getattr(point, name, None)) for point in points]
+
+    low, thin = column("lo"), [point is not None and point.thin for point in points]
+    band = {} if all(value is None for value in low) else {"lo": low, "hi": column("hi"), "thin": list[JsonValue](thin)}
+    return {
+        "label": line.label,
+        "group": dict(line.group),
+        "metric": line.metric,
+        "v": column("value"),
+        "n": column("n"),
+        **band,
+    }
 
 
 def _finite(value: float | None) -> float | None:
     return round(value, 6) if value is not None and math.isfinite(value) else None
 
 
-def _markers(answers: Iterable[tuple[str, MetricSeries]]) -> list[dict[str, Any]]:
+def _markers(answers: Iterable[tuple[str, MetricSeries]]) -> list[dict[str, int | str]]:
     """Return version changes, change points, and the first live score after a replay; each once."""
     found = {
         (_epoch(time), text)

@@ -21,7 +21,7 @@ from ragpulse_dashboards.words import SHARES
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.queries.trace_answers import SpanScore
-    from ragpulse_collector.store.queries.traces import TraceScore
+    from ragpulse_collector.store.queries.traces import TraceRow, TraceScore
 
 __all__ = [
     "TEMPLATE_FILTERS",
@@ -298,14 +298,14 @@ _NO_ANSWER = {
 }
 
 
-def no_answer(trace: Any) -> str:
+def no_answer(trace: "TraceRow") -> str:
     """Why a trace has no text to show as its answer."""
-    if _field(trace, "response") is not None:
+    if trace.response is not None:
         return "the answer is empty"
-    reason = _field(trace, "response_missing_reason")
+    reason = trace.response_missing_reason
     if reason:
-        return _NO_ANSWER.get(reason) or str(reason).replace("_", " ")
-    return "ended in an error" if _field(trace, "error") else "no answer recorded"
+        return _NO_ANSWER.get(reason) or reason.replace("_", " ")
+    return "ended in an error" if trace.error else "no answer recorded"
 
 
 def as_judged(name: str, score: Judged) -> Judged:

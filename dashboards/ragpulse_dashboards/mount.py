@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
+from ragpulse._record.credentials import CARD, EMAIL, KEYS
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, visible
@@ -50,16 +51,7 @@ _STYLE = "style.css"
 """All sheets in one file: a page waits for its styles, and one request is faster than five."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
 MASK: Final = "[redacted]"
-_SECRETS: Final = re.compile(
-    "|".join((
-        r"\b(?:sk|pk|rk|rp|ghp|gho|xox[abprs])[-_][A-Za-z0-9_-]{16,}",  # provider and service keys
-        r"\bAKIA[0-9A-Z]{16}\b",  # AWS access key ids
-        r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",  # JSON web tokens
-        r"(?i:\bbearer\s+)[\w.~+/-]{16,}",
-        r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",  # e-mail addresses
-        r"\b\d(?:[ -]?\d){12,18}\b",  # card numbers
-    ))
-)  # fmt: skip
+_SECRETS: Final = re.compile(f"{KEYS} | {CARD} | {EMAIL}", re.VERBOSE | re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

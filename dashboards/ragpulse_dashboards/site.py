@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -21,6 +21,9 @@ from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import iso
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.rules import EvaluatorList
 
 __all__ = [
     "FILTERS",
@@ -210,8 +213,8 @@ class Site:
 
     async def evaluators_in_use(self) -> list[str]:
         """Return the evaluators that rules run, the preferred ones first."""
-        answer = await self.api("GET evaluators", {})
-        names = [evaluator["name"] for evaluator in answer["evaluators"] if evaluator["online"]]
+        answer: EvaluatorList = await self.api("GET evaluators", {})
+        names = [evaluator.name for evaluator in answer.evaluators if evaluator.online]
         return sorted(names, key=lambda name: (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED), name))
 
     def linked(self, page: str) -> str:

@@ -112,17 +112,18 @@ class CpuPace:
         self.last_s = 0.0
         """CPU seconds of the last case."""
         self.mean_s: float | None = None
-        """CPU seconds of a case, the last ones above all; None before the first."""
+        """CPU seconds of a case, the last ones above all; None before the second."""
 
     @property
     def wait_s(self) -> float:
         """Seconds until the next case may begin."""
         return max(0.0, self._next - self._now())
 
-    def used(self, began: float, cpu_s: float) -> None:
-        """Note what a case used that began then."""
+    def used(self, began: float, cpu_s: float, *, first: bool = False) -> None:
+        """Note what a case used that began then; the `first` one of a process also loaded what it needs."""
         self.last_s = cpu_s
-        self.mean_s = cpu_s if self.mean_s is None else self.mean_s + (cpu_s - self.mean_s) / _REMEMBERED
+        if not first:
+            self.mean_s = cpu_s if self.mean_s is None else self.mean_s + (cpu_s - self.mean_s) / _REMEMBERED
         if self._share:
             self._next = began + cpu_s / self._share
 
@@ -202,9 +203,14 @@ class _Children:
             self._loop, self._free, self._turns = loop, [], asyncio.Semaphore(self._limits.processes)
         async with self._turns:
             await asyncio.sleep(self._pace.wait_s)
+            first = not self._free
             child, began = await self._take(), time.monotonic()
-            reply = await child.ask(case, self._limits.time_s, relay)
-            self._pace.used(began, reply["cpu_s"])
+            try:
+                reply = await child.ask(case, self._limits.time_s, relay)
+            except EvaluatorStopped:
+                self._pace.used(began, time.monotonic() - began, first=True)  # nobody says what it used
+                raise
+            self._pace.used(began, reply["cpu_s"], first=first)
             if reply["ends"]:
                 await child.aclose()
             else:

@@ -17,8 +17,8 @@ from wire_support import otlp_json, peak_mb, span_body
 
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.otlp import bounds
-from ragpulse_collector.otlp.intake import JSON, PROTOBUF, ContentType, Signal
-from ragpulse_collector.records import RawBody, TooLarge
+from ragpulse_collector.otlp.intake import JSON, PROTOBUF
+from ragpulse_collector.records import ContentType, RawBody, Signal, TooLarge
 
 BYTES = 64 * 2**20 - 200
 

@@ -89,8 +89,8 @@ def test_a_rule_that_cannot_run_is_refused_at_the_start(tmp_path: Path, evaluato
 def test_every_evaluator_is_described() -> None:
     """The list that pages and command line show has a sentence and a cost class for each."""
     for entry in Catalog().describe():
-        assert entry["description"], entry["name"]
-        assert entry["cost_class"], entry["name"]
+        assert entry.description, entry.name
+        assert entry.cost_class, entry.name
 
 
 WRONG = {

@@ -15,7 +15,7 @@ from spans import Span, spans_of
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.store.ingest.prices import Call, Prices
+from ragpulse_collector.store.ingest.prices import PricedCall, Prices
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -57,7 +57,7 @@ def test_a_client_without_prices_does_not_make_calls_free() -> None:
     """OpenLIT had no way to its price list and said 0 for 125 tokens."""
     call = _kind("openlit", "llm")
     assert call.cost_usd == 0
-    cost = Prices().cost(Call(**{name: getattr(call, name) for name in Call._fields}))
+    cost = Prices().cost(PricedCall(**{name: getattr(call, name) for name in PricedCall._fields}))
     assert cost.cost_usd is not None
     assert cost.cost_usd > 0
     assert (cost.cost_source or "").startswith("genai-prices ")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from healthy import HEALTHY
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.handlers.status import RECENT, disk, pace, problems
+from ragpulse_collector.api.handlers.health import RECENT, Pace, faults
+from ragpulse_collector.api.handlers.status import disk, pace
 from ragpulse_collector.cli.look import diagnose
 from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import connect
@@ -19,15 +22,6 @@ from ragpulse_collector.store.queries.health import results_since
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
-
-WELL: dict[str, Any] = {
-    "queue": {"bodies": 0, "refused": None},
-    "disk": {"free_bytes": 50 * 10**9, "growth_bytes_per_day": 10**9, "full_in_s": None},
-    "evaluations": {"pending": 5, "oldest_s": 1.0, "done_per_s": 1.0, "clears_in_s": 5.0},
-    "judge": {"model": "m", "errors": 0, "down_since": None, "reason": None},
-    "unknown_price": {"calls": 0, "per_hour": 0.0, "models": {}},
-    "other_groups": {},
-}
 
 
 @pytest.mark.parametrize(
@@ -49,12 +43,14 @@ def test_each_fault_has_number_rate_and_time_to_clear(
     table: str, values: dict[str, Any], found: tuple[Any, ...]
 ) -> None:
     """What is well is no problem; one fault is one problem with a fix."""
-    assert problems(WELL) == []
-    (one,) = problems(WELL | {table: WELL[table] | values})
+    assert list(faults(HEALTHY)) == []
+    part_of: Any = getattr(HEALTHY, table)
+    changed: Any = {table: values if isinstance(part_of, dict) else replace(part_of, **values)}
+    (one,) = faults(replace(HEALTHY, **changed))
     *figures, part = found
-    assert [one[name] for name in ("name", "n", "per_s", "clears_in_s")] == figures
-    assert part in one["text"]
-    assert one["fix"]
+    assert [one.name, one.n, one.per_s, one.clears_in_s] == figures
+    assert part in one.text
+    assert one.fix
 
 
 def test_a_judge_that_is_down_and_a_missing_price_are_in_status_metrics_and_doctor(
@@ -91,12 +87,13 @@ def test_rates_are_those_of_the_stored_rows(collector: Callable[..., Collector])
     status = eventually(lambda: client.call("GET status"), lambda status: status["evaluations"]["done"] == 4)
     now = datetime.fromisoformat(status["newest_span"].rstrip("Z")) + timedelta(seconds=30)
     found = pace(results_since(running.store, now - RECENT), 0)
-    assert found == {"new_per_s": 4 / 600, "done_per_s": 4 / 600, "clears_in_s": 0.0}
-    assert pace(results_since(running.store, now - RECENT), 3)["clears_in_s"] is None
+    assert found == Pace(new_per_s=4 / 600, done_per_s=4 / 600, clears_in_s=0.0)
+    assert pace(results_since(running.store, now - RECENT), 3).clears_in_s is None
     settings = CollectorSettings(db=running.settings.collector.db, retention_gb=1e6)
-    assert disk(running.store, settings, now, 1000)["growth_bytes_per_day"] is None
+    assert disk(running.store, settings, now, 1000).growth_bytes_per_day is None
     later = disk(running.store, settings, now + timedelta(hours=12), 1000)
-    assert later["growth_bytes_per_day"] == pytest.approx(2000, rel=0.01)
-    assert later["full_in_s"] == pytest.approx(later["free_bytes"] / 2000 * 86400, rel=0.01)
+    assert later.growth_bytes_per_day == pytest.approx(2000, rel=0.01)
+    assert later.free_bytes
+    assert later.full_in_s == pytest.approx(later.free_bytes / 2000 * 86400, rel=0.01)
     small = CollectorSettings(db=running.settings.collector.db, retention_gb=1e-6)
-    assert disk(running.store, small, now + timedelta(hours=12), 1000)["full_in_s"] is None
+    assert disk(running.store, small, now + timedelta(hours=12), 1000).full_in_s is None

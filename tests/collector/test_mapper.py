@@ -13,8 +13,8 @@ from wire_support import SPAN, both_ways, decode_json, otlp_json
 
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.mapper import Mapper
-from ragpulse_collector.conventions.rules import Rule, RuleBook
-from ragpulse_collector.otlp.wire import Scope, WireRows
+from ragpulse_collector.conventions.rules import FieldRule, RuleBook
+from ragpulse_collector.otlp.wire import WireRows, WireScope
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -115,10 +115,10 @@ def test_a_rule_that_raises_costs_its_span_alone() -> None:
     def read(value: Any, _: Any) -> Any:
         return f"m{6 // value}"
 
-    rows = WireRows(Scope({}))
+    rows = WireRows(WireScope({}))
     for number in range(3):
         rows.add(b"t" * 16, bytes([number] * 8), None, "s", 1, 2, {"model": number})
-    mapped = Mapper(RuleBook([(Rule("model", "model", read),)])).spans(rows.batch())
+    mapped = Mapper(RuleBook([(FieldRule("model", "model", read),)])).spans(rows.batch())
     assert mapped.unmapped == 1
     assert [span.model for span in spans_of(mapped.spans)] == [None, "m6", "m3"]
     assert orjson.loads(spans_of(mapped.spans)[0].mapped_from) == {"flags": ["unmapped"]}

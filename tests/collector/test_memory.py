@@ -20,7 +20,7 @@ from wire_support import JSON, PROTOBUF, app_of, span_body
 
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.rules import FieldMapping
-from ragpulse_collector.otlp.intake import Limits, Refusal, hand_over
+from ragpulse_collector.otlp.intake import Limits, OtlpRefusal, hand_over
 from ragpulse_collector.otlp.wire import WireBatch
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import EmbeddedStore, Transaction
@@ -76,7 +76,7 @@ def test_a_refused_body_is_freed_without_the_collector(tmp_path: Path, failure: 
                 Limits(),
                 anyio.CapacityLimiter(1),
             )
-        except Refusal as refusal:
+        except OtlpRefusal as refusal:
             return refusal.status
         return 200
 

@@ -57,8 +57,8 @@ def test_a_model_is_added_listed_checked_and_removed(tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().out
     assert f"MB, licence: mit, revision {SHA}" in shown.splitlines()[0]
     assert 'model = "org/tiny"' in shown
-    names = ("config.json", "onnx/model.onnx", "ragpulse-model.json", "tokenizer.json", "tokenizer_config.json")
-    assert home(tmp_path) == [f"org--tiny/{name}" for name in names]
+    names = ("config.json", "onnx/model.onnx", "ragpulse-model.json", "revision.txt", "tokenizer.json")
+    assert home(tmp_path) == [f"org--tiny/{name}" for name in (*names, "tokenizer_config.json")]
     assert run(["models", "list", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["model"], row["state"], row["licence"], row["revision"]) == ("org/tiny", "ready", "mit", SHA)
@@ -94,6 +94,54 @@ def test_a_download_goes_on_where_it_broke_off(hub: LoopbackHub, model: Path) ->
     assert run(["models", "remove", "org/tiny"]) == 0
     assert run(["models", "add", "org/tiny"]) == 0
     assert get_evaluator("groundedness_model", model="org/tiny").version == one
+
+
+def test_a_second_run_goes_on_where_the_first_one_ended(hub: LoopbackHub, model: Path) -> None:
+    """The hub dies within a file: `add` ends with an error; run again, it asks for the rest alone."""
+    (model / "onnx" / "model.onnx_data").write_bytes(os.urandom(CHUNK * 2 + 5000))
+    hub.cut, hub.dies = CHUNK + 1000, True
+    assert run(["models", "add", "org/tiny"]) == 1
+    hub.status = None
+    assert run(["models", "add", "org/tiny"]) == 0
+    assert hub.fetched("model.onnx_data")[-1] == f"bytes={CHUNK}-"
+    assert hub.fetched("config.json") == [None]
+    assert hub.fetched("model.onnx") == [None]
+
+
+def test_what_arrives_damaged_is_thrown_away(
+    hub: LoopbackHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part that belongs to other bytes: the digest of the hub tells, and the next run fetches the whole."""
+    hub.gone_after = "config.json"
+    assert run(["models", "add", "org/tiny"]) == 1
+    hub.gone_after = hub.status = None
+    (tmp_path / "home/org--tiny/onnx").mkdir()
+    (tmp_path / "home/org--tiny/onnx/model.onnx.part").write_bytes(b"other bytes")
+    assert run(["models", "add", "org/tiny"]) == 1
+    assert "model.onnx was damaged on the way: run the command again" in capsys.readouterr().err
+    assert run(["models", "add", "org/tiny"]) == 0
+
+
+@pytest.mark.parametrize("name", ["onnx/model.onnx_data/../../../../outside", "/onnx/model.onnx_data", "../model.onnx"])
+def test_no_file_is_written_outside_the_folder(hub: LoopbackHub, tmp_path: Path, name: str) -> None:
+    """A hub that lists names with dots or from the root: they are no files of the model."""
+    (tmp_path / "outside").write_text("mine")
+    hub.hostile = [{"rfilename": name, "size": 4}]
+    assert run(["models", "add", "org/tiny"]) == 0
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert len(home(tmp_path)) == 6
+    assert run(["models", "add", "org/tiny", "--file", name]) == 1
+    assert not [path for _, path, _ in hub.asked if ".." in path]
+
+
+def test_another_revision_begins_anew(hub: LoopbackHub, tmp_path: Path) -> None:
+    """Nothing of the files of another revision is kept."""
+    assert run(["models", "add", "org/tiny"]) == 0
+    (tmp_path / "home/org--tiny/revision.txt").write_text("of last week")
+    assert run(["models", "add", "org/tiny"]) == 0
+    assert len(hub.fetched("config.json")) == 2
+    assert run(["models", "add", "org/tiny"]) == 0
+    assert len(hub.fetched("config.json")) == 2
 
 
 def test_half_a_download_is_called_that_and_is_finished(
@@ -137,7 +185,10 @@ def test_an_exported_folder_is_added_with_what_it_does_not_say(
     assert run(["models", "add", str(folder), *options[:2]]) == 0
     versions.append(get_evaluator("groundedness_model", model="local/exported").version)
     assert len(set(versions)) == 2
-    (folder / "model.onnx").unlink()
+    spaced = folder.rename(tmp_path / "my model..v2 ü")
+    assert run(["models", "add", str(spaced), *options]) == 0
+    assert get_evaluator("groundedness_model", model="local/my-model-v2-ü").version == versions[0]
+    (spaced / "model.onnx").unlink()
     assert get_evaluator("groundedness_model", model="local/exported").version == versions[1]
 
 
@@ -161,6 +212,7 @@ BAD: dict[str, tuple[list[str], Callable[[Path], Any] | None, str]] = {
     "no graph": (["org/tiny"], _without("onnx/model.onnx"), "has no ONNX graph: optimum-cli export onnx"),
     "another graph": (["org/tiny"], _quantized, "choose one with --file (onnx/model_int8.onnx)"),
     "unknown graph": (["org/tiny", "--file", "x.onnx"], _quantized, "has no ONNX graph x.onnx: choose one"),
+    "a graph that is not there": (["org/tiny", "--file", "x.onnx"], None, "has no ONNX graph x.onnx: choose one"),
     "generation": (["org/tiny"], _config(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM is not supported"),
     "unnamed": (["org/tiny"], _config(architectures=["XForTokenClassification"]), "has no names of labels"),
     "no tokenizer": (["org/tiny"], _without("tokenizer.json"), "there is no tokenizer.json"),

@@ -6,6 +6,8 @@ import html
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from traffic import rag_trace, send
 from waiting import until
 
+from ragpulse_collector.api.http import plain
 from ragpulse_collector.client import Client, connect
 
 if TYPE_CHECKING:
@@ -99,6 +102,23 @@ def check(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
     whole = {**schema, "components": document["components"]}
     problems = [f"{error.json_path}: {error.message[:300]}" for error in Draft202012Validator(whole).iter_errors(value)]
     assert problems == []
+
+
+@dataclass(frozen=True)
+class Span:
+    """An object with a key that is a word of Python, below another one."""
+
+    from_: datetime
+    within: Span | None = None
+
+
+@pytest.mark.parametrize("text", ["plain", 'says "from_": 1'])
+def test_a_field_from_is_named_as_in_json(text: str) -> None:
+    """At any depth; keys that users chose and texts stay."""
+    start = datetime(2026, 11, 21, 8)
+    content = {"from_": text, "found": [Span(start, Span(start))]}
+    inner = {"from": "2026-11-21T08:00:00Z", "within": None}
+    assert plain(content) == {"from_": text, "found": [{"from": "2026-11-21T08:00:00Z", "within": inner}]}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from waiting import eventually, until
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
 from ragpulse_collector.store import Prices, StoreError
-from ragpulse_collector.store.ingest.prices import Call
+from ragpulse_collector.store.ingest.prices import PricedCall
 
 TIERS = {"base": 3, "tiers": [{"start": 200000, "price": 6}]}
 PROVIDER = {
@@ -42,7 +42,7 @@ PROVIDER = {
     ],
 }
 """In the form that genai-prices publishes."""
-CALL = Call(model="acme-1-large", provider="acme", input_tokens=1_000_000, output_tokens=0)
+CALL = PricedCall(model="acme-1-large", provider="acme", input_tokens=1_000_000, output_tokens=0)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_the_command_says_where_it_goes_and_what_it_writes(folder: Path, capsys:
         (CALL._replace(model="gpt-5-mini", provider="openai"), None),
     ],
 )
-def test_the_file_prices_calls(call: Call, usd: float | None) -> None:
+def test_the_file_prices_calls(call: PricedCall, usd: float | None) -> None:
     """Dates, tiers and variants as the library reads them; a model that is not in the file has no price."""
     assert updated([PROVIDER]) == 0
     cost = Prices({}, "ragpulse.prices.json").cost(call)
@@ -114,7 +114,7 @@ def test_the_file_prices_calls(call: Call, usd: float | None) -> None:
 
 def test_without_the_file_the_installed_table_holds() -> None:
     """Nothing is fetched unless somebody asks."""
-    call = Call(model="gpt-5-mini", provider="openai", input_tokens=1000, output_tokens=100)
+    call = PricedCall(model="gpt-5-mini", provider="openai", input_tokens=1000, output_tokens=100)
     price = calc_price(Usage(input_tokens=1000, output_tokens=100), model_ref="gpt-5-mini", provider_id="openai")
     assert Prices({}, "ragpulse.prices.json").cost(call).cost_usd == pytest.approx(float(price.total_price))
 

@@ -18,12 +18,13 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from healthy import HEALTHY
 from jinja2 import TemplateError
 from packaging.requirements import Requirement
 from served import Served
@@ -34,11 +35,11 @@ import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
 from ragpulse_collector.analysis.quality import Measured
+from ragpulse_collector.api.handlers.health import Fault, Rejected, RuleMoney
 from ragpulse_collector.api.handlers.status import ExportedQuality, render
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.app.server import BoundedProtocol
 from ragpulse_collector.client import Client, ClientError, connect
-from ragpulse_collector.store.reading import QueryTimes
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -351,18 +352,10 @@ def test_a_terminal_obeys_no_span(collector: Start, capsys: pytest.CaptureFixtur
 
 def test_metrics_have_a_bounded_number_of_labels() -> None:
     """A million names make fifty lines, and a name cannot break out of its quotes."""
-    status = {
-        "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0,
-        "misdated": 0, "uptime_s": 1,
-        "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
-        "evaluations": {"by_status": {}, "dropped": {}, "pending": 0, "oldest_s": 0.0},
-        "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
-        "db": {"size_bytes": 0, "wal_bytes": 0},
-        "judge": {"spent_today_usd": 0.0, "rules": [{"name": "r", "spent_today_usd": 1.0}] * 100_000},
-        "disk": {"free_bytes": None},
-        "unknown_price": {"calls": 0}, "queries": asdict(QueryTimes()),
-        "problems": [{"name": f"problem {number}"} for number in range(100_000)],
-    }  # fmt: skip
+    refused = Rejected(spans=0, requests_by_code={str(code): 1 for code in range(100_000)})
+    judge = replace(HEALTHY.judge, rules=[RuleMoney("r", 1.0, 2.0)] * 100_000)
+    problems = [Fault(f"problem {number}", 1, None, None, "", "") for number in range(100_000)]
+    status = replace(HEALTHY, rejected=refused, judge=judge, problems=problems)
     figures = Measured(value=0.5, least=0.4, most=0.6, n=1, users=1)
     quality = [ExportedQuality(f'e{n}"}} 1\nfake{{a="', figures) for n in range(100_000)]
     text = render(status, quality)

@@ -186,7 +186,7 @@ def test_a_rule_for_turns_keeps_its_policy() -> None:
     rule = Rule(name="turns", evaluators=("refusal",), rate=1.0)
     assert rule.policy == "1e8fdd95c550"
     assert rule.changed(unit="session").policy != rule.policy
-    assert Rule.from_json(rule.changed(unit="session").as_json()).unit == "session"
+    assert Rule.stored(rule.changed(unit="session").text).unit == "session"
 
 
 def test_a_session_rule_over_http(collector: Callable[..., Collector]) -> None:

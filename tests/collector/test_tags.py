@@ -20,7 +20,7 @@ from ragpulse_collector.analysis.query import Query, columns_of, having
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.monitoring.measure import parse, readings
-from ragpulse_collector.sampling.rule import Rule
+from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.sql.where import condition
 

@@ -32,6 +32,11 @@ class FakeApi(FakeFigures):
     def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A registry of eight, four of them in use."""
         names = (*EVALUATORS, "faithfulness", "relevancy", "correctness", "exact_match")
+        agreement = {
+            **dict.fromkeys(("version", "judge", "judged", "corrected", "note")),
+            **{f"{share}{end}": None for share in ("sensitivity", "specificity") for end in ("", "_lo", "_hi")},
+            "kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104, "drawn": 104,
+        }  # fmt: skip
         stats = {"ok": 1204, "skipped": 80, "invalid": 2, "error": 1, "cost_usd": 0.31, "mean_latency_ms": 4.2}
         return {
             "evaluators": [
@@ -39,13 +44,14 @@ class FakeApi(FakeFigures):
                     "name": name,
                     "version": hexid(name, 12),
                     "needs": ["response", "contexts"],
-                    "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False},
+                    "source_digest": None,
+                    "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False, "kind": "minmax"},
                     "cost_class": "1 call" if number > 3 else "free",
                     "source": "built-in",
                     "description": "Is every statement of the answer covered by what was retrieved?",
                     "online": [{"rule": "offline", "rate": 1.0}] if number < 4 else [],
                     "stats_24h": stats if number < 4 else None,
-                    "calibration": {"kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104} if number == 0 else None,
+                    "calibration": agreement if number == 0 else None,
                 }
                 for number, name in enumerate(names)
             ]
@@ -53,7 +59,7 @@ class FakeApi(FakeFigures):
 
     def get_rules(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One rule of each source."""
-        base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True, "created_at": iso(NOW)}
+        base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True}
         return {
             "rules": [
                 {**base, "name": "offline", "evaluators": list(EVALUATORS), "rate": 1.0, "source": "built-in"},
@@ -85,6 +91,7 @@ class FakeApi(FakeFigures):
             "traces_per_day": 1290,
             "selected_per_day": 1290 * params["rate"],
             "cost_usd_per_day": 0.27 * params["rate"],
+            "budget_usd_per_day": None,
             "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
             "uncovered_share": 0.0 if params["rate"] else 1.0,
         }
@@ -97,6 +104,8 @@ class FakeApi(FakeFigures):
             "judge": "openai/gpt-5-mini",
             "where": "prompt_version = 'v7'",
             "since": "7d",
+            "limit": None,
+            "pi": 0.378,
             "status": status,
             "total": 820,
             "done": 820 if status == "done" else 310,
@@ -222,16 +231,40 @@ class FakeApi(FakeFigures):
             "version": "0.1.0",
             "started_at": iso(NOW),
             "uptime_s": 93784,
-            "db": {"path": "ragpulse.duckdb", "size_bytes": 182_000_000, "wal_bytes": 1_200_000},
+            "db": {
+                "path": "ragpulse.duckdb",
+                "size_bytes": 182_000_000,
+                "wal_bytes": 1_200_000,
+                "damaged_logs": [],
+                "problem": None,
+            },
             "retention": {"days": 30, "gb": 10},
             "received": {"requests": 4102, "spans": 90422, "bytes": 180_000_000, "logs": 12},
             "rejected": {"spans": 0, "requests_by_code": {"415": 2}},
             "duplicates": 3,
+            "unmapped": 0,
+            "not_stored": {},
+            "misdated": 0,
+            "not_deduplicated": 0,
             "late": 7,
             "truncated": 1,
-            "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1},
+            "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1, "refused": None},
+            "disk": {"free_bytes": 50_000_000_000, "growth_bytes_per_day": None, "full_in_s": None},
             "undecided": {"traces": 0, "oldest_s": 0.0},
-            "problems": [{"text": "9 calls have no price", "fix": "add it to [prices]"}],
+            "problems": [
+                {
+                    "name": "unknown_price",
+                    "n": 9,
+                    "per_s": None,
+                    "clears_in_s": None,
+                    "text": "9 calls have no price",
+                    "fix": "add it to [prices]",
+                },
+            ],
+            "unknown_price": {"calls": 9, "per_hour": 0.4, "models": {"in-house": 9}},
+            "queries": {"bounds": [0.01, 0.1, 1.0, 10.0], "counts": [9, 3, 1, 0, 0], "seconds": 1.2},
+            "prices": {},
+            "other_groups": {},
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
                 "pending": 0 if self.empty else 4,
@@ -244,8 +277,15 @@ class FakeApi(FakeFigures):
                 "dropped": {"budget": 3},
                 "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},
             },
-            "judge": {"model": "openai/gpt-5-mini", "spent_today_usd": 0.31, "budget_usd": 1.0},
-            "slow_queries": [{"sql": "select * from traces where query ilike '%backup%'", "ms": 412}],
+            "judge": {
+                "model": "openai/gpt-5-mini",
+                "spent_today_usd": 0.31,
+                "budget_usd": 1.0,
+                "rules": [],
+                "errors": 0,
+                "down_since": None,
+                "reason": None,
+            },
             "roles": ["ingest", "evaluate", "maintain"],
         }
 
@@ -259,7 +299,8 @@ class FakeApi(FakeFigures):
 
     def post_drift_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Frozen, or judged again."""
-        return {"ok": True}
+        report: dict[str, Any] = self.get_drift({})["watched"][0]
+        return report
 
     def post_labels(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted; `calls` shows what was asked."""
@@ -291,12 +332,13 @@ class FakeApi(FakeFigures):
                 "cost_usd_low": 0.1102,
                 "cost_usd_at_most": 1.2,
                 "cost_unknown_reason": None,
+                "evaluators": [],
             }
         return {"replays": [self._run(0, "running")]}
 
     def post_replays_one(self, run_id: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """Cancel or resume."""
-        return {"ok": True}
+        return self.get_replays_one(run_id, params)
 
     def get_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """What a draft would have done; a bad metric is refused."""

@@ -11,7 +11,7 @@ from ragpulse_dashboards import ApiError
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
 
-RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None}
+RATES = {"words": "as measured", "fail_rate": 0.1, "unclear_rate": None, "missing": 0, "missing_share": 0.0}
 """What a side of a comparison has beside its estimate."""
 
 
@@ -215,10 +215,24 @@ class FakeFigures(FakeTraces):
         def move(value: float) -> dict[str, float]:
             return {"value": value, "lo": value - 0.04, "hi": value + 0.04}
 
-        check = {"at": iso(NOW), "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01}
+        level = {
+            "value": 0.8,
+            "lo": 0.75,
+            "hi": 0.85,
+            "n": 50,
+            "n_eff": 50.0,
+            "users": 40,
+            "thin": False,
+            "reason": None,
+        }
+        check = {
+            "at": iso(NOW), "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "same_version_and_judge": True,
+            "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01,
+        }  # fmt: skip
         watched = {
             "evaluator": "faithfulness", "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "n": 50,
-            "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check], "live": {"move": move(-0.12)},
+            "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check],
+            "live": {"before": level, "after": level, "move": move(-0.12)},
             "application": move(-0.01), "judge_share": 0.92, "verdict": "judge moved", "state": "firing",
             "next_check": iso(NOW + timedelta(days=6)),
         }  # fmt: skip
@@ -317,6 +331,7 @@ class FakeFigures(FakeTraces):
             if params.get("by")
             else [],
             "by": params.get("by"),
+            "at_equal_mix": None,
             "also": [
                 {
                     "metric": "latency",

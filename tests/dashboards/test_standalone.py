@@ -4,6 +4,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from ragpulse._record.credentials import redact_keys
 from ragpulse_collector.api.handlers.trace import TraceParts
 from ragpulse_dashboards import standalone
 from ragpulse_dashboards.mount import redacted
@@ -36,6 +39,21 @@ def test_secrets_are_masked_and_ids_stay() -> None:
     for secret in ("jane@example.org", "sk-abcdefghijklmnopqrstuvwx", "4111 1111 1111 1111"):
         assert secret not in page
     assert "1" * 32 in page
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-abcdefghijklmnopqrstuvwx", "AKIAABCDEFGHIJKLMNOP", "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "xoxb-1234567890-abcdefghij", "hf_abcdefghijklmnopqrstuvwxyz012345", "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+        "glpat-abcdefghijklmnop1234", "ya29.a0AfB_byCdefghijklmnop-qrstuv", "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+        "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP0", "rp_" + "aB3_" * 10 + "xyz",
+    ],
+)  # fmt: skip
+def test_every_key_that_the_sdk_knows_is_masked(secret: str) -> None:
+    """One list on both sides: spans of other instrumentations come with their keys."""
+    assert secret not in redact_keys(f"the key {secret} is here")
+    assert redacted({"a": f"the key {secret} is here"}) == {"a": "the key [redacted] is here"}
 
 
 def test_redaction_leaves_ordinary_text_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ class Snapshot:
         self.store, self.query = query.reader(store), query
         self.window, self.filters, self.now = query.window, query.filters, query.now
         self._lock = threading.RLock()
-        self._parts: dict[object, Any] = {}
+        self._parts: dict[Hashable, Any] = {}
         self._queue_since: datetime | None = None
         self.read_s = 0.0
         """How long reading the parts took."""
@@ -172,7 +172,7 @@ class Snapshot:
             markers += version_markers(evaluator, self.quality(evaluator, family))
         return sorted(markers, key=lambda marker: marker.t)
 
-    def part(self, key: object, read: Callable[[], Part]) -> Part:
+    def part(self, key: Hashable, read: Callable[[], Part]) -> Part:
         """Return a part; `read` makes it at the first request."""
         with self._lock:
             if key not in self._parts:

@@ -12,6 +12,7 @@ from typing import Any
 from ragpulse_collector.conventions.dedupe import Node, context_spans, subtrees, token_spans
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents
+from ragpulse_collector.store.queries.documents import TraceRange
 from ragpulse_evaluators import Case, Context, Evaluator, Turn
 from ragpulse_evaluators.digest import sha256_hex
 
@@ -67,8 +68,8 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
     if not starts:
         return {}
     # Texts have the time of their span.
-    scope = {"ids": list(families), "first": min(starts), "last": max(starts)}
-    texts, contexts, turns = _texts(store, scope), _contexts(store, scope), _turns(store, scope)
+    among = TraceRange(list(families), min(starts), max(starts))
+    texts, contexts, turns = _texts(store, among), _contexts(store, among), _turns(store, among)
     nodes = _nodes(units, families, contexts)
     built: dict[Unit, Case] = {}
     for unit in units:
@@ -100,23 +101,23 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
     """Read the spans near their units first, and farther ones only for incomplete traces."""
     if not units:
         return {}
-    scope_near = _scope(units, _NEAR)
-    if scope_near is None:
-        return _spans(store, {"ids": _ids(units), "first": datetime.min, "last": datetime.max})
-    families, sizes = _spans(store, scope_near), _sizes(store, scope_near)
+    near = _range(units, _NEAR)
+    if near is None:
+        return _spans(store, TraceRange(_ids(units), datetime.min, datetime.max))
+    families, sizes = _spans(store, near), _sizes(store, near)
     incomplete = [
         u for u in units if not sizes.get(u.trace_id) or len(families.get(u.trace_id, ())) < sizes[u.trace_id]
     ]
     for window in (_FAR, _EVER):
-        scope = _scope(incomplete, window) if incomplete else None
-        families |= _spans(store, scope) if scope else {}
+        among = _range(incomplete, window) if incomplete else None
+        families |= _spans(store, among) if among else {}
         incomplete = [u for u in incomplete if len(families.get(u.trace_id, ())) < sizes.get(u.trace_id, 0)]
     return families
 
 
-def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
+def _sizes(store: Store, among: TraceRange) -> dict[str, int]:
     """Return how many spans each trace had when it was decided, where that is known."""
-    return {scope["ids"][number]: size for number, size in documents.span_counts(store, scope).rows if size is not None}
+    return {among.ids[number]: size for number, size in documents.span_counts(store, among).rows if size is not None}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
@@ -154,21 +155,21 @@ class ScoreKeys:
 _FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
 
 
-def _scope(units: Sequence[Unit], window: _Window) -> dict[str, Any] | None:
+def _range(units: Sequence[Unit], window: _Window) -> TraceRange | None:
     """Return the traces and the time range to read; None where the time of a unit is unknown."""
     times = [unit.request_time for unit in units if unit.request_time is not None]
     if len(times) < len(units):
         return None
     early, late = window
-    return {"ids": _ids(units), "first": min(times) - early, "last": max(times) + late}
+    return TraceRange(_ids(units), min(times) - early, max(times) + late)
 
 
 def _ids(units: Sequence[Unit]) -> list[str]:
     return sorted({unit.trace_id for unit in units})
 
 
-def _spans(store: Store, scope: dict[str, Any]) -> _Families:
-    ids, families = scope["ids"], defaultdict[str, _Family](dict)
+def _spans(store: Store, among: TraceRange) -> _Families:
+    ids, families = among.ids, defaultdict[str, _Family](dict)
     for (
         number,
         span,
@@ -182,7 +183,7 @@ def _spans(store: Store, scope: dict[str, Any]) -> _Families:
         output_tokens,
         cost,
         extra,
-    ) in documents.spans(store, scope).rows:
+    ) in documents.spans(store, among).rows:
         has_usage = not (input_tokens is None and output_tokens is None and cost is None)
         node = Node(_hex(span) or "", _hex(parent), start, kind, response, has_usage, has_contexts)
         families[ids[number]][node.span_id] = _Span(node, duration, input_tokens, output_tokens, cost, extra)
@@ -193,16 +194,16 @@ def _hex(span_id: int | None) -> str | None:
     return None if span_id is None else f"{span_id:016x}"
 
 
-def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
-    rows = documents.texts(store, scope).rows
-    return {(scope["ids"][number], span): (query, response) for number, span, query, response in rows}
+def _texts(store: Store, among: TraceRange) -> _Texts:
+    rows = documents.texts(store, among).rows
+    return {(among.ids[number], span): (query, response) for number, span, query, response in rows}
 
 
-def _contexts(store: Store, scope: dict[str, Any]) -> dict[str, _Contexts]:
+def _contexts(store: Store, among: TraceRange) -> dict[str, _Contexts]:
     contexts: dict[str, _Contexts] = defaultdict(lambda: defaultdict(list))
-    for number, span, identity, score, text, metadata in documents.contexts(store, scope).rows:
+    for number, span, identity, score, text, metadata in documents.contexts(store, among).rows:
         context = None if text is None else Context(text=text, id=identity, score=score, metadata=_object(metadata))
-        contexts[scope["ids"][number]][f"{span:016x}"].append(context)
+        contexts[among.ids[number]][f"{span:016x}"].append(context)
     return contexts
 
 
@@ -211,10 +212,10 @@ def _object(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _turns(store: Store, scope: dict[str, Any]) -> dict[str, tuple[Turn, ...]]:
+def _turns(store: Store, among: TraceRange) -> dict[str, tuple[Turn, ...]]:
     turns: dict[str, tuple[Turn, ...]] = {}
-    for number, query, response in documents.turns_before(store, scope).rows:
-        trace = scope["ids"][number]
+    for number, query, response in documents.turns_before(store, among).rows:
+        trace = among.ids[number]
         turns[trace] = (*turns.get(trace, ()), Turn(query=query, response=response))
     return turns
 

@@ -38,7 +38,7 @@ class ExemplarIds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Exemplars:
+class ExemplarTraces:
     """The worst, median and best traces behind a point."""
 
     worst: Sequence[ScoredTrace]
@@ -46,9 +46,9 @@ class Exemplars:
     best: Sequence[ScoredTrace]
 
 
-def exemplars(store: Store, query: Query, name: str) -> Exemplars:
+def exemplars(store: Store, query: Query, name: str) -> ExemplarTraces:
     """Answer `GET exemplars`: five worst, median and best traces of one bucket of a metric."""
-    return Exemplars(*(trace_rows(store, ids) for ids in exemplar_ids(store, query, name)))
+    return ExemplarTraces(*(trace_rows(store, ids) for ids in exemplar_ids(store, query, name)))
 
 
 def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:

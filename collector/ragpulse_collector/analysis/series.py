@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, TypeVar
@@ -31,7 +31,7 @@ __all__ = ["ManySeries", "MetricSeries", "series"]
 
 _COVERAGE = "coverage"
 Group = tuple[GroupValue, ...]
-Point = TypeVar("Point", TrafficPoint, CoveragePoint, QualityPoint)
+Point = TypeVar("Point", TrafficPoint, CoveragePoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +114,13 @@ def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
         points[group][point.t] = point
     if not points and not snapshot.groups:
         points[()] = {}
-    starts = [start for points_of_group in points.values() for start in points_of_group]
+    starts = {start for points_of_group in points.values() for start in points_of_group}
     first, last = (min(starts), max(starts)) if starts else (snapshot.window.last, snapshot.window.first)
-
-    def empty(start: datetime) -> TrafficPoint:
-        return TrafficPoint(t=start, value=0.0 if NAMES[name].count and first <= start <= last else None)
-
-    return [
-        Line(group=_named(snapshot, group), points=_filled(snapshot, points_of_group, empty))
-        for group, points_of_group in sorted(points.items(), key=lambda item: str(item[0]))
+    gaps = [
+        TrafficPoint(t=start, value=0.0 if NAMES[name].count and first <= start <= last else None)
+        for start in snapshot.window.starts()
     ]
+    return _lines(snapshot, points, gaps)
 
 
 def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]]:
@@ -156,8 +153,9 @@ def _quality(snapshot: Snapshot, family: str, evaluator: str) -> list[QualityLin
     buckets_by_line = defaultdict[tuple[Group, Version], list[Bucket]](list)
     for bucket in snapshot.quality(evaluator, family):
         buckets_by_line[bucket.group, bucket.series].append(bucket)
+    gaps = [QualityPoint(t=start) for start in snapshot.window.starts()]
     return [
-        _quality_line(snapshot, group, version, buckets)
+        _quality_line(snapshot, group, version, buckets, gaps)
         for (group, version), buckets in sorted(
             buckets_by_line.items(),
             key=lambda item: (str(item[0][0]), min(bucket.start for bucket in item[1]), str(item[0])),
@@ -165,13 +163,15 @@ def _quality(snapshot: Snapshot, family: str, evaluator: str) -> list[QualityLin
     ]
 
 
-def _quality_line(snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket]) -> QualityLine:
+def _quality_line(
+    snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket], gaps: Sequence[QualityPoint]
+) -> QualityLine:
     points = {bucket.start: bucket.measured_as(QualityPoint, t=bucket.start) for bucket in buckets}
     return QualityLine(
         group=_named(snapshot, group),
         version=version[0],
         judge=version[1],
-        points=_filled(snapshot, points, lambda start: QualityPoint(t=start)),
+        points=[points.get(gap.t, gap) for gap in gaps],
         replayed_where=sorted(where for replayed, where in snapshot.scopes() if replayed == version[0]),
         online_since=min((bucket.first for bucket in buckets if bucket.first is not None), default=None),
     )
@@ -187,13 +187,7 @@ def _coverage(snapshot: Snapshot, evaluator: str) -> list[Line]:
         if decisions.evaluator == evaluator:
             place = Place(decisions.start, decisions.group)
             points[decisions.group][decisions.start] = _coverage_point(decisions, verdicts[place])
-    return [
-        Line(
-            group=_named(snapshot, group),
-            points=_filled(snapshot, points_of_group, lambda start: CoveragePoint(t=start)),
-        )
-        for group, points_of_group in sorted(points.items(), key=lambda item: str(item[0]))
-    ]
+    return _lines(snapshot, points, [CoveragePoint(t=start) for start in snapshot.window.starts()])
 
 
 def _coverage_point(decisions: DecisionCounts, verdicts: Mapping[str, int]) -> CoveragePoint:
@@ -211,12 +205,13 @@ def _coverage_point(decisions: DecisionCounts, verdicts: Mapping[str, int]) -> C
     )
 
 
+def _lines(snapshot: Snapshot, points: Mapping[Group, Mapping[datetime, Point]], gaps: Sequence[Point]) -> list[Line]:
+    """Return the line of each group; it has a point in each bucket, and shares those without rows with the others."""
+    return [
+        Line(group=_named(snapshot, group), points=[own.get(gap.t, gap) for gap in gaps])
+        for group, own in sorted(points.items(), key=lambda item: str(item[0]))
+    ]
+
+
 def _named(snapshot: Snapshot, group: Group) -> Mapping[str, GroupValue]:
     return dict(zip(map(public_name, snapshot.groups), group, strict=True))
-
-
-def _filled(
-    snapshot: Snapshot, points: Mapping[datetime, Point], empty: Callable[[datetime], Point]
-) -> Sequence[Point]:
-    """Return a point for each bucket; `empty` makes those without rows."""
-    return [points.get(start) or empty(start) for start in snapshot.window.starts()]

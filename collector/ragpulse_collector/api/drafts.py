@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from ragpulse_collector.analysis.query import window_between
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
-from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
+from ragpulse_collector.api.params import (
+    AS_NAMES,
+    Duration,
+    JsonList,
+    Many,
+    Names,
+    Params,
+    Since,
+    SpanId,
+    TraceId,
+    TraceIds,
+    Unit,
+)
 from ragpulse_collector.refusals import Invalid
-from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.settings import MonitorSettings, RuleSettings, Stratum
 from ragpulse_collector.store.queries.datasets import Item
+from ragpulse_collector.store.queries.runs import Declaration
 from ragpulse_collector.store.queries.scores import FEEDBACK
+from ragpulse_evaluators import EvaluationResult
 
 MAX_TEXT = 10_000
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
 """A text that a person typed, cut at its limit."""
 
 
-class StratumDraft(BaseModel):
-    """A condition with its own rate."""
+class RuleDraft(Params, RuleSettings):
+    """A rule to store or to preview: the keys of `[[rule]]`, lists also as texts."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
-    where: str
-    rate: Unit
-
-
-class RuleDraft(Params):
-    """A rule to store or to preview."""
-
-    name: str
-    evaluators: Names
-    rate: Unit
-    where: str | None = None
-    strata: Annotated[list[StratumDraft], JsonList] = []
-    unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
-    budget_usd_per_day: float | None = Field(
-        None, ge=0, description="The most that this rule may spend on judges in a day."
-    )
+    evaluators: Annotated[tuple[str, ...], AS_NAMES] = Field(min_length=1)
+    strata: Annotated[tuple[Stratum, ...], JsonList] = ()
 
 
 class MonitorDraft(Params):
@@ -57,7 +59,7 @@ class MonitorDraft(Params):
 
     def settings(self) -> MonitorSettings:
         """Return the monitor in the form of the file."""
-        return MonitorSettings.model_validate(self.model_dump())
+        return MonitorSettings(**{name: getattr(self, name) for name in MonitorDraft.model_fields})
 
 
 class Mute(Params):
@@ -116,19 +118,24 @@ class Evaluate(Params):
     evaluators: Names = Field(min_length=1)
 
 
-class Replay(Filters):
+class ReplayDraft(Filters):
     """`POST replays`."""
 
+    BACK = "7d"
     evaluators: Names = []
-    external: list[dict[str, Any]] = Field([], description="Evaluators of the caller's process.")
+    external: list[Declaration] = Field([], description="Evaluators of the caller's process.")
     since: Since | None = None
     limit: int | None = Field(None, ge=1)
     max_usd: float | None = Field(None, ge=0)
     judge: str | None = None
     dry_run: bool = Field(False, description="Only report count, tokens and cost.")
-    loads: SkipJsonSchema[Any] = None
-    """Only in the same process, like `prompts`."""
-    prompts: SkipJsonSchema[Any] = None
+    loads: SkipJsonSchema[Many] = []
+    """Only in the same process, like `prompts` (one folder)."""
+    prompts: SkipJsonSchema[Many] = []
+
+    def window(self, now: datetime) -> Window:
+        """Return the range; raises Invalid."""
+        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK)
 
 
 class Resume(ById):
@@ -137,20 +144,31 @@ class Resume(ById):
     max_usd: float | None = Field(None, ge=0)
 
 
+class SentResult(BaseModel):
+    """A result of the caller for one of its cases."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    job_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    result: EvaluationResult
+    elapsed_ms: float | None = None
+
+
 class Results(ById):
     """`POST replays/{id}/results`."""
 
-    results: list[Any] = []
+    results: list[SentResult] = []
     capped: str | None = Field(None, description="The reason why the caller stops before the end.")
 
 
-class Anchors(OfEvaluator):
+class AnchorDraft(OfEvaluator):
     """`POST drift/anchors`."""
 
+    BACK = "7d"
     n: int | None = Field(None, ge=1)
 
 
-class Evaluator(Params):
+class NamedEvaluator(Params):
     """`POST drift/run`."""
 
     evaluator: str

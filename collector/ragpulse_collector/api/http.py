@@ -11,24 +11,33 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ragpulse_dashboards import ApiError, FieldError
 
-_OPTIONS = (
-    orjson.OPT_UTC_Z
-    | orjson.OPT_NAIVE_UTC
-    | orjson.OPT_NON_STR_KEYS
-    | orjson.OPT_SERIALIZE_NUMPY
-    | orjson.OPT_PASSTHROUGH_DATACLASS  # for `from`, which no field of Python can be called
-)
+_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def dump(content: Any) -> bytes:
-    """Encode an answer; NaN and infinities become null."""
-    return orjson.dumps(content, default=_encode, option=_OPTIONS)
+    """Encode an answer; NaN and infinities become null, a field `from_` becomes `from`."""
+    body = _without_renaming(content)
+    return body or orjson.dumps(content, default=_encode, option=_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS)
+
+
+def _without_renaming(content: Any) -> bytes | None:
+    """Encode what has no field `from_` at any depth, several times as fast; None for other answers."""
+    if is_dataclass(content) and not isinstance(content, type) and _has_from(type(content)):
+        return None
+    body = orjson.dumps(content, default=_encode, option=_OPTIONS)
+    return None if b'"from_":' in body else body
+
+
+@cache
+def _has_from(kind: Any) -> bool:
+    return any(field.name == "from_" for field in fields(kind))
 
 
 def plain(content: Any) -> Any:
@@ -36,15 +45,14 @@ def plain(content: Any) -> Any:
     return orjson.loads(dump(content))
 
 
-@cache
-def _keys(kind: Any) -> Sequence[tuple[str, str]]:
-    """Return the fields of a dataclass with their keys in JSON: `from_` is `from`."""
-    return [(field.name, field.name.rstrip("_")) for field in fields(kind)]
-
-
 def _encode(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {key: getattr(value, name) for name, key in _keys(type(value))}
+        body = _without_renaming(value)
+        if body is not None:
+            return orjson.Fragment(body)
+        return {field.name.rstrip("_"): getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, BaseModel):
+        return orjson.Fragment(value.model_dump_json())
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, datetime.timedelta):

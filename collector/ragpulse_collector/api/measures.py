@@ -15,7 +15,7 @@ from ragpulse_collector.analysis.attribution import (
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
-from ragpulse_collector.analysis.exemplars import Exemplars, exemplars
+from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
@@ -58,7 +58,7 @@ class Measures:
         """Answer `GET coverage`."""
         return coverage(*self._asked(params))
 
-    def exemplars(self, params: models.Exemplars) -> Exemplars:
+    def exemplars(self, params: models.Exemplars) -> ExemplarTraces:
         """Answer `GET exemplars`."""
         return exemplars(*self._asked(params), params.one_metric)
 
@@ -109,7 +109,7 @@ def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Ope
         Operation("GET coverage", of.coverage, "What was eligible, selected, scored and dropped.", models.Filters,
                   Coverage),
         Operation("GET exemplars", of.exemplars, "The worst, median and best traces behind a point.",
-                  models.Exemplars, Exemplars, bound=True),
+                  models.Exemplars, ExemplarTraces, bound=True),
         Operation("GET explain", of.explain, "What differs in a selection.", models.Explain, Explanation),
         Operation("GET compare", of.compare, "Two sides: difference, interval, test, worst flips.", models.Compare,
                   Comparison),

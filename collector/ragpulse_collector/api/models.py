@@ -125,11 +125,6 @@ class Filters(Range):
             meeting(self.where),
         ))  # fmt: skip
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters that are set, and as `binding` the limits of the caller's key."""
-        binding = self.caller.binding
-        return super().values() | ({"binding": binding} if binding else {})
-
 
 class Buckets(Filters):
     """Filters, and the width of the points."""

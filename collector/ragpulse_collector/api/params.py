@@ -73,10 +73,6 @@ class Params(BaseModel):
             params._caller = caller
         return params
 
-    def values(self) -> dict[str, Any]:
-        """Return the parameters that are set, by their public names, with converted values."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
-
     def metrics(self) -> Sequence[str]:
         """Return the names of the requested metrics."""
         return ()
@@ -222,7 +218,9 @@ Step = Annotated[
 ]
 Many = Annotated[list[str], BeforeValidator(_many)]
 """One text or several."""
-Names = Annotated[list[str], BeforeValidator(_names)]
+AS_NAMES = BeforeValidator(_names)
+"""Also accepts a list as one text with commas, or as JSON text."""
+Names = Annotated[list[str], AS_NAMES]
 """A list of names, also as one text with commas."""
 TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
 TraceIds = Annotated[list[TraceId], BeforeValidator(_names)]

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.answers import Done
+from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
-from ragpulse_collector.api import drafts, models, states
+from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data
-from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
+from ragpulse_collector.api.handlers.health import CollectorStatus
+from ragpulse_collector.api.handlers.rules import (
+    EvaluatorList,
+    RuleInForce,
+    RuleList,
+    RulePreview,
+    delete_rule,
+    evaluators,
+    names_only,
+    preview,
+    rule_list,
+    save_rule,
+)
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
@@ -35,12 +47,15 @@ from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
-from ragpulse_collector.evaluation.drift import forget_anchors
-from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.evaluation.budget import Bill
+from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase
+from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
+from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
+from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
@@ -81,7 +96,7 @@ def operations(
     reads = (*_reads(store, settings, status), *measures(store), _evaluators(store, catalog, rules))
     table = (
         *reads,
-        *_rules(rules),
+        *_rules(store, rules),
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
         *_replays(replays, ClientReplays(store)),
         *_drift(drift),
@@ -105,11 +120,6 @@ def operations(
 
 
 _admin = partial(Operation, scope="admin")
-
-
-def _from_values(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
-    """Return the function of an operation for one that takes the parameters as a mapping."""
-    return lambda params: ask(params.values())
 
 
 def _name_check(
@@ -149,7 +159,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.ById, SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated and dropped, with reasons.", Params,
-                  states.Status),
+                  CollectorStatus),
         Operation("POST sql", partial(data.sql, store, settings.collector), "One read-only SELECT over the views.",
                   models.Sql, data.Table, files=(data.ARROW,)),
     )  # fmt: skip
@@ -161,56 +171,94 @@ def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
         return next(iter(calibration(store, query, name).versions), None)
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
-    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)
+    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, EvaluatorList)
 
 
-def _rules(rules: Rules) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": states.Rule}
+def _rules(store: Store, rules: Rules) -> tuple[Operation, ...]:
+    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": RuleInForce}
     return (
-        Operation("GET rules", rules.list, "The rules in force.", Params, states.Rules),
-        Operation("GET rules/preview", rules.preview, "The selection and the cost of a rule.", drafts.RuleDraft,
-                  states.RulePreview),
-        _admin("POST rules", rules.create, "Add a rule.", **draft),
-        _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
-        _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, Done),
+        Operation("GET rules", partial(rule_list, store, rules), "The rules in force.", Params, RuleList),
+        Operation("GET rules/preview", partial(preview, store, rules), "The selection and the cost of a rule.",
+                  drafts.RuleDraft, RulePreview),
+        _admin("POST rules", partial(save_rule, rules, replace=False), "Add a rule.", **draft),
+        _admin("PUT rules/{name}", partial(save_rule, rules, replace=True), "Change a rule.", **draft),
+        _admin("DELETE rules/{name}", partial(delete_rule, rules), "Remove a rule.", models.Named, Done),
     )  # fmt: skip
 
 
-def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
-    def cases(params: models.Cases) -> dict[str, Any]:
-        pending = external.cases(params.values())
-        return {**replays.get(params.id), "cases": pending}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayCases(ReplayProgress):
+    """Cases for the caller to evaluate."""
 
-    def results(params: drafts.Results) -> dict[str, Any]:
-        accepted = external.results(params.values())
-        return {**replays.get(params.id), "accepted": accepted}
+    cases: Sequence[PendingCase]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayAccepted(ReplayProgress):
+    """The number of new results."""
+
+    accepted: int
+
+
+def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
+    """Return what a caller asked to replay."""
+    return ReplayRequest(
+        query=params.query(now),
+        evaluators=tuple(dict.fromkeys(params.evaluators)),
+        external=params.external,
+        judge=params.judge,
+        prompts=next(iter(params.prompts), None),
+        loads=params.loads,
+        where=params.where,
+        limit=params.limit,
+        max_usd=params.max_usd,
+    )
+
+
+def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
+    def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
+        request = replay_request(params, replays.clock())
+        return replays.bill(request) if params.dry_run else replays.start(request)
+
+    def cases(params: models.Cases) -> ReplayCases:
+        pending = external.cases(params.id, limit=params.limit)
+        return extended(ReplayCases, replays.get(params.id), cases=pending)
+
+    def results(params: drafts.Results) -> ReplayAccepted:
+        sent = [CallerResult(one.job_id, one.result, one.elapsed_ms) for one in params.results]
+        accepted = external.store_results(params.id, sent, capped=params.capped or "")
+        return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
 
     return (
-        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, states.Replays),
+        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
-                  models.ById, states.Replay),
-        _admin("POST replays", _from_values(replays.create),
-               "Run stored traces through evaluators, or only report tokens and cost.", drafts.Replay,
-               states.Replays | states.Bill, outside=names_only),
+                  models.ById, ReplayProgress),
+        _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
+               drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
-               states.Replay),
+               ReplayProgress),
         _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
-               "Continue a stopped replay.", drafts.Resume, states.Replay),
+               "Continue a stopped replay.", drafts.Resume, ReplayProgress),
         _admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
-               states.Cases),
-        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, states.Accepted),
+               ReplayCases),
+        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, ReplayAccepted),
     )  # fmt: skip
 
 
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
+    def report(params: models.Drift) -> DriftReport | Watched:
+        query, back = params.query(drift.clock()), BACK if params.back is None else timedelta(seconds=params.back)
+        return drift.report(params.evaluator, query, back=back) if params.evaluator else drift.watched(query, back=back)
+
+    def freeze(params: drafts.AnchorDraft) -> DriftReport:
+        return drift.freeze(params.evaluator, params.query(drift.clock()), n=params.n)
+
     return (
-        Operation("GET drift", _from_values(drift.report),
-                  "Did the judge move, or the application?", models.Drift,
-                  states.Drift | states.Watched),
-        _admin("POST drift/anchors", _from_values(drift.freeze), "Store judged answers to watch a judge by.",
-               drafts.Anchors, states.Drift),
-        _admin("POST drift/run", _from_values(drift.run), "Judge the stored answers again, without the recorded calls.",
-               drafts.Evaluator, states.Drift),
+        Operation("GET drift", report, "Did the judge move, or the application?", models.Drift, DriftReport | Watched),
+        _admin("POST drift/anchors", freeze, "Store judged answers to watch a judge by.", drafts.AnchorDraft,
+               DriftReport),
+        _admin("POST drift/run", lambda params: drift.run(params.evaluator),
+               "Judge the stored answers again, without the recorded calls.", drafts.NamedEvaluator, DriftReport),
     )  # fmt: skip
 
 

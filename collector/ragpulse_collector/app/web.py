@@ -175,7 +175,7 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
     overview: RangeSummary = await operations.call("GET overview", {"from": "-24h"})
     drift = await operations.call("GET drift", {})
     services, others = await _by_service(operations, overview.quality)
-    text = render(status, [*map(_exported, overview.quality), *services], drift["watched"], other_services=others)
+    text = render(status, [*map(_exported, overview.quality), *services], drift.watched, other_services=others)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.api.handlers.rules import Rules
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
@@ -27,7 +26,7 @@ from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge, Record
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.otlp.intake import Counters
-from ragpulse_collector.sampling import Pacer, Sampler
+from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ragpulse_collector.cli.tables import Show, progress
 from ragpulse_collector.refusals import Refusal
 
 if TYPE_CHECKING:
-    from ragpulse_collector.evaluation.budget import Price
+    from ragpulse_collector.evaluation.budget import EvaluatorBill, Price
     from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 
 _CASES = 64
@@ -57,9 +58,12 @@ class LocalReplay:
 
     def bill(self, bill: Mapping[str, Any], cap: float | None) -> dict[str, Any]:
         """Return the collector's bill with tokens and cost of each judge, computed here from its sample of cases."""
-        from ragpulse_collector.evaluation.budget import total
+        from pydantic import TypeAdapter
 
-        return total([self._part(dict(part)) for part in bill["evaluators"]], cap)
+        from ragpulse_collector.evaluation.budget import EvaluatorBill, total
+
+        parts = TypeAdapter(list[EvaluatorBill]).validate_python(bill["evaluators"])
+        return asdict(total([self._priced(part) for part in parts], cap))
 
     def follow(self, ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
         """Evaluate a run to its end; an interrupt cancels it, and the same command continues with the rest."""
@@ -72,14 +76,12 @@ class LocalReplay:
             ask(f"POST replays/{run['run_id']}/cancel", {})
             raise
 
-    def _part(self, part: dict[str, Any]) -> dict[str, Any]:
+    def _priced(self, part: EvaluatorBill) -> EvaluatorBill:
         from ragpulse_collector.evaluation.budget import bill
-        from ragpulse_evaluators import Case
 
-        evaluator = self._evaluators[part["evaluator"]]
-        estimates = [evaluator.estimate(Case.model_validate(case)) for case in part.pop("sample", ())]
-        pending, replies = max(0, part["count"] - part["already"]), part.pop("replies", None)
-        return part | bill(estimates, evaluator.judge, pending, self._price, replies)
+        evaluator = self._evaluators[part.evaluator]
+        estimates, pending = [evaluator.estimate(case) for case in part.sample], max(0, part.count - part.already)
+        return part.at(bill(estimates, evaluator.judge, pending, self._price, part.replies))
 
 
 class _Loop:

@@ -238,9 +238,9 @@ def import_(
     lines, or the folder of a Langfuse export.
     """
     from ragpulse_collector.client import ClientError
-    from ragpulse_collector.importing import Moved, move
+    from ragpulse_collector.importing import ImportCounts, move
 
-    client, counts, start = connected(url, api_key), Moved(), since_time(since)
+    client, counts, start = connected(url, api_key), ImportCounts(), since_time(since)
     try:
         for counts in move(client, _pages(source, location, start, source_key)):
             click.echo(f"{len(counts.traces):,} traces, {counts.spans:,} spans", err=True)

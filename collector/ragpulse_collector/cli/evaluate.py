@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
     from ragpulse_collector.settings import SettingsError
 
     with failing(SettingsError):
-        entries = Catalog(load_settings(config_path(config)), loads=loads).describe()
+        entries = [asdict(entry) for entry in Catalog(load_settings(config_path(config)), loads=loads).describe()]
     if as_json:
         print_json(entries)
         return

@@ -114,17 +114,20 @@ def _replay(
 @click.argument("a")
 @click.argument("b")
 @option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
+@option("--by", help="Also within each value of this column, and at an equal mix of its values: metadata.tenant.")
 @since_option("7d")
 @where_option
 @json_option
 @asking
-def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool) -> None:
+def compare(
+    ask: Ask, a: str, b: str, evaluator: str | None, by: str | None, since: str, condition: str | None, as_json: bool
+) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
     metadata.KEY:....
     """
-    params = {"a": a, "b": b, "evaluator": evaluator, "from": since, "where": condition}
+    params = {"a": a, "b": b, "evaluator": evaluator, "by": by, "from": since, "where": condition}
     answer = ask("GET compare", params)
     if as_json:
         print_json(answer)
@@ -138,8 +141,21 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
     test = answer["test"]
     result = "no test" if test is None else f"{test['name']}, {p_value(test['p'])}"
     needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
+    if answer.get("need_more_of") == "verdicts":
+        needs = f" (missing verdicts: between {answer['least']:+.3f} and {answer['most']:+.3f})"
     paired = "paired" if answer["paired"] else "unpaired"
     click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
+    if level := answer.get("at_equal_mix"):
+        click.echo(f"another mix of requests: {level['words']} ({level['lo']:+.3f} to {level['hi']:+.3f})")
+    if answer["strata"]:
+        table(
+            f"within each {by}",
+            ("value", "a", "b", "difference", "verdict"),
+            (
+                (s["value"], s["a"]["value"], s["b"]["value"], interval(s["difference"]), s["verdict"])
+                for s in answer["strata"]
+            ),
+        )
     if answer["flips"]:
         table(
             "worst flips",

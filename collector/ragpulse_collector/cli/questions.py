@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,9 +129,11 @@ def _bill(
     source = PromptFile("generate_questions", options["language"], options["prompts"]).source
     estimates = [_estimate(context, source, judge, options["per_context"]) for context in contexts]
     total = bill(estimates, judge, len(contexts), price)
-    if cap is not None and total["cost_usd"] is None:
-        raise Failure(f"{total['cost_unknown_reason']}, so that --max-usd can hold")
-    return total | ({} if cap is None else {"cost_usd_at_most": min(cap, total["cost_usd_at_most"])})
+    if cap is None:
+        return asdict(total)
+    if total.cost_usd_at_most is None:
+        raise Failure(f"{total.cost_unknown_reason}, so that --max-usd can hold")
+    return asdict(replace(total, cost_usd_at_most=min(cap, total.cost_usd_at_most)))
 
 
 def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:

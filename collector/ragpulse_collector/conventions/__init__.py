@@ -19,6 +19,6 @@ def decode(body: RawBody, redactor: Redactor | None = None) -> Batch:
 
     Metrics are only checked.
     """
-    from ragpulse_collector.conventions.bodies import read_body  # with the first body: the port opens before
+    from ragpulse_collector.conventions.bodies import batch_of  # with the first body: the port opens before
 
-    return read_body(body, redactor)
+    return batch_of(body, redactor)

@@ -22,10 +22,10 @@ from ragpulse_collector.conventions.values import number, text, unquoted
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.otlp import PARSERS
 from ragpulse_collector.otlp.wire import (
-    Scope,
     WireEvent,
     WireLog,
     WireRows,
+    WireScope,
     is_span_id,
     is_trace_id,
     service_name,
@@ -45,7 +45,7 @@ _CONTENT = ("query", "response", "contexts")
 _NOT_BOUND = "{of} outside what the key is bound to are rejected: services {services}, environments {environments}"
 
 
-def read_body(body: RawBody, redactor: Redactor | None) -> Batch:
+def batch_of(body: RawBody, redactor: Redactor | None) -> Batch:
     """Return the content of a body, its texts masked by the redactor; raises DecodeError.
 
     Spans without valid ids are rejected, and the others accepted. Metrics are only checked.
@@ -162,7 +162,7 @@ def _add_records(batch: Batch, logs: Iterable[WireLog]) -> None:
 
 def _add_score(batch: Batch, log: WireLog) -> None:
     record = _score(log)
-    if not (_has_trace(log) or (record is not None and record.response_id)):
+    if not (is_trace_id(log.trace_id) or (record is not None and record.response_id)):
         _reject(batch)
     elif record is not None:
         batch.scores.append(record)
@@ -170,43 +170,32 @@ def _add_score(batch: Batch, log: WireLog) -> None:
 
 def _add_contents(batch: Batch, logs: Sequence[WireLog]) -> None:
     """Read log records by the rules for spans; a record without any text is left out."""
-    rows = WireRows(Scope({}))
+    rows = WireRows(WireScope({}))
     accepted = []
     for log in logs:
-        if not _has_trace(log):
+        if not is_trace_id(log.trace_id):
             _reject(batch)
-        elif is_span_id(bytes.fromhex(log.span_id)):
+        elif is_span_id(log.span_id):
             message = [WireEvent(log.event_name, log.time_ns, log.attributes)] if log.event_name else []
-            ids = bytes.fromhex(log.trace_id), bytes.fromhex(log.span_id), None
             attributes = {} if message else log.attributes
-            rows.add(*ids, "", log.time_ns, log.time_ns, attributes, events=message)
+            rows.add(log.trace_id, log.span_id, None, "", log.time_ns, log.time_ns, attributes, events=message)
             accepted.append(log)
     mapping = _MAPPER.fields(rows.batch())
     for row, log in enumerate(accepted):
         texts = {name: mapping.values[name][row] for name in _CONTENT if name in mapping.values}
         if any(value is not None for value in texts.values()):
-            batch.contents.append(
-                ContentRecord(trace_id=log.trace_id, span_id=log.span_id, time_ns=log.time_ns, **texts)
-            )
+            batch.contents.append(_content(log, **texts))
 
 
 def _add_exception(batch: Batch, log: WireLog) -> None:
     span = BareSpan()
     kind, message = (text(log.attributes.get(key), span) for key in (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE))
-    if _has_trace(log) and is_span_id(bytes.fromhex(log.span_id)) and (kind or message):
-        batch.contents.append(
-            ContentRecord(
-                trace_id=log.trace_id,
-                span_id=log.span_id,
-                time_ns=log.time_ns,
-                error_type=kind,
-                status_message=message,
-            )
-        )
+    if is_trace_id(log.trace_id) and is_span_id(log.span_id) and (kind or message):
+        batch.contents.append(_content(log, error_type=kind, status_message=message))
 
 
-def _has_trace(log: WireLog) -> bool:
-    return is_trace_id(bytes.fromhex(log.trace_id))
+def _content(log: WireLog, **fields: Any) -> ContentRecord:
+    return ContentRecord(trace_id=log.trace_id.hex(), span_id=log.span_id.hex(), time_ns=log.time_ns, **fields)
 
 
 def _reject(batch: Batch) -> None:
@@ -223,10 +212,10 @@ def _score(log: WireLog) -> ScoreRecord | None:
     if name is None:
         return None
     human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
-    has_trace = _has_trace(log)
+    has_trace = is_trace_id(log.trace_id)
     return ScoreRecord(
-        trace_id=log.trace_id if has_trace else None,
-        span_id=log.span_id if has_trace and is_span_id(bytes.fromhex(log.span_id)) else None,
+        trace_id=log.trace_id.hex() if has_trace else None,
+        span_id=log.span_id.hex() if has_trace and is_span_id(log.span_id) else None,
         time_ns=log.time_ns,
         name=name,
         score=number(attributes.get(names.EVALUATION_SCORE), span),
@@ -237,9 +226,9 @@ def _score(log: WireLog) -> ScoreRecord | None:
     )
 
 
-def _scope(resource_text: str) -> Scope:
+def _scope(resource_text: str) -> WireScope:
     resource = orjson.loads(resource_text)
-    return Scope(resource, resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
+    return WireScope(resource, resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
 
 
 def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:

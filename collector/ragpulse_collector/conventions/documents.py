@@ -12,7 +12,7 @@ from ragpulse._reading.hits import hits_in, table
 from ragpulse._reading.parts import is_given, parts_of
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
-from ragpulse_collector.conventions.rules import BareSpan, Kinds, Read, Result, Span, of_column
+from ragpulse_collector.conventions.rules import BareSpan, Kinds, Read, Result, SpanView, of_column
 from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
@@ -27,7 +27,7 @@ _TEXT_OR_NONE = frozenset({str, type(None)})
 _NO_SPAN = BareSpan()
 
 
-def documents(value: Any, _: Span) -> Result | None:
+def documents(value: Any, _: SpanView) -> Result | None:
     """Read a list of documents, JSON text or structured."""
     content = parsed(value)
     if not isinstance(content, list):
@@ -35,7 +35,7 @@ def documents(value: Any, _: Span) -> Result | None:
     return _documents_result(value, content)
 
 
-def documents_of_retrieval(value: Any, span: Span) -> Result | None:
+def documents_of_retrieval(value: Any, span: SpanView) -> Result | None:
     """Read documents from the output of a retriever or reranker; other spans' lists of texts are no contexts."""
     if span.kind not in ("retriever", "reranker"):
         return None
@@ -49,7 +49,7 @@ def _documents_of_retrievals(column: Sequence[Any], kinds: Kinds) -> Sequence[An
     return [None] * len(column) if kinds().isdisjoint(("retriever", "reranker")) else None
 
 
-def documents_in_output(value: Any, _: Span) -> Result | None:
+def documents_in_output(value: Any, _: SpanView) -> Result | None:
     """Read documents from any output: a list whose items all have a text and an id, a score or a page."""
     items = _document_list(parsed(value))
     return _documents_result(value, items) if items and all(map(_is_document, items)) else None
@@ -80,7 +80,7 @@ def _is_document(item: Any) -> bool:
     return bool(record.text) and (record.id is not None or record.score is not None or "page_content" in item)
 
 
-def flattened(members: Any, span: Span) -> Result | None:
+def flattened(members: Any, span: SpanView) -> Result | None:
     """Read OpenInference's `N.document.*` names; after a gap in N or dropped attributes some are missing."""
     rows: dict[int, dict[str, Any]] = {}
     for suffix, value in members.items():
@@ -114,11 +114,11 @@ def _flat_position(suffix: str) -> tuple[int, str] | None:
 def result_events(prefix: str) -> Read:
     """Make a reader of events of vector database clients, one for each document."""
 
-    def read(events: Any, _: Span) -> list[ContextRecord]:
+    def read_events(events: Any, _: SpanView) -> list[ContextRecord]:
         rows = [{key: event.attributes.get(prefix + key) for key in _EVENT_KEYS} for event in events]
         return [_record(rank, row) for rank, row in enumerate(rows, start=1)]
 
-    return read
+    return read_events
 
 
 _EVENT_KEYS = ("id", "score", "document", "metadata")
@@ -130,7 +130,7 @@ def _documents_result(value: Any, items: Sequence[Any]) -> Result | None:
         exact = _exact_documents(value, items)
         if exact is not None:
             return exact
-    found = [None if is_message(item) else _read(rank, item) for rank, item in enumerate(items, start=1)]
+    found = [None if is_message(item) else _record_in(rank, item) for rank, item in enumerate(items, start=1)]
     if None in found:
         return None
     records = list(filter(None, found))
@@ -171,10 +171,10 @@ def _exact(rank: int, item: dict[str, Any]) -> ContextRecord | None:
 
 
 def _record(rank: int, item: Any) -> ContextRecord:
-    return _read(rank, item) or ContextRecord(rank)
+    return _record_in(rank, item) or ContextRecord(rank)
 
 
-def _read(rank: int, item: Any) -> ContextRecord | None:
+def _record_in(rank: int, item: Any) -> ContextRecord | None:
     """Read one hit by the rule of the SDK, None if it has nothing; metadata may be JSON in a text."""
     if isinstance(item, list):
         item = next(iter(table([item])), None)

@@ -21,7 +21,7 @@ from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBoo
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
 from ragpulse_collector.conventions.values import number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
-from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink, is_trace_id
+from ragpulse_collector.otlp.wire import Vector, WireBatch, WireEvent, WireLink, WireScope, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
@@ -144,7 +144,7 @@ def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
     return service, resource.get(names.DEPLOYMENT_ENVIRONMENT, resource.get("deployment.environment"))
 
 
-def _scope_fields(scope: Scope) -> dict[str, Any]:
+def _scope_fields(scope: WireScope) -> dict[str, Any]:
     resource = scope.resource
     service, environment = service_of(resource)
     values = {
@@ -198,8 +198,8 @@ def _settle_sparse(
         "contexts_truncated": (dict.fromkeys(_truncated_contexts(wire, columns, mapping, contexts), True), False),
         "dropped_attributes": (wire.dropped_attributes, 0),
         "upstream_pi": ({row: _upstream_pi(state) for row, state in wire.trace_states.items()}, 1.0),
-        "events": ({row: _events(events) for row, events in wire.events.items()}, None),
-        "links": ({row: _links(links) for row, links in wire.links.items()}, None),
+        "events": ({row: lifting.json_text(list(map(_event, events))) for row, events in wire.events.items()}, None),
+        "links": ({row: lifting.json_text(list(map(_link, links))) for row, links in wire.links.items()}, None),
     }
     for name, (cells, default) in sparse.items():
         if cells:
@@ -337,20 +337,12 @@ def _vector(value: Any) -> Any:
     return Vector(len(numbers)) if isinstance(numbers, list) else value
 
 
-def _events(events: list[WireEvent]) -> str:
-    rows = [
-        {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
-        for event in events
-    ]
-    return lifting.json_text(rows)
+def _event(event: WireEvent) -> dict[str, Any]:
+    return {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
 
 
-def _links(links: list[WireLink]) -> str:
-    rows = [
-        {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": lifting.escape(link.attributes)}
-        for link in links
-    ]
-    return lifting.json_text(rows)
+def _link(link: WireLink) -> dict[str, Any]:
+    return {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": lifting.escape(link.attributes)}
 
 
 def _instant(time_ns: int) -> str:

@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragpulse_collector.otlp.wire import Shape, WireBatch
-
-
-class _RowAttributes(Mapping[str, Any]):
-    """The attributes of one span of a batch: readers ask for one or two of them."""
-
-    __slots__ = ("_columns", "_index")
-
-    def __init__(self, columns: Mapping[str, Sequence[Any]], index: int) -> None:
-        self._columns, self._index = columns, index
-
-    def __getitem__(self, name: str) -> Any:
-        return self._columns[name][self._index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value, or the default for an attribute that the span does not have."""
-        column = self._columns.get(name)
-        return default if column is None else column[self._index]
 
 
 class RowView:
@@ -51,7 +28,7 @@ class RowView:
                 row: (shape, index) for shape in self._wire.shapes for index, row in enumerate(shape.rows)
             }
         shape, index = self._positions[self.row]
-        return _RowAttributes(shape.attributes, index)
+        return {name: column[index] for name, column in shape.attributes.items()}
 
     @property
     def start_ns(self) -> int:

@@ -1,9 +1,9 @@
 """Rules: which attributes give which canonical field, in which order, and how they are read.
 
-    dialects (ordered) ─▶ RuleBook ─ plan(names) ─▶ Plan: the rules that concern these attribute names
+    dialects (ordered) ─▶ RuleBook ─ plan(names) ─▶ ReadPlan: the rules that concern these attribute names
     WireBatch × plans ─▶ FieldMapping: each rule fills the rows of a field that earlier rules left empty
 
-Spans of one instrumentation have the same attribute names, so the rules for a set of names are looked up once. Span
+Spans of one instrumentation have the same attribute names, so the rules for a set of names are looked up once. SpanView
 events are read under the name `event:<event name>`, families of names (`retrieval.documents.0.document.id`, ...) under
 their common prefix. A column may have values for some rows only: an absent attribute differs from null.
 """
@@ -31,7 +31,7 @@ _FAILED = 2
 TEXTS = frozenset({"query", "response"})
 
 
-class Span(Protocol):
+class SpanView(Protocol):
     """What a reader gets besides the value: its span (or log record)."""
 
     @property
@@ -78,7 +78,7 @@ class Result:
     """Type and message of an error that came in place of a reply."""
 
 
-Read = Callable[[Any, Span], Any]
+Read = Callable[[Any, SpanView], Any]
 """Reads a canonical value from a raw one; after None the next rule is tried."""
 Kinds = Callable[[], Set[str | None]]
 ReadColumn = Callable[[Sequence[Any], Kinds], Sequence[Any] | None]
@@ -97,7 +97,7 @@ def of_column(*reads: Read) -> Callable[[ReadColumn], ReadColumn]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FieldRule:
     """One source of a canonical field; if its reader returns None, the next rule is tried."""
 
     field: str
@@ -109,10 +109,10 @@ class Rule:
     """An attribute that the span must have, too."""
 
 
-def rules(beside: str | None = None, /, **fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
+def rules(beside: str | None = None, /, **fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[FieldRule, ...]:
     """Return the rules of a dialect by field: each attribute, in order, with its reader or readers."""
     return tuple(
-        Rule(field, attribute, read, beside)
+        FieldRule(field, attribute, read, beside)
         for field, attributes in fields.items()
         for attribute, readers in attributes.items()
         for read in (readers if isinstance(readers, tuple) else (readers,))
@@ -123,10 +123,10 @@ class Step(NamedTuple):
     """A rule with its position in the order of all rules."""
 
     order: int
-    rule: Rule
+    rule: FieldRule
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """The rules for one set of attribute names, which spans of one instrumentation share."""
 
     steps: tuple[Step, ...]
@@ -144,7 +144,7 @@ class RuleBook:
 
     def __init__(
         self,
-        dialects: Iterable[Sequence[Rule]],
+        dialects: Iterable[Sequence[FieldRule]],
         *,
         watch: Mapping[str, Callable[[str], bool]] | None = None,
     ) -> None:
@@ -156,13 +156,13 @@ class RuleBook:
         self._families = [(name, name.removesuffix("N.")) for name in self._by_attribute if name.endswith(".")]
         self._prefixes = tuple(prefix for _, prefix in self._families)
         self._watch = watch or {}
-        self._plans: dict[tuple[str, ...], Plan] = {}
+        self._plans: dict[tuple[str, ...], ReadPlan] = {}
 
     def steps_of_event(self, name: str) -> Sequence[Step]:
         """Return the rules that read span events of this name."""
         return self._by_attribute.get(f"event:{name}", ())
 
-    def plan(self, attributes: Iterable[str]) -> Plan:
+    def plan(self, attributes: Iterable[str]) -> ReadPlan:
         """Return the rules for attributes of these names."""
         names = tuple(attributes)
         plan = self._plans.get(names)
@@ -174,7 +174,7 @@ class RuleBook:
                 self._plans[names] = plan
         return plan
 
-    def _make_plan(self, names: Iterable[str]) -> Plan:
+    def _make_plan(self, names: Iterable[str]) -> ReadPlan:
         families: dict[str, list[tuple[str, str]]] = {}
         for name in names:
             if not name.startswith(self._prefixes):
@@ -188,7 +188,7 @@ class RuleBook:
         found = (step for name in (*plain, *families) for step in self._by_attribute.get(name, ()))
         steps = tuple(step for step in found if step.rule.beside is None or step.rule.beside in plain)
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
-        return Plan(steps, families, {label: matches for label, matches in watched.items() if matches})
+        return ReadPlan(steps, families, {label: matches for label, matches in watched.items() if matches})
 
 
 Column = tuple[Sequence[int], Sequence[Any]]
@@ -200,7 +200,7 @@ class FieldMapping:
 
     def __init__(self, wire: WireBatch, book: RuleBook) -> None:
         self._wire, self._book = wire, book
-        self.plans: list[tuple[Shape, Plan]] = [(shape, book.plan(shape.attributes)) for shape in wire.shapes]
+        self.plans: list[tuple[Shape, ReadPlan]] = [(shape, book.plan(shape.attributes)) for shape in wire.shapes]
         self._columns: dict[tuple[str, str | None], Column] = {}
         self.values: dict[str, list[Any]] = {}
         self._span = RowView(wire, self.values)
@@ -228,12 +228,12 @@ class FieldMapping:
             column = self._columns[name, beside] = _unzip(self._cells(name, beside))
         return column
 
-    def _rules(self) -> dict[str, list[Rule]]:
+    def _rules(self) -> dict[str, list[FieldRule]]:
         """Return the rules that concern the batch, by field, in their order."""
         events = {event.name for events in self._wire.events.values() for event in events}
         by_order = dict(step for _, plan in self.plans for step in plan.steps)
         by_order.update(step for name in events for step in self._book.steps_of_event(name))
-        by_field: dict[str, list[Rule]] = {}
+        by_field: dict[str, list[FieldRule]] = {}
         for order in sorted(by_order):
             by_field.setdefault(by_order[order].field, []).append(by_order[order])
         return by_field
@@ -251,7 +251,7 @@ class FieldMapping:
                 if name in shape.attributes and (beside is None or beside in shape.attributes):
                     yield shape.rows, shape.attributes[name]
 
-    def _settle(self, field: str, rules: Sequence[Rule]) -> None:
+    def _settle(self, field: str, rules: Sequence[FieldRule]) -> None:
         """Fill a field: each rule reads the rows that are still empty."""
         column: list[Any] = [None] * len(self._wire)
         sources: list[str | None] = [None] * len(self._wire)
@@ -274,7 +274,7 @@ class FieldMapping:
             for name in dict.fromkeys(rule.attribute for rule in rules):
                 self._lift(field, name, column)
 
-    def _has_empty(self, rule: Rule, column: Sequence[Any]) -> bool:
+    def _has_empty(self, rule: FieldRule, column: Sequence[Any]) -> bool:
         """Whether a rule may still fill a row; without this check each rule would gather its values in vain."""
         if rule.attribute.startswith("event:"):
             return True
@@ -285,7 +285,7 @@ class FieldMapping:
         )
         return any(None in map(column.__getitem__, shape.rows) for shape in shapes)
 
-    def _keep_empty(self, rules: Sequence[Rule], column: list[Any], sources: list[str | None]) -> None:
+    def _keep_empty(self, rules: Sequence[FieldRule], column: list[Any], sources: list[str | None]) -> None:
         """Keep the empty text of a call that did not fail, where it was sent and no rule found another."""
         kinds = self.values.get("kind") or column
         for rule in rules:

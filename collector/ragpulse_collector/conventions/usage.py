@@ -47,10 +47,11 @@ def settle_usage(values: dict[str, list[Any]], kinds: Sequence[str | None], size
 
 def _estimated(rows: Sequence[int], values: dict[str, list[Any]]) -> Iterator[int]:
     """Estimate the tokens of a text that a model call leaves out beside others that it states; yields its row."""
-    queries, responses = values.get("query"), values.get("response")
+    responses = values.get("response", ())
+    queries = values.get("query") or [None] * len(responses)
     for row in rows if responses else ():
         if responses[row]:
             for column, texts in (("input_tokens", queries), ("output_tokens", responses)):
                 if not values[column][row]:
-                    values[column][row] = count_tokens(texts[row]) if texts and texts[row] else None
+                    values[column][row] = count_tokens(texts[row]) if texts[row] else None
             yield row

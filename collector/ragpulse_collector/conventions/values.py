@@ -18,7 +18,7 @@ from typing import Any, get_args
 import orjson
 
 from ragpulse.shapes import OBJECT_REPR
-from ragpulse_collector.conventions.rules import Kinds, Read, Span, of_column
+from ragpulse_collector.conventions.rules import Kinds, Read, SpanView, of_column
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import Kind
 
@@ -67,12 +67,12 @@ _ROLE = re.compile(r"\b_?role=(?:<\w+\.\w+: '(\w+)'>|'(\w+)'|\w+\.(\w+))")
 _MAX_LENGTH = 65_536
 
 
-def text(value: Any, _: Span) -> str | None:
+def text(value: Any, _: SpanView) -> str | None:
     """Return a non-empty text as it is."""
     return value if type(value) is str and value else None
 
 
-def unquoted(value: Any, _: Span) -> str | None:
+def unquoted(value: Any, _: SpanView) -> str | None:
     """Return a text without its JSON quotes, if any; numbers become text."""
     if type(value) is str and value[:1] == '"':
         value = parsed(value) or value
@@ -81,7 +81,7 @@ def unquoted(value: Any, _: Span) -> str | None:
     return value if type(value) is str and value else None
 
 
-def count(value: Any, _: Span) -> int | None:
+def count(value: Any, _: SpanView) -> int | None:
     """Return a whole number from 0 to MAX_COUNT, from a number or its text."""
     if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
@@ -91,12 +91,12 @@ def count(value: Any, _: Span) -> int | None:
     return int(number_)
 
 
-def positive(value: Any, span: Span) -> int | None:
+def positive(value: Any, span: SpanView) -> int | None:
     """Return a whole number above 0."""
     return count(value, span) or None
 
 
-def number(value: Any, _: Span) -> float | None:
+def number(value: Any, _: SpanView) -> float | None:
     """Return a finite number, from a number or its text."""
     if type(value) is str:
         try:
@@ -108,7 +108,7 @@ def number(value: Any, _: Span) -> float | None:
     return None
 
 
-def small_count(value: Any, span: Span) -> int | None:
+def small_count(value: Any, span: SpanView) -> int | None:
     """Return a whole number that fits an INTEGER column."""
     result = count(value, span)
     return result if result is not None and result < 2**31 else None
@@ -117,33 +117,33 @@ def small_count(value: Any, span: Span) -> int | None:
 _ENUM_MEMBER = re.compile(r"<?\w+\.(\w+)(?:: .*>)?")
 
 
-def first_reason(value: Any, span: Span) -> str | None:
+def first_reason(value: Any, span: SpanView) -> str | None:
     """Return why the first choice ended, from a list, its JSON text or a text; a member of an enum is its name."""
     reason = next(iter(strings(value, span) or ()), None)
     match = _ENUM_MEMBER.fullmatch(reason or "")
     return match[1] if match else reason
 
 
-def amount(value: Any, span: Span) -> float | None:
+def amount(value: Any, span: SpanView) -> float | None:
     """Return a number from 0 to MAX_AMOUNT (money, a duration)."""
     result = number(value, span)
     return result if result is not None and 0 <= result <= MAX_AMOUNT else None
 
 
-def seconds(value: Any, span: Span) -> float | None:
+def seconds(value: Any, span: SpanView) -> float | None:
     """Return a duration given in seconds as milliseconds."""
     duration = amount(value, span)
     return None if duration is None else duration * 1000.0
 
 
-def since_start(instant_ns: int, span: Span) -> float | None:
+def since_start(instant_ns: int, span: SpanView) -> float | None:
     """Return the milliseconds from the span's start to an instant, None where it lies before."""
     if not span.start_ns or instant_ns < span.start_ns:
         return None
     return (instant_ns - span.start_ns) / 1e6
 
 
-def first_event(events: Any, span: Span) -> float | None:
+def first_event(events: Any, span: SpanView) -> float | None:
     """Return the milliseconds from the span's start to the first of some events."""
     return since_start(min(event.time_ns for event in events), span)
 
@@ -156,7 +156,7 @@ def instant_ns(value: Any) -> int | None:
         return None
 
 
-def strings(value: Any, _: Span) -> list[str] | None:
+def strings(value: Any, _: SpanView) -> list[str] | None:
     """Return a list of texts, from a list, its JSON text or a single text."""
     if type(value) is str:
         value = parsed(value, otherwise=[value]) if value[:1] == "[" else [value]
@@ -170,13 +170,13 @@ def true(value: Any) -> bool:
     return value is True or (type(value) is str and value.lower() == "true")
 
 
-def json_object(value: Any, _: Span) -> str | None:
+def json_object(value: Any, _: SpanView) -> str | None:
     """Return the JSON text of a non-empty object."""
     mapping = parsed(value)
     return dumped(mapping) if type(mapping) is dict and mapping else None
 
 
-def gathered(members: Any, _: Span) -> str | None:
+def gathered(members: Any, _: SpanView) -> str | None:
     """Return a family of attributes ({suffix: value}) as one JSON object."""
     values = {suffix: value for suffix, value in members.items() if value is not None and value != ""}
     return dumped(values) if values else None
@@ -203,25 +203,25 @@ def dumped(value: Any) -> str | None:
 def one_of(kinds: Mapping[str, str]) -> Read:
     """Make a reader of a closed vocabulary, blind to case and to extra quotes; unknown words are None."""
 
-    def read(value: Any, span: Span) -> str | None:
+    def read_word(value: Any, span: SpanView) -> str | None:
         kind = kinds.get(value) if type(value) is str else None
         if kind is not None:
             return kind
         word = unquoted(value, span)
         return kinds.get(word.lower()) if word else None
 
-    @of_column(read)
+    @of_column(read_word)
     def read_column(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
         found = list(map(kinds.get, column)) if set(map(type, column)) == {str} else [None]
         return None if None in found else found
 
-    return read
+    return read_word
 
 
 def member(name: str, read: Read) -> Read:
     """Make a reader of one member of a JSON object; dots go deeper."""
 
-    def read_member(value: Any, span: Span) -> Any:
+    def read_member(value: Any, span: SpanView) -> Any:
         part = reach(parsed(value), name.split("."))
         return None if part is None else read(part, span)
 
@@ -230,9 +230,9 @@ def member(name: str, read: Read) -> Read:
 
 def members(names: Iterable[str], read: Read) -> Read:
     """Make a reader of the first readable one of several members of a JSON object."""
-    readers: list[Callable[[Any, Span], Any]] = [member(name, read) for name in names]
+    readers: list[Callable[[Any, SpanView], Any]] = [member(name, read) for name in names]
 
-    def read_members(value: Any, span: Span) -> Any:
+    def read_members(value: Any, span: SpanView) -> Any:
         mapping = parsed(value)
         return next((result for reader in readers if (result := reader(mapping, span)) is not None), None)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
-from ragpulse_collector.analysis.selection import duration_s, instant, iso
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.drift import (
+    BACK,
     Anchor,
-    Anchors,
-    Check,
+    AnchorSet,
+    DriftReport,
+    Recheck,
+    Watched,
     anchored_evaluators,
     draw_anchors,
     drift,
@@ -46,54 +49,55 @@ class DriftWatch:
     concurrency: int = 4
     interval: str = "never"
     """How long after its freezing or last check `run_due` judges a set again."""
-    on_check: Callable[[Mapping[str, Any]], object] | None = None
+    on_check: Callable[[DriftReport], object] | None = None
     """Called with the report after each check."""
     clock: Callable[[], datetime] = utc_now
 
-    def report(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer `GET drift`: the report of `evaluator`, or of all evaluators with a frozen set.
+    def report(self, evaluator: str, query: Query | None = None, *, back: timedelta = BACK) -> DriftReport:
+        """Answer `GET drift` for an evaluator; raises NotFound where it has no frozen set."""
+        report = drift(self.store, query or self._all(), evaluator, back=back)
+        return replace(report, next_check=self._next_check(report))
 
-        Raises NotFound where the evaluator has none.
-        """
-        if params.get("evaluator"):
-            report = drift(self.store, params, clock=self.clock)
-            due = self._next_check(report)
-            return report | {"next_check": None if due is None else iso(due)}
-        reports = [self.report({**params, "evaluator": name}) for name in anchored_evaluators(self.store)]
-        return {"watched": reports, "every": None if self.interval == "never" else self.interval}
+    def watched(self, query: Query | None = None, *, back: timedelta = BACK) -> Watched:
+        """Answer `GET drift` for all evaluators with a frozen set."""
+        reports = [self.report(name, query, back=back) for name in anchored_evaluators(self.store)]
+        return Watched(reports, None if self.interval == "never" else self.interval)
 
-    def _next_check(self, report: Mapping[str, Any]) -> datetime | None:
+    def _all(self) -> Query:
+        now = self.clock()
+        return Query(window=Window(now - BACK, now, 0), now=now)
+
+    def _next_check(self, report: DriftReport) -> datetime | None:
         if self.interval == "never":
             return None
-        last = instant(report["checks"][0]["at"] if report["checks"] else report["frozen_at"], now=self.clock())
-        return None if last is None else last + timedelta(seconds=duration_s(self.interval))
+        last = report.checks[0].at if report.checks else report.frozen_at
+        return last + timedelta(seconds=duration_s(self.interval))
 
     def run_due(self) -> int:
         """Judge every set that is due; returns how many. A set that fails waits for the next call."""
         done = 0
-        for report in self.report({})["watched"]:
-            due = self._next_check(report)
-            if due is None or due > self.clock():
+        for report in self.watched().watched:
+            if report.next_check is None or report.next_check > self.clock():
                 continue
             try:
-                self.run({"evaluator": report["evaluator"]})
+                self.run(report.evaluator)
                 done += 1
             except Refusal as error:
-                _log.warning("the judge of %s was not checked: %s", report["evaluator"], error)
+                _log.warning("the judge of %s was not checked: %s", report.evaluator, error)
         return done
 
-    def freeze(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Draw and store the anchors of `evaluator`, which replace earlier ones; returns the report."""
-        anchors = draw_anchors(self.store, params, clock=self.clock)
+    def freeze(self, evaluator: str, query: Query | None = None, *, n: int | None = None) -> DriftReport:
+        """Draw and store the anchors of an evaluator, which replace earlier ones; returns the report."""
+        anchors = draw_anchors(self.store, query or self._all(), evaluator, n=n)
         self.store.write(lambda tx: store_anchors(tx, anchors)).result()
-        return self.report({"evaluator": anchors.evaluator})
+        return self.report(anchors.evaluator)
 
-    def run(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Judge the anchors of `evaluator` again, store the result, and return the report.
+    def run(self, name: str) -> DriftReport:
+        """Judge the anchors of an evaluator again, store the result, and return the report.
 
         Uses the day's judge budget; raises Conflict, with nothing stored, where that is spent.
         """
-        anchors = load_anchors(self.store, str(params.get("evaluator") or ""))
+        anchors = load_anchors(self.store, name)
         evaluator = self.resolve(anchors.evaluator)
         try:
             results = asyncio.run(self._judge(evaluator, anchors))
@@ -103,7 +107,7 @@ class DriftWatch:
                 raise Conflict(str(refusal)) from failed
             raise
         costs = [result.cost_usd for result in results]
-        check = Check(
+        check = Recheck(
             evaluator=anchors.evaluator,
             version=evaluator.version,
             judge=evaluator.judge_id,
@@ -113,12 +117,12 @@ class DriftWatch:
             cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         )
         self.store.write(lambda tx: store_check(tx, check)).result()
-        report = self.report({"evaluator": anchors.evaluator})
+        report = self.report(anchors.evaluator)
         if self.on_check is not None:
             self.on_check(report)
         return report
 
-    async def _judge(self, evaluator: Evaluator, anchors: Anchors) -> list[EvaluationResult]:
+    async def _judge(self, evaluator: Evaluator, anchors: AnchorSet) -> list[EvaluationResult]:
         slots = asyncio.Semaphore(self.concurrency)
 
         async def judge(anchor: Anchor) -> EvaluationResult:
@@ -133,10 +137,9 @@ class DriftWatch:
         return [task.result() for task in tasks]
 
     async def _ask(self, evaluator: Evaluator, anchor: Anchor) -> EvaluationResult:
-        case = Case.model_validate(anchor.case)
-        reservation = await asyncio.to_thread(self._reserve, evaluator, case)
+        reservation = await asyncio.to_thread(self._reserve, evaluator, anchor.case)
         try:
-            result = await asyncio.wait_for(evaluator(case), _TIMEOUT_S)
+            result = await asyncio.wait_for(evaluator(anchor.case), _TIMEOUT_S)
         except TimeoutError:
             lost = (JudgeCall(finish_reason="lost"),)
             reason = "no result in time"

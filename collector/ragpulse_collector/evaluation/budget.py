@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
@@ -216,8 +216,45 @@ def _entry(reservation: Reservation, kind: Literal["reserve", "release", "spend"
     return (*owner, kind, usd)
 
 
-COSTS = ("cost_usd", "cost_usd_low", "cost_usd_at_most")
-"""The costs of a bill in USD: likely, low, at most; null where the price is unknown."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelyCost:
+    """The likely tokens and USD of cases, at least and at most; None where the price is unknown."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    cost_usd_low: float | None
+    cost_usd_at_most: float | None
+    cost_unknown_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorBill(LikelyCost):
+    """The likely cost of a replay with one evaluator."""
+
+    evaluator: str
+    version: str
+    judge: str | None
+    count: int
+    already: int
+    sample: Sequence[Case] = ()
+    """Where only the caller can compute the cost of its judge: cases to do so with."""
+    replies: tuple[float, float] | None = None
+    """Mean and tenth percentile of the tokens of recorded replies, for the same."""
+
+    def at(self, cost: LikelyCost) -> EvaluatorBill:
+        """Return the bill with another cost."""
+        changed = {field.name: getattr(cost, field.name) for field in fields(LikelyCost)}
+        return replace(self, sample=(), replies=None, **changed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill(LikelyCost):
+    """The likely tokens and cost of a replay."""
+
+    count: int
+    already: int
+    evaluators: Sequence[EvaluatorBill]
 
 
 def bill(
@@ -225,8 +262,8 @@ def bill(
     judge: Judge | None,
     count: int,
     price: Price | None,
-    replies: Sequence[float] | None = None,
-) -> dict[str, Any]:
+    replies: tuple[float, float] | None = None,
+) -> LikelyCost:
     """Return the likely tokens and USD of `count` cases like these, and the low and high end.
 
     `replies` holds mean and tenth percentile of the tokens of recorded replies. Without records a reply is as long as
@@ -242,32 +279,42 @@ def bill(
     most = [max_tokens(estimate, judge) for estimate in paid]
     scale, model = count / max(1, len(estimates)), "" if judge is None else model_of(judge)
     costs = [_cost(price, model, tokens, scale) for tokens in (likely, low, most)]
-    return {
-        "input_tokens": round(scale * sum(tokens for tokens, _ in likely)),
-        "output_tokens": round(scale * sum(tokens for _, tokens in likely)),
-        **dict(zip(COSTS, costs, strict=True)),
-        "cost_unknown_reason": unknown_price(model) if None in costs else None,
-    }
+    return LikelyCost(
+        input_tokens=round(scale * sum(tokens for tokens, _ in likely)),
+        output_tokens=round(scale * sum(tokens for _, tokens in likely)),
+        cost_usd=costs[0],
+        cost_usd_low=costs[1],
+        cost_usd_at_most=costs[2],
+        cost_unknown_reason=unknown_price(model) if None in costs else None,
+    )
 
 
 def _cost(price: Price | None, model: str, tokens: Sequence[tuple[int, int]], scale: float) -> float | None:
-    costs = [price(model, *counts) if price else None for counts in tokens]
-    return None if None in costs else scale * sum(cost for cost in costs if cost is not None)
+    cost = _sum(price(model, *counts) if price else None for counts in tokens)
+    return None if cost is None else scale * cost
 
 
-def total(parts: Sequence[dict[str, Any]], cap: float | None = None) -> dict[str, Any]:
+def total(parts: Sequence[EvaluatorBill], cap: float | None = None) -> Bill:
     """Return the bills of several evaluators as one; a cap limits the high end."""
-    sums: dict[str, Any] = {
-        key: sum(part[key] for part in parts) for key in ("count", "already", "input_tokens", "output_tokens")
-    }
-    for key in COSTS:
-        costs = [part[key] for part in parts]
-        sums[key] = None if None in costs else sum(costs)
-    if cap is not None and sums["cost_usd_at_most"] is not None:
-        sums["cost_usd_at_most"] = min(cap, sums["cost_usd_at_most"])
-    reasons = [part["cost_unknown_reason"] for part in parts if part["cost_unknown_reason"]]
-    sums["cost_unknown_reason"] = "; ".join(dict.fromkeys(reasons)) or None
-    return sums | {"evaluators": list(parts)}
+    most = _sum(part.cost_usd_at_most for part in parts)
+    reasons = dict.fromkeys(part.cost_unknown_reason for part in parts if part.cost_unknown_reason)
+    return Bill(
+        count=sum(part.count for part in parts),
+        already=sum(part.already for part in parts),
+        input_tokens=sum(part.input_tokens for part in parts),
+        output_tokens=sum(part.output_tokens for part in parts),
+        cost_usd=_sum(part.cost_usd for part in parts),
+        cost_usd_low=_sum(part.cost_usd_low for part in parts),
+        cost_usd_at_most=most if most is None or cap is None else min(cap, most),
+        cost_unknown_reason="; ".join(reasons) or None,
+        evaluators=parts,
+    )
+
+
+def _sum(costs: Iterable[float | None]) -> float | None:
+    """Return the sum; None where a cost is unknown."""
+    known = list(costs)
+    return None if None in known else sum(filter(None, known))
 
 
 class Reservations:

@@ -11,11 +11,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import NoReturn
 
-from pydantic import ValidationError
+from pydantic import JsonValue
 
-from ragpulse_collector.analysis.cases import cases_of, score_key
+from ragpulse_collector.analysis.cases import Unit, cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts
@@ -23,7 +24,7 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
-from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
+from ragpulse_collector.store.queries.runs import Declaration, Run, latest_runs, set_status
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.digest import Version
 
@@ -47,47 +48,45 @@ class Declared(Evaluator):
         return self._judge_id
 
     @property
-    def as_json(self) -> dict[str, Any]:
-        """The JSON that `read_declaration` reads."""
-        own = {"evaluator": self.name, "version": self.version, "judge": self._judge_id}
-        return {**own, "label": self.version.beside, "needs": sorted(self.needs)}
+    def declaration(self) -> Declaration:
+        """The declaration that `of` reads."""
+        needs = tuple(sorted(self.needs))
+        return Declaration(self.name, str(self.version), self._judge_id, self.version.beside, needs)
 
-    def run(self, case: Case) -> Any:
+    @classmethod
+    def of(cls, declaration: Declaration) -> Declared:
+        """Check what a caller declares; raises Invalid that names the mistake."""
+        if unknown := set(declaration.needs) - _FIELDS:
+            fields = ", ".join(sorted(_FIELDS))
+            raise Invalid(f"external: needs is a list of case fields, not {min(unknown)!r}: {fields}")
+        judge = declaration.judge
+        return cls(
+            _plain(declaration.evaluator, "evaluator", _NAME),
+            _plain(declaration.version, "version", _VERSION),
+            None if judge is None else _plain(judge, "judge", _JUDGE),
+            _plain(declaration.label, "label", _VERSION),
+            frozenset(declaration.needs),
+        )
+
+    def run(self, case: Case) -> NoReturn:
         """Raise NotFound: its code is elsewhere."""
         raise NotFound(f"{self.name} is known to the caller only")
 
 
-def read_declaration(description: Any) -> Declared:
-    """Read `{"evaluator", "version", "judge", "label", "needs"}`; raises Invalid that names the mistake."""
-    if not isinstance(description, Mapping):
-        raise Invalid("external: an object with evaluator and version is expected")
-    needs = description.get("needs") or []
-    if not isinstance(needs, list) or not all(isinstance(field, str) and field in _FIELDS for field in needs):
-        raise Invalid(f"external: needs is a list of case fields: {', '.join(sorted(_FIELDS))}")
-    judge = description.get("judge")
-    return Declared(
-        _text(description.get("evaluator"), "evaluator", _NAME),
-        _text(description.get("version"), "version", _VERSION),
-        None if judge is None else _text(judge, "judge", _JUDGE),
-        _text(description.get("label", "1"), "label", _VERSION),
-        frozenset(needs),
-    )
-
-
 def declaration_of(run: Run) -> Declared:
     """Return the evaluator of a client-side replay; raises Invalid for any other replay."""
-    if run.external is None:
+    if run.spec.external is None:
         raise Invalid(f"replay {run.run_id} is evaluated by the collector, not by its caller")
-    return read_declaration(run.external)
+    return Declared.of(run.spec.external)
 
 
-def _text(value: Any, key: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.match(value):
-        raise Invalid(f"external: {key} is a short plain text, not {str(value)[:80]!r}")
-    return value
+def _plain(text: str, key: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.match(text):
+        raise Invalid(f"external: {key} is a short plain text, not {text[:80]!r}")
+    return text
 
 
-_MAX_ITEMS = 256
+_MAX_ITEMS, _DEFAULT_ITEMS = 256, 64
 """The most cases or results of one request."""
 _LONGEST_REASON = 300
 _MAX_DEPTH = 16
@@ -95,11 +94,24 @@ _MAX_DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _CallerResult:
-    """One checked result of the caller."""
+class CallerResult:
+    """One result of the caller."""
 
+    job_id: str
     result: EvaluationResult
-    elapsed_ms: float | None
+    elapsed_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCase:
+    """A case for the caller to evaluate."""
+
+    job_id: str
+    trace_id: str
+    span_id: str
+    request_time: datetime | None
+    u: float | None
+    case: Case
 
 
 class ClientReplays:
@@ -109,14 +121,14 @@ class ClientReplays:
         self._store = store
         self._ledger = Ledger(store, Caps())
 
-    def cases(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return up to `limit` unfinished jobs of replay `id` with their cases; none after its end.
+    def cases(self, run_id: str, *, limit: int | None = None) -> list[PendingCase]:
+        """Return the first unfinished jobs of a replay with their cases; none after its end.
 
         Jobs with an equal stored verdict, or without a stored span, are finished here and not returned. Raises
         NotFound for an unknown replay, Invalid for one that the collector evaluates.
         """
-        run, evaluator = self._run(params)
-        limit = min(_MAX_ITEMS, max(1, int(params.get("limit") or 64)))
+        run, evaluator = self._run(run_id)
+        limit = min(_MAX_ITEMS, limit or _DEFAULT_ITEMS)
         while run.status == "external":
             jobs = of_run(self._store.read, run.run_id, limit=limit)
             if not jobs:
@@ -130,33 +142,33 @@ class ClientReplays:
             if settled:
                 self._write(run, settled)
             if ready:
-                return [_case_json(job, cases[job.unit]) for job in ready]
+                return [_pending(job, cases[job.unit]) for job in ready]
         return []
 
-    def results(self, params: Mapping[str, Any]) -> int:
-        """Store the caller's `results` (`job_id`, `result`, `elapsed_ms`) for replay `id`; returns how many were new.
+    def store_results(self, run_id: str, sent: Sequence[CallerResult], *, capped: str = "") -> int:
+        """Store the caller's results for a replay; returns how many were new.
 
         A job that is finished already stays as it is, so that sending twice changes nothing. `capped` is the reason why
         the caller stops at the cap. Raises Invalid that names the first mistake,
         and then nothing is stored; NotFound for an unknown replay.
         """
-        run, evaluator = self._run(params)
-        results = _read_results(params.get("results"), evaluator)
+        run, evaluator = self._run(run_id)
+        results = _checked_results(sent, evaluator)
         jobs = {job.job_id: job for job in of_run(self._store.read, run.run_id, job_ids=list(results))}
         self._require_own(run, results)
         cases = cases_of(self._store, [job.unit for job in jobs.values()])
         verdicts = [
             self._verdict(job, _key(job, cases, evaluator), evaluator, results[job_id]) for job_id, job in jobs.items()
         ]
-        return self._write(run, verdicts, capped=str(params.get("capped") or "")[:_LONGEST_REASON])
+        return self._write(run, verdicts, capped=capped[:_LONGEST_REASON])
 
-    def _run(self, params: Mapping[str, Any]) -> tuple[Run, Declared]:
-        run = latest_runs(self._store, run_id=str(params["id"])).get(str(params["id"]))
+    def _run(self, run_id: str) -> tuple[Run, Declared]:
+        run = latest_runs(self._store, run_id=run_id).get(run_id)
         if run is None:
-            raise NotFound(f"no replay {params['id']!r}")
+            raise NotFound(f"no replay {run_id!r}")
         return run, declaration_of(run)
 
-    def _require_own(self, run: Run, results: Mapping[str, _CallerResult]) -> None:
+    def _require_own(self, run: Run, results: Mapping[str, CallerResult]) -> None:
         foreign = results.keys() - ids_of_run(self._store.read, run.run_id, list(results))
         if foreign:
             raise Invalid(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
@@ -165,9 +177,9 @@ class ClientReplays:
         """Return the verdict of a job without the caller: an equal verdict exists, or the span is missing."""
         if key in stored:
             return Verdict(job=job, score_key=key, created_at=utc_now(), result=None)
-        return self._verdict(job, key, evaluator, _CallerResult(missing_span(evaluator), None))
+        return self._verdict(job, key, evaluator, CallerResult(job.job_id, missing_span(evaluator)))
 
-    def _verdict(self, job: Job, key: str, evaluator: Declared, caller_result: _CallerResult) -> Verdict:
+    def _verdict(self, job: Job, key: str, evaluator: Declared, caller_result: CallerResult) -> Verdict:
         now = utc_now()
         # The caller has spent the money already: it is booked without a reservation and never refused.
         booked = Reservation(evaluator=evaluator.name, usd=0.0, job_id=job.job_id, day=now, run_id=job.run_id)
@@ -196,20 +208,13 @@ class ClientReplays:
         return self._store.write(work).result()
 
 
-def _key(job: Job, cases: Mapping[Any, Case], evaluator: Declared) -> str:
+def _key(job: Job, cases: Mapping[Unit, Case], evaluator: Declared) -> str:
     case = cases.get(job.unit)
     return job.job_id if case is None else score_key(job.unit, case, evaluator)
 
 
-def _case_json(job: Job, case: Case) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "trace_id": job.unit.trace_id,
-        "span_id": job.unit.span_id,
-        "request_time": job.unit.request_time,
-        "u": job.u,
-        "case": case.model_dump(mode="json"),
-    }
+def _pending(job: Job, case: Case) -> PendingCase:
+    return PendingCase(job.job_id, job.unit.trace_id, job.unit.span_id, job.unit.request_time, job.u, case)
 
 
 def _of_open_jobs(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -220,8 +225,10 @@ def _of_open_jobs(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> lis
     for verdict in verdicts:
         job = open_jobs.get(verdict.job.job_id)
         if job is not None:
-            changes: dict[str, Any] = {"result": None, "reservation": None} if verdict.score_key in keys else {}
-            open_verdicts.append(replace(verdict, job=job, **changes))
+            reused = verdict.score_key in keys
+            open_verdicts.append(
+                replace(verdict, job=job, result=None, reservation=None) if reused else replace(verdict, job=job)
+            )
     return open_verdicts
 
 
@@ -242,40 +249,31 @@ def _beyond_cap(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> str |
     return f"{spent:.4g} of {run.max_usd:.4g} USD are spent" if spent >= run.max_usd else None
 
 
-def _read_results(items: Any, evaluator: Declared) -> dict[str, _CallerResult]:
-    """Read the results by job id; raises Invalid that names the first mistake."""
-    if not isinstance(items, list) or len(items) > _MAX_ITEMS:
+def _checked_results(sent: Sequence[CallerResult], evaluator: Declared) -> dict[str, CallerResult]:
+    """Return the results by job id; raises Invalid that names the first mistake."""
+    if len(sent) > _MAX_ITEMS:
         raise Invalid(f"results: a list of at most {_MAX_ITEMS} is expected")
-    results: dict[str, _CallerResult] = {}
-    for index, item in enumerate(items):
+    results: dict[str, CallerResult] = {}
+    for index, item in enumerate(sent):
         try:
-            job_id, result = _read_result(item, evaluator)
-        except ValueError as error:
-            raise Invalid(f"results[{index}]: {_message(error)}") from error
-        if job_id in results:
-            raise Invalid(f"results[{index}]: {job_id!r} is there twice")
-        results[job_id] = result
+            _check_result(item, evaluator)
+        except Invalid as error:
+            raise Invalid(f"results[{index}]: {error}") from error
+        if item.job_id in results:
+            raise Invalid(f"results[{index}]: {item.job_id!r} is there twice")
+        results[item.job_id] = item
     return results
 
 
-def _read_result(item: Any, evaluator: Declared) -> tuple[str, _CallerResult]:
-    if not isinstance(item, Mapping) or not isinstance(item.get("result"), Mapping):
-        raise Invalid("an object with job_id and result is expected")
-    job_id = item.get("job_id")
-    if not isinstance(job_id, str) or len(job_id) != 32 or set(job_id) - set("0123456789abcdef"):
-        raise Invalid(f"{str(job_id)[:80]!r} is no job id")
-    result = EvaluationResult.model_validate(item["result"])
+def _check_result(item: CallerResult, evaluator: Declared) -> None:
+    result = item.result
     expected = (evaluator.name, evaluator.version, evaluator.judge_id)
     if (result.evaluator, result.version, result.judge) != expected:
         raise Invalid("evaluator, version and judge are not those of the replay")
-    elapsed = item.get("elapsed_ms")
-    if elapsed is not None and not isinstance(elapsed, int | float):
-        raise Invalid("elapsed_ms is a number")
-    _require_valid_figures([elapsed, *(call.cost_usd for call in result.calls)])
+    _require_valid_figures([item.elapsed_ms, *(call.cost_usd for call in result.calls)])
     if not all(math.isfinite(end) for end in result.ci95 or ()):
         raise Invalid("ci95 must be finite")
     _require_shallow(result.parts, _MAX_DEPTH)
-    return job_id, _CallerResult(result, elapsed)
 
 
 def _require_valid_figures(figures: Sequence[float | None]) -> None:
@@ -283,16 +281,9 @@ def _require_valid_figures(figures: Sequence[float | None]) -> None:
         raise Invalid("costs and times are finite and not negative")
 
 
-def _require_shallow(value: Any, levels: int) -> None:
+def _require_shallow(value: JsonValue, levels: int) -> None:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if children and not levels:
         raise Invalid("parts are too deeply nested")
     for child in children:
         _require_shallow(child, levels - 1)
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_input=False, include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error)

@@ -10,14 +10,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NoReturn
 
 from ragpulse_collector.analysis.cases import ScoreKeys, Unit, cases_of
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Refusal
-from ragpulse_collector.store import Rows, Store, Transaction
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.protocol import Read
 from ragpulse_collector.store.queries import jobs as queries
-from ragpulse_collector.store.queries.runs import Run
+from ragpulse_collector.store.queries.jobs import JobRow
+from ragpulse_collector.store.queries.runs import ReplaySpec, Run
 from ragpulse_collector.store.queries.scores import last_revision
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
@@ -97,51 +99,48 @@ def _online(
     if first is None:
         return Pending([], since)
     step = _FIRST_STEP if count > limit else newest - first + _FIRST_STEP
-    until, rows = first, list[tuple[Any, ...]]()
+    until, rows = first, list[JobRow]()
     while len(rows) < limit and until <= newest:
         until, step = first + step, step * 2
         rows = queries.pending_online(store.read, first, until, limit=limit, claimed=claimed, full=full)
     if full or (claimed and not rows):  # jobs that were left out may be older
         return Pending([_job(row) for row in rows], since)
-    oldest = rows[0][-1] if rows else newest
+    oldest = rows[0].oldest if rows else None
     if len(rows) == limit:
         rows = _from_both_ends(store, rows, first, newest, claimed=claimed)
-    return Pending([_job(row) for row in rows], max(since, oldest - skew))
+    return Pending([_job(row) for row in rows], max(since, (oldest or newest) - skew))
 
 
 def _from_both_ends(
-    store: Store, oldest: list[tuple[Any, ...]], first: datetime, newest: datetime, *, claimed: Collection[str]
-) -> list[tuple[Any, ...]]:
+    store: Store, oldest: list[JobRow], first: datetime, newest: datetime, *, claimed: Collection[str]
+) -> list[JobRow]:
     """Return the oldest and the newest jobs in turn: a drop of the quality shows before a backlog is gone."""
-    step, latest, half = _FIRST_STEP, list[tuple[Any, ...]](), len(oldest) // 2
+    step, latest, half = _FIRST_STEP, list[JobRow](), len(oldest) // 2
     while len(latest) < half and newest - step > first - 2 * step:
         latest = queries.pending_online(
             store.read, newest - step, newest + _TICK, limit=half, claimed=claimed, full=(), newest=True
         )
         step *= 2
     mixed = [row for pair in zip(oldest, latest, strict=False) for row in pair] + oldest[len(latest) :]
-    return list({row[0]: row for row in mixed}.values())[: len(oldest)]
+    return list({row.job_id: row for row in mixed}.values())[: len(oldest)]
 
 
-def _job(row: Sequence[Any]) -> Job:
-    job_id, trace_id, span_id, request_time, evaluator, run_id, u, created_at, attempts, rule = row[:10]
-    unit = Unit(trace_id.hex, f"{span_id:016x}", request_time)
-    return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts, rule)
+def _job(row: JobRow) -> Job:
+    unit = Unit(row.trace_id.hex, f"{row.span_id:016x}", row.request_time)
+    return Job(row.job_id.hex, unit, row.evaluator, row.run_id, row.u, row.created_at, row.attempts, row.rule)
 
 
-def by_ids(read: Callable[..., Rows], job_ids: Sequence[str]) -> list[Job]:
+def by_ids(read: Read, job_ids: Sequence[str]) -> list[Job]:
     """Return the unfinished jobs of these ids."""
     return [_job(row) for row in queries.unfinished_by_id(read, job_ids)]
 
 
-def of_run(
-    read: Callable[..., Rows], run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None
-) -> list[Job]:
+def of_run(read: Read, run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None) -> list[Job]:
     """Return the unfinished jobs of one replay in order of u: the first `limit`, or those of the given ids."""
     return [_job(row) for row in queries.unfinished_of_run(read, run_id, limit=limit, job_ids=job_ids)]
 
 
-def stored_keys(read: Callable[..., Rows], units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
+def stored_keys(read: Read, units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
     """Return the keys under which a final score is stored already."""
     have_times = all(unit.request_time is not None for unit in units)
     times = [unit.request_time or LONG_AGO for unit in units] if have_times and units else [LONG_AGO, datetime.max]
@@ -158,15 +157,15 @@ class Evaluators:
 
     def __init__(self, store: Store, resolve: Resolve) -> None:
         self._store, self._resolve = store, resolve
-        self._made: dict[tuple[str, str], Evaluator] = {}
+        self._made: dict[tuple[str, ReplaySpec], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
         """Return the evaluator of this name, with the options of the replay."""
-        key = (name, "" if run is None else run.spec)
+        spec = ONLINE if run is None else run.spec
+        key = (name, spec)
         if key not in self._made:
-            options = {} if run is None else run.asked
             try:
-                self._made[key] = self._resolve(name, **{key: options[key] for key in _OPTIONS if options.get(key)})
+                self._made[key] = resolved(self._resolve, name, spec)
             except Refusal as error:
                 return _Unavailable(name, error)
             self._warn_of_changed_code(self._made[key])
@@ -194,7 +193,14 @@ class Evaluators:
                 await evaluator.aclose()
 
 
-_OPTIONS = ("judge", "prompts", "loads")
+ONLINE = ReplaySpec()
+"""No options: the evaluator as it is configured."""
+
+
+def resolved(resolve: Resolve, name: str, spec: ReplaySpec) -> Evaluator:
+    """Return an evaluator with the options of a replay that are given; raises a Refusal."""
+    options = {"judge": spec.judge, "prompts": spec.prompts, "loads": spec.loads}
+    return resolve(name, **{key: value for key, value in options.items() if value})
 
 
 class _Unavailable(Evaluator):
@@ -206,7 +212,7 @@ class _Unavailable(Evaluator):
         super().__init__()
         self.name, self._error = name, error
 
-    async def run(self, case: Case) -> Any:
+    async def run(self, case: Case) -> NoReturn:
         raise self._error
 
 

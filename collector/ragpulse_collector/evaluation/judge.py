@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.store.ingest.prices import Call
+from ragpulse_collector.store.ingest.prices import PricedCall
 from ragpulse_collector.store.queries.jobs import add_calls, replies
 from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import JudgeError
@@ -46,7 +46,7 @@ class JudgePrices:
         if model in self._free and not self.configured_name(model):
             return 0.0
         name = self.configured_name(model) or model
-        call = Call(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
+        call = PricedCall(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
         return self._prices.cost(call).cost_usd
 
     def configured_name(self, model: str) -> str | None:

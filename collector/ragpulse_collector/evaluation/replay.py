@@ -5,23 +5,26 @@ Jobs run in order of u, so that a stopped replay is a random sample. A score tha
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.cases import Unit, cases_of
-from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
-from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
-from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.evaluation.budget import Bill, EvaluatorBill, Price, bill, total
+from ragpulse_collector.evaluation.client_replay import Declared
+from ragpulse_collector.evaluation.jobs import resolved
 from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
+    Declaration,
+    ReplaySpec,
     Run,
     add_run,
     latest_runs,
@@ -32,16 +35,82 @@ from ragpulse_collector.store.queries.runs import (
     units_scored,
     units_to_replay,
 )
-from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators import Evaluator
 
-__all__ = ["Replays"]
+__all__ = ["ReplayList", "ReplayProgress", "ReplayRequest", "Replays"]
 
 _BILLED = 200
 """The bill extrapolates from this many cases, the first in order of u: a random sample."""
 _SAMPLE = 50
 """Cases sent to a caller that computes the cost of its own judge."""
-_OPTIONS = ("judge", "prompts", "loads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """What to replay: the requests of a query through evaluators of the collector or (`external`) of the caller."""
+
+    query: Query
+    evaluators: Sequence[str] = ()
+    external: Sequence[Declaration] = ()
+    judge: str | None = None
+    prompts: str | None = None
+    loads: Sequence[str] = ()
+    where: str | None = None
+    """The condition in the query's filters, as it was written."""
+    limit: int | None = None
+    max_usd: float | None = None
+
+    def spec(self, matching: int, external: Declaration | None) -> ReplaySpec:
+        """Return the request as it is stored."""
+        return ReplaySpec(
+            judge=self.judge,
+            prompts=self.prompts,
+            loads=tuple(self.loads),
+            where=self.where,
+            since=iso(self.query.window.first),
+            until=iso(self.query.window.last),
+            limit=self.limit,
+            matching=matching,
+            external=external,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProgress:
+    """A replay with its progress."""
+
+    run_id: str
+    evaluator: str
+    version: str
+    judge: str | None
+    current: bool
+    """Whether a rule would evaluate with the same version and judge."""
+    where: str | None
+    since: str | None
+    limit: int | None
+    status: str
+    total: int
+    done: int
+    ok: int
+    skipped: int
+    invalid: int
+    error: int
+    cost_usd: float | None
+    max_usd: float | None
+    reason: str | None
+    rate_per_s: float | None
+    eta_s: float | None
+    created_at: datetime | None
+    finished_at: datetime | None
+    pi: float | None
+    u_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayList:
+    """Replays, newest first."""
+
+    replays: Sequence[ReplayProgress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +122,7 @@ class _Selected:
 
 
 class Replays:
-    """Starts, bills, watches, stops and continues replays; answers are the JSON of the API."""
+    """Starts, bills, watches, stops and continues replays."""
 
     def __init__(
         self,
@@ -66,51 +135,43 @@ class Replays:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store, self._resolve, self._price, self._wake = store, resolve, price, wake
-        self._salt, self._clock = salt, clock
+        self._salt, self.clock = salt, clock
 
-    def create(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Start one run per evaluator; with `dry_run` only return the bill.
+    def start(self, request: ReplayRequest) -> ReplayList:
+        """Start one run per evaluator; of the caller's evaluators it fetches the cases and sends the results.
 
-        `evaluators`, `since` (or `from`, `to`), `where` and the other filters, `limit`, `max_usd`, `judge`, `prompts`,
-        `loads`; or `external`: evaluators of the caller, which fetches the cases and sends the results.
-        Raises Invalid for a wrong parameter, NotFound for an unknown evaluator.
+        Raises Invalid for a wrong request, NotFound for an unknown evaluator.
         """
-        options = {key: params[key] for key in _OPTIONS if params.get(key)}
-        evaluators = self._evaluators(params, options)
-        window, filters = self._scope(params)
-        matching = self._select(self._store.limited() if params.get("where") else self._store, window, filters)
-        limit, cap = params.get("limit"), None if params.get("max_usd") is None else float(params["max_usd"])
-        selected = matching if limit is None else matching[: max(0, int(limit))]
-        if _is_true(params.get("dry_run")):
-            return self._bill(evaluators, selected, cap)
-        spec = {**options, "where": params.get("where"), "since": iso(window.first), "until": iso(window.last)}
-        cap_per_run = None if cap is None else cap / len(evaluators)
-        runs = [
-            self._start(name, evaluator, selected, {**spec, "limit": limit, "matching": len(matching)}, cap_per_run)
-            for name, evaluator in evaluators.items()
-        ]
+        evaluators, matching = self._evaluators(request), self._select(request.query)
+        cap = None if request.max_usd is None else request.max_usd / len(evaluators)
+        runs = [self._start(name, evaluator, matching, request, cap) for name, evaluator in evaluators.items()]
         self._wake()
-        return {"replays": [self.get(run_id) for run_id in runs]}
+        return ReplayList([self.get(run_id) for run_id in runs])
 
-    def _evaluators(self, params: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Evaluator]:
-        external = params.get("external")
-        if not external:
-            return {name: self._resolve(name, **options) for name in _names(params.get("evaluators"))}
-        if options or params.get("evaluators") or not isinstance(external, Sequence) or isinstance(external, str):
+    def bill(self, request: ReplayRequest) -> Bill:
+        """Return what a request would cost, without starting it; raises as `start` does."""
+        evaluators, selected = self._evaluators(request), self._select(request.query)[: request.limit]
+        return total([self._bill_of(evaluator, selected) for evaluator in evaluators.values()], request.max_usd)
+
+    def _evaluators(self, request: ReplayRequest) -> dict[str, Evaluator]:
+        spec = request.spec(0, None)
+        if not request.external:
+            if not request.evaluators or not all(request.evaluators):
+                raise Invalid("evaluators: name at least one")
+            return {name: resolved(self._resolve, name, spec) for name in request.evaluators}
+        if spec.judge or spec.prompts or spec.loads or request.evaluators:
             raise Invalid("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
-        declarations = [read_declaration(item) for item in external]
-        return {item.name: item for item in declarations}
+        return {item.name: item for item in map(Declared.of, request.external)}
 
-    def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def list(self) -> ReplayList:
         """Return every replay with its progress, newest first."""
-        del params
-        return {"replays": [self._as_json(run) for run in latest_runs(self._store).values()]}
+        return ReplayList([self._with_progress(run) for run in latest_runs(self._store).values()])
 
-    def get(self, run_id: str) -> dict[str, Any]:
+    def get(self, run_id: str) -> ReplayProgress:
         """Return one replay with its progress; raises NotFound."""
-        return self._as_json(self._run(run_id))
+        return self._with_progress(self._run(run_id))
 
-    def cancel(self, run_id: str) -> dict[str, Any]:
+    def cancel(self, run_id: str) -> ReplayProgress:
         """Stop a running replay; finished results stay, and `resume` continues it."""
         self._run(run_id)
         going = ("running", "external")
@@ -118,9 +179,9 @@ class Replays:
         self._wake()
         return self.get(run_id)
 
-    def resume(self, run_id: str, *, max_usd: float | None = None) -> dict[str, Any]:
+    def resume(self, run_id: str, *, max_usd: float | None = None) -> ReplayProgress:
         """Continue a cancelled or capped replay, with a new cap where given."""
-        going = "running" if self._run(run_id).external is None else "external"
+        going = "running" if self._run(run_id).spec.external is None else "external"
         stopped = ("cancelled", "capped", "failed")
         self._store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
         self._wake()
@@ -132,15 +193,9 @@ class Replays:
             raise NotFound(f"no replay {run_id!r}")
         return run
 
-    def _scope(self, params: Mapping[str, Any]) -> tuple[Window, Filter]:
-        since = params.get("from") or params.get("since") or "7d"
-        start = since if str(since).startswith("-") or "T" in str(since) or ":" in str(since) else f"-{since}"
-        window = range_of({"from": start, "to": params.get("to")}, now=self._clock())
-        return window, filter_of(params)
-
-    def _select(self, store: Store, window: Window, filters: Filter) -> Sequence[_Selected]:
+    def _select(self, query: Query) -> Sequence[_Selected]:
         """Return the matching units in order of u; of a trace with several units, the decided ones."""
-        rows = units_to_replay(store.read, filters.sql, {**window.parameters, **filters.parameters})
+        rows = units_to_replay(query.reader(self._store).read, query.filters.sql, query.parameters)
         units = [
             _Selected(Unit(trace.hex, f"{span:016x}", time), self._u(trace.hex, span, u))
             for trace, span, time, u in rows
@@ -150,30 +205,26 @@ class Replays:
     def _u(self, trace_id: str, span_id: int, u: float | None) -> float:
         return sampling_number(self._salt, trace_id, f"{span_id:016x}") if u is None else u
 
-    def _bill(
-        self, evaluators: Mapping[str, Evaluator], selected: Sequence[_Selected], cap: float | None
-    ) -> dict[str, Any]:
-        return total([self._bill_of(evaluator, selected) for evaluator in evaluators.values()], cap)
-
-    def _bill_of(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> dict[str, Any]:
+    def _bill_of(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> EvaluatorBill:
         """Return the bill of one evaluator: tokens and cost of a sample of the cases, scaled up."""
         already = self._scored(evaluator, selected)
-        units = [selection.unit for selection in selected[:_BILLED]]
-        cases = list(cases_of(self._store, units).values())
+        cases = list(cases_of(self._store, [selection.unit for selection in selected[:_BILLED]]).values())
         estimates = [evaluator.estimate(case) for case in cases]
         replies = reply_tokens(self._store.read, evaluator.name, evaluator.judge_id)
-        part: dict[str, Any] = {
-            "evaluator": evaluator.name,
-            "version": evaluator.version,
-            "judge": evaluator.judge_id,
-            "count": len(selected),
-            "already": already,
-            **bill(estimates, evaluator.judge, max(0, len(selected) - already), self._price, replies),
-        }
+        cost = bill(estimates, evaluator.judge, max(0, len(selected) - already), self._price, replies)
+        part = extended(
+            EvaluatorBill,
+            cost,
+            evaluator=evaluator.name,
+            version=evaluator.version,
+            judge=evaluator.judge_id,
+            count=len(selected),
+            already=already,
+        )
         if isinstance(evaluator, Declared) and evaluator.judge_id is not None:
-            sample = [case.model_dump(mode="json") for case in cases[:_SAMPLE]]
-            unknown = dict.fromkeys(COSTS) | {"cost_unknown_reason": "only the caller knows its judge"}
-            return part | unknown | {"sample": sample, "replies": replies}
+            unknown = replace(part, cost_usd=None, cost_usd_low=None, cost_usd_at_most=None)
+            why = "only the caller knows its judge"
+            return replace(unknown, cost_unknown_reason=why, sample=cases[:_SAMPLE], replies=replies)
         return part
 
     def _scored(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> int:
@@ -182,103 +233,84 @@ class Replays:
         return units_scored(self._store.read, evaluator.name, evaluator.version, evaluator.judge_id, units)
 
     def _start(
-        self, name: str, evaluator: Evaluator, selected: Sequence[_Selected], spec: dict[str, Any], cap: float | None
+        self, name: str, evaluator: Evaluator, matching: Sequence[_Selected], request: ReplayRequest, cap: float | None
     ) -> str:
-        run_id = uuid.uuid4().hex[:12]
-        if isinstance(evaluator, Declared):
-            spec = {**spec, "external": evaluator.as_json}
-        spec_json = json.dumps(spec, sort_keys=True, default=str)
-        going = "external" if isinstance(evaluator, Declared) else "running"
-        status = going if selected else "done"
-        abandoned = self._abandoned(evaluator, spec)
-        run = (run_id, name, evaluator.version, evaluator.judge_id, spec_json, status, len(selected), cap)
+        run_id, selected = uuid.uuid4().hex[:12], matching[: request.limit]
+        external = evaluator.declaration if isinstance(evaluator, Declared) else None
+        spec = request.spec(len(matching), external)
+        status = "done" if not selected else "running" if external is None else "external"
+        abandoned = self._abandoned(spec)
         units = [
             (selection.unit.trace_id, int(selection.unit.span_id, 16), selection.unit.request_time, selection.u)
             for selection in selected
         ]
+        key = (run_id, name, evaluator.version, evaluator.judge_id)
 
         def work(tx: Transaction) -> None:
             for earlier in abandoned:
                 set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
-            add_run(tx, run)
+            add_run(tx, Run(*key, status, len(selected), cap, None, tx.at, spec))
             add_replay_jobs(tx, run_id, name, units)
 
         self._store.write(work).result()
         return run_id
 
-    def _abandoned(self, evaluator: Evaluator, spec: Mapping[str, Any]) -> Sequence[str]:
+    def _abandoned(self, spec: ReplaySpec) -> Sequence[str]:
         """Return client-side replays of the same evaluator and traces: their caller was killed and starts again."""
-        if not isinstance(evaluator, Declared):
+        if spec.external is None:
             return []
-        signature = (evaluator.as_json, spec.get("where"), spec.get("limit"))
+        signature = (spec.external, spec.where, spec.limit)
         return [
             run.run_id
             for run in latest_runs(self._store, status="external").values()
-            if (run.external, run.asked.get("where"), run.asked.get("limit")) == signature
+            if (run.spec.external, run.spec.where, run.spec.limit) == signature
         ]
 
-    def _as_json(self, run: Run) -> dict[str, Any]:
-        done, counts, cost, unknown, first, last = self._progress(run.run_id)
-        finished = done >= run.total
+    def _with_progress(self, run: Run) -> ReplayProgress:
+        finished = progress(self._store.read, run.run_id)
+        counts = {each.status: each.n for each in finished}
+        done, cost = sum(counts.values()), sum(each.cost_usd or 0.0 for each in finished)
+        first = min((each.first for each in finished if each.first), default=None)
+        last = max((each.last for each in finished if each.last), default=None)
         going = run.status in ("running", "external")
-        status = ("done" if finished else "running") if going else run.status
+        status = ("done" if done >= run.total else "running") if going else run.status
         rate = _rate(done, first, last)
-        share = next(
-            (candidate for candidate in shares(self._store, run.evaluator) if candidate.run_id == run.run_id), None
+        share = next((each for each in shares(self._store, run.evaluator) if each.run_id == run.run_id), None)
+        return ReplayProgress(
+            run_id=run.run_id,
+            evaluator=run.evaluator,
+            version=run.version,
+            judge=run.judge,
+            current=self._current(run),
+            where=run.spec.where,
+            since=run.spec.since,
+            limit=run.spec.limit,
+            status=status,
+            total=run.total,
+            done=done,
+            ok=counts.get("ok", 0),
+            skipped=counts.get("skipped", 0),
+            invalid=counts.get("invalid", 0),
+            error=counts.get("error", 0),
+            cost_usd=None if any(each.unpriced for each in finished) else cost,
+            max_usd=run.max_usd,
+            reason=run.error,
+            rate_per_s=rate,
+            eta_s=(run.total - done) / rate if rate and status == "running" else None,
+            created_at=started_at(self._store.read, run.run_id),
+            finished_at=None if status == "running" else last or run.created_at,
+            pi=None if share is None else share.pi,
+            u_max=None if share is None else min(1.0, share.below),
         )
-        created = started_at(self._store.read, run.run_id)
-        return {
-            "run_id": run.run_id,
-            "evaluator": run.evaluator,
-            "version": run.version,
-            "judge": run.judge,
-            "current": self._current(run),
-            "where": run.asked.get("where"),
-            "since": run.asked.get("since"),
-            "limit": run.asked.get("limit"),
-            "status": status,
-            "total": run.total,
-            "done": done,
-            **{status: counts.get(status, 0) for status in ("ok", "skipped", "invalid", "error")},
-            "cost_usd": None if unknown else cost,
-            "max_usd": run.max_usd,
-            "reason": run.error,
-            "rate_per_s": rate,
-            "eta_s": (run.total - done) / rate if rate and status == "running" else None,
-            "created_at": iso(created),
-            "finished_at": None if status == "running" else iso(last or run.created_at),
-            "pi": None if share is None else share.pi,
-            "u_max": None if share is None else min(1.0, share.below),
-        }
 
     def _current(self, run: Run) -> bool:
-        """Whether a rule would evaluate with the same version and judge."""
         try:
             evaluator = self._resolve(run.evaluator)
         except Refusal:
             return False
         return (evaluator.version, evaluator.judge_id) == (run.version, run.judge)
 
-    def _progress(self, run_id: str) -> tuple[int, dict[str, int], float, bool, datetime | None, datetime | None]:
-        """Return finished units, verdicts by status, the cost of new ones, and the times of the first and last."""
-        rows = progress(self._store.read, run_id)
-        counts = {row[0]: row[1] for row in rows}
-        firsts, lasts = [row[4] for row in rows if row[4]], [row[5] for row in rows if row[5]]
-        cost, unknown = sum(row[2] or 0.0 for row in rows), any(row[3] for row in rows)
-        return sum(counts.values()), counts, cost, unknown, min(firsts, default=None), max(lasts, default=None)
-
 
 def _rate(done: int, first: datetime | None, last: datetime | None) -> float | None:
     seconds = (last - first).total_seconds() if first and last else 0.0
     return done / seconds if seconds > 0 else None
-
-
-def _names(value: Any) -> list[str]:
-    names = [value] if isinstance(value, str) else list(value or ())
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise Invalid("evaluators: name at least one")
-    return list(dict.fromkeys(names))
-
-
-def _is_true(value: Any) -> bool:
-    return str(value).lower() in ("true", "1")

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -18,7 +17,14 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results, forgotten_traces, remove_calls
+from ragpulse_collector.store.queries.jobs import (
+    MAX_ATTEMPTS,
+    ItemRow,
+    ScoreRow,
+    add_results,
+    forgotten_traces,
+    remove_calls,
+)
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 
@@ -75,47 +81,47 @@ class Verdict:
             rule=job.rule,
         )
 
-    def score_row(self, result: EvaluationResult) -> dict[str, Any]:
-        """The row of the score."""
+    def score_row(self, result: EvaluationResult) -> ScoreRow:
+        """Return the row of the score."""
         lo, hi = result.ci95 or (None, None)
-        return {
-            "score_key": self.score_key,
-            "job_id": bytes.fromhex(self.job.job_id),
-            "trace_id": bytes.fromhex(self.job.unit.trace_id),
-            "span_id": bytes.fromhex(self.job.unit.span_id),
-            "request_time": self.job.unit.request_time,
-            "evaluator": result.evaluator,
-            "version": result.version,
-            "label_version": self.label_version,
-            "judge": result.judge,
-            "source": "online" if self.job.run_id is None else "replay",
-            "status": result.status,
-            "score": result.score,
-            "normalized": result.normalized,
-            "passing": result.passing,
-            "label": result.label,
-            "explanation": result.explanation,
-            "parts": _JSON.encode(result.parts) if result.parts else None,
-            "ci_lo": lo,
-            "ci_hi": hi,
-            "calls": _CALLS.dump_json(result.calls).decode() if result.calls else None,
-            "cost_usd": result.cost_usd,
-            "elapsed_ms": self.elapsed_ms,
-            "attempt": self._attempt,
-            "created_at": self.created_at,
-            "run_id": self.job.run_id,
-        }
+        return ScoreRow(
+            score_key=self.score_key,
+            job_id=bytes.fromhex(self.job.job_id),
+            trace_id=bytes.fromhex(self.job.unit.trace_id),
+            span_id=bytes.fromhex(self.job.unit.span_id),
+            request_time=self.job.unit.request_time,
+            evaluator=result.evaluator,
+            version=result.version,
+            label_version=self.label_version,
+            judge=result.judge,
+            source="online" if self.job.run_id is None else "replay",
+            status=result.status,
+            score=result.score,
+            normalized=result.normalized,
+            passing=result.passing,
+            label=result.label,
+            explanation=result.explanation,
+            parts=_JSON.encode(result.parts) if result.parts else None,
+            ci_lo=lo,
+            ci_hi=hi,
+            calls=_CALLS.dump_json(result.calls).decode() if result.calls else None,
+            cost_usd=result.cost_usd,
+            elapsed_ms=self.elapsed_ms,
+            attempt=self._attempt,
+            created_at=self.created_at,
+            run_id=self.job.run_id,
+        )
 
-    def item_row(self) -> dict[str, Any]:
-        """The row that links the job to its score (run None: an online job that reuses an earlier score)."""
-        return {
-            "run_id": self.job.run_id,
-            "score_key": self.score_key,
-            "trace_id": bytes.fromhex(self.job.unit.trace_id),
-            "span_id": bytes.fromhex(self.job.unit.span_id),
-            "u": self.job.u,
-            "job_id": bytes.fromhex(self.job.job_id),
-        }
+    def item_row(self) -> ItemRow:
+        """Return the row that links the job to its score."""
+        return ItemRow(
+            run_id=self.job.run_id,
+            score_key=self.score_key,
+            trace_id=bytes.fromhex(self.job.unit.trace_id),
+            span_id=bytes.fromhex(self.job.unit.span_id),
+            u=self.job.u,
+            job_id=bytes.fromhex(self.job.job_id),
+        )
 
 
 def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:

@@ -22,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragpulse_collector.client import Client
 
-__all__ = ["Feedback", "Moved", "Page", "annotate", "attribute", "move"]
+__all__ = ["Feedback", "ImportCounts", "Page", "annotate", "attribute", "move"]
 
 PROTOBUF = "application/x-protobuf"
 
@@ -45,7 +45,7 @@ class Feedback(NamedTuple):
 
 
 @dataclass
-class Moved:
+class ImportCounts:
     """The counts of an import."""
 
     spans: int = 0
@@ -57,9 +57,9 @@ class Moved:
     traces: set[bytes] = field(default_factory=set)
 
 
-def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
+def move(client: Client, pages: Iterable[Page]) -> Iterator[ImportCounts]:
     """Send each page and yield the counts so far; raises ClientError if the collector refuses."""
-    totals = Moved()
+    totals = ImportCounts()
     for page in pages:
         request = ExportTraceServiceRequest()
         resource = request.resource_spans.add()

@@ -34,7 +34,7 @@ class ImportedScore(BaseModel):
     human: bool = True
 
 
-class Answer(BaseModel):
+class AnsweredQuestion(BaseModel):
     """One line. Without `trace_id` the id is a hash of the line, so the same line is stored once."""
 
     model_config = ConfigDict(extra="forbid")
@@ -61,7 +61,7 @@ def pages(path: Path, since: datetime) -> Iterator[Page]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            answer = _answer(path, number, line)
+            answer = _parsed_line(path, number, line)
             if answer.start_time < since:
                 continue
             if spans and (answer.service != service or len(spans) >= PAGE):
@@ -73,16 +73,16 @@ def pages(path: Path, since: datetime) -> Iterator[Page]:
         yield Page(service, spans)
 
 
-def _answer(path: Path, number: int, line: str) -> Answer:
+def _parsed_line(path: Path, number: int, line: str) -> AnsweredQuestion:
     try:
-        return Answer.model_validate_json(line)
+        return AnsweredQuestion.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise ValueError(f"{path}:{number}: {f'{field}: ' if field else ''}{first['msg']}") from error
 
 
-def _span(answer: Answer, digest: bytes) -> Span:
+def _span(answer: AnsweredQuestion, digest: bytes) -> Span:
     start = unix_ns(answer.start_time)
     trace_id = bytes.fromhex(answer.trace_id) if answer.trace_id else digest[:16]
     span = Span(

@@ -17,7 +17,7 @@ from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
-from ragpulse_collector.sampling.rule import Rule
+from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.settings import (
     DestinationSettings,
     DriftSettings,

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
 
@@ -49,6 +49,9 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import State, add_messages, add_state, latest_states, monitors_named
 from ragpulse_collector.store.queries.monitors import states as stored_states
 from ragpulse_dashboards.words import called
+
+if TYPE_CHECKING:
+    from ragpulse_collector.evaluation.drift import DriftReport
 
 __all__ = ["Monitors"]
 
@@ -176,20 +179,18 @@ class Monitors:
         sent = "failed: " + "; ".join(failures) if failures else "sent"
         return AlertSent(ok=not failures, delivery=sent if outcomes else None)
 
-    def drift(self, report: Mapping[str, Any]) -> int:
-        """Store the state of a judge from a report of `GET drift`, with a message when it fires or recovers."""
-        monitor = self.definitions.drift(f"{DRIFT}{report['evaluator']}")
-        shift = next((check["judge_move"] for check in report["checks"]), None) or {}
-        reading = Reading(shift.get("value"), shift.get("lo"), shift.get("hi"))
-        judge = f"the judge of {report['evaluator']}"
+    def drift(self, report: DriftReport) -> int:
+        """Store the state of a judge, with a message when it fires or recovers."""
+        monitor = self.definitions.drift(f"{DRIFT}{report.evaluator}")
+        move = report.checks[0].judge_move if report.checks else None
+        reading = Reading(move.value, move.lo, move.hi) if move else Reading(None, None, None)
+        judge = f"the judge of {report.evaluator}"
         text = f"{judge} holds its level"
-        if report["state"] == "firing":
-            text = (
-                f"{judge} moved by {reading.value:+.3g} ({reading.lo:+.3g} to {reading.hi:+.3g}) on {shift['n']} frozen"
-            )
-            text += f" answers since {report['frozen_at'][:10]}: {report['verdict']}"
+        if move and report.state == "firing":
+            text = f"{judge} moved by {move.value:+.3g} ({move.lo:+.3g} to {move.hi:+.3g}) on {move.n} frozen"
+            text += f" answers since {report.frozen_at:%Y-%m-%d}: {report.verdict}"
         before = latest_states(self._store.read, monitor.settings.name).get("{}")
-        finding = Finding(report["state"], reading, text)
+        finding = Finding(report.state, reading, text)
         return self._store_state(monitor, "{}", finding, before.state if before else None)
 
     def _send_test(self, destination: str, alert: Alert) -> str | None:

@@ -23,7 +23,7 @@ class Parser(Protocol):
     def logs(self, body: bytes) -> Iterator[WireLog]:
         """Yield the log records."""
 
-    def metrics(self, body: bytes) -> Mapping[str, int]:
+    def metrics(self, body: bytes) -> dict[str, int]:
         """Return how many metrics of each service there are: they are counted, not stored."""
 
 

@@ -45,8 +45,8 @@ async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, workers: any
     inflated = _inflate_little(body, encoding, ticket) if len(body) <= _INLINE_BYTES else None
     if inflated is None:
         outcome = await anyio.to_thread.run_sync(_inflate_or_refusal, body, encoding, ticket, limiter=workers)
-        if isinstance(outcome, Refusal):
-            raise Refusal(outcome.status, outcome.message, retry_after_s=outcome.retry_after_s)
+        if isinstance(outcome, OtlpRefusal):
+            raise OtlpRefusal(outcome.status, outcome.message, retry_after_s=outcome.retry_after_s)
         inflated = outcome
     ticket.give_back(len(body))
     return inflated
@@ -55,7 +55,7 @@ async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, workers: any
 def _inflate_little(body: bytes, encoding: str, ticket: Ticket) -> bytes | None:
     """Inflate a body of one chunk; returns None for a longer one, of which little was inflated: 64 KiB may hold 64 MiB.
 
-    Raises Refusal 400, 503.
+    Raises OtlpRefusal 400, 503.
     """
     chunks = list(islice(_chunks(body, encoding), 2))
     if len(chunks) > 1 or sum(map(len, chunks)) > ticket.limits.max_body_bytes:
@@ -65,23 +65,23 @@ def _inflate_little(body: bytes, encoding: str, ticket: Ticket) -> bytes | None:
     return inflated
 
 
-def _inflate_or_refusal(body: bytes, encoding: str, ticket: Ticket) -> bytes | Refusal:
+def _inflate_or_refusal(body: bytes, encoding: str, ticket: Ticket) -> bytes | OtlpRefusal:
     """Return a refusal instead of raising it: in a future it would hold the body until the garbage collection."""
     try:
         return inflate(body, encoding, ticket)
-    except Refusal as refusal:
+    except OtlpRefusal as refusal:
         return refusal.with_traceback(None)
 
 
 def inflate(body: bytes, encoding: str, ticket: Ticket) -> bytes:
-    """Return the inflated body; raises Refusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
+    """Return the inflated body; raises OtlpRefusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
     inflated = BytesIO()  # joining chunks would need the memory twice
     total = 0
     for chunk in _chunks(body, encoding):
         total += len(chunk)
         if total > ticket.limits.max_body_bytes:
             inflated.close()  # the traceback holds this frame for a while
-            raise Refusal(413, f"the body inflates to more than {ticket.limits.max_body_bytes} bytes")
+            raise OtlpRefusal(413, f"the body inflates to more than {ticket.limits.max_body_bytes} bytes")
         if total <= _FIRST_PASS:
             inflated.write(chunk)
     ticket.take(total)
@@ -107,9 +107,9 @@ def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
         if rest := inflater.flush():
             yield rest
     except zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
-        raise Refusal(400, f"the {encoding} body is corrupt: {error}") from error
+        raise OtlpRefusal(400, f"the {encoding} body is corrupt: {error}") from error
     if not inflater.eof:
-        raise Refusal(400, f"the {encoding} body is truncated")
+        raise OtlpRefusal(400, f"the {encoding} body is truncated")
 
 
 def _window(body: bytes, encoding: str) -> int:
@@ -122,9 +122,9 @@ def _window(body: bytes, encoding: str) -> int:
 
 def _next_member(window: int, members: int) -> Any:
     if window <= zlib.MAX_WBITS:
-        raise Refusal(400, "the deflate body has bytes after its end")
+        raise OtlpRefusal(400, "the deflate body has bytes after its end")
     if members > _MAX_MEMBERS:
-        raise Refusal(400, f"the gzip body has more than {_MAX_MEMBERS} members")
+        raise OtlpRefusal(400, f"the gzip body has more than {_MAX_MEMBERS} members")
     return zlib.decompressobj(window)
 
 
@@ -162,7 +162,7 @@ class Limits:
     """OpenTelemetry's Python exporters drop a batch if this is ten seconds or more."""
 
 
-class Refusal(Exception):
+class OtlpRefusal(Exception):
     """Answers a request with an error; `status` is the HTTP code."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
@@ -237,10 +237,10 @@ class Flight:
         return Ticket(self)
 
     def change(self, size: int) -> None:
-        """Take bytes (or give them back); raises Refusal 503 when the budget is used up."""
+        """Take bytes (or give them back); raises OtlpRefusal 503 when the budget is used up."""
         with self._lock:
             if size > 0 and self._taken + size > self.limits.max_in_flight_bytes:
-                raise Refusal(503, "too many bytes in flight, come again", retry_after_s=self.limits.retry_after_s)
+                raise OtlpRefusal(503, "too many bytes in flight, come again", retry_after_s=self.limits.retry_after_s)
             self._taken += size
 
 
@@ -252,7 +252,7 @@ class Ticket:
         self._taken = 0
 
     def take(self, size: int) -> None:
-        """Take `size` more bytes; raises Refusal 503."""
+        """Take `size` more bytes; raises OtlpRefusal 503."""
         self._flight.change(size)
         self._taken += size
 
@@ -274,7 +274,7 @@ Submit = Callable[[RawBody], Future[Receipt]]
 async def hand_over(submit: Submit, body: RawBody, limits: Limits, workers: anyio.CapacityLimiter) -> Receipt:
     """Return the receipt once the body's content is on disk; metrics are only checked, in a thread.
 
-    Raises Refusal: 400 for a body that cannot be decoded; 413 for one that holds too much; 503 for everything else,
+    Raises OtlpRefusal: 400 for a body that cannot be decoded; 413 for one that holds too much; 503 for everything else,
     which is not the sender's fault.
 
     The store's exceptions lose their traceback here: futures refer to them in cycles, and the traceback to the body.
@@ -287,13 +287,13 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits, workers: anyi
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:
         status = 413 if isinstance(error, TooLarge) else 400
-        raise Refusal(status, str(error)) from error.with_traceback(None)
+        raise OtlpRefusal(status, str(error)) from error.with_traceback(None)
     except Exception as error:  # noqa: BLE001 - the boundary: after a failure of ours the sender retries its batch
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
-            raise Refusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)
+            raise OtlpRefusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)
         _log.exception("a %s body could not be stored", body.signal)
-        refusal = Refusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s)
+        refusal = OtlpRefusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s)
         raise refusal from error.with_traceback(None)
 
 

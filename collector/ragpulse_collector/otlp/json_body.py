@@ -20,13 +20,13 @@ from ragpulse_collector.otlp.wire import (
     MAX_DEPTH,
     VECTOR_LENGTH,
     Attributes,
-    Scope,
     Vector,
     WireBatch,
     WireEvent,
     WireLink,
     WireLog,
     WireRows,
+    WireScope,
     is_span_id,
     is_trace_id,
     service_name,
@@ -107,9 +107,9 @@ def _replaced_surrogate(match: re.Match[bytes]) -> bytes:
     return match[1] or b"\\ufffd"
 
 
-def _scope(resource: Attributes, envelope: Message) -> Scope:
+def _scope(resource: Attributes, envelope: Message) -> WireScope:
     scope = _message(envelope, "scope")
-    return Scope(resource, _text(scope, "name"), _text(scope, "version"))
+    return WireScope(resource, _text(scope, "name"), _text(scope, "version"))
 
 
 def _add_span(rows: WireRows, span: Message) -> bool:
@@ -141,10 +141,10 @@ def _add_span(rows: WireRows, span: Message) -> bool:
     return True
 
 
-def _log(record: Message, scope: Scope) -> WireLog:
+def _log(record: Message, scope: WireScope) -> WireLog:
     return WireLog(
-        _id(record, "traceId").hex(),
-        _id(record, "spanId").hex(),
+        _id(record, "traceId"),
+        _id(record, "spanId"),
         _integer(record, "timeUnixNano") or _integer(record, "observedTimeUnixNano"),
         _text(record, "eventName"),
         _value(_message(record, "body"), 1),

@@ -29,13 +29,13 @@ from ragpulse_collector.otlp.bounds import Fields, Layout, Meter, check_controls
 from ragpulse_collector.otlp.wire import (
     VECTOR_LENGTH,
     Attributes,
-    Scope,
     Shape,
     Vector,
     WireBatch,
     WireEvent,
     WireLink,
     WireLog,
+    WireScope,
     is_span_id,
     is_trace_id,
     service_name,
@@ -55,7 +55,7 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
     rejected = 0
     with _readable("ExportTraceServiceRequest"):
         for resource, pieces in _scopes(body, _SPAN):
-            batch, pairs = WireBatch(scope=Scope(resource)), list[Sequence[bytes]]()
+            batch, pairs = WireBatch(scope=WireScope(resource)), list[Sequence[bytes]]()
             for piece in pieces:
                 part = _SCOPE_SPANS.FromString(piece)
                 _merge(batch.scope, part.scope)
@@ -73,7 +73,7 @@ def logs(body: bytes) -> Iterator[WireLog]:
     """Yield the records of an ExportLogsServiceRequest; raises DecodeError."""
     with _readable("ExportLogsServiceRequest"):
         for resource, pieces in _scopes(body, _RECORD):
-            scope = Scope(resource)
+            scope = WireScope(resource)
             for part in map(ScopeLogs.FromString, pieces):
                 _merge(scope, part.scope)
                 _METER.get().add_rows(len(part.log_records))
@@ -114,7 +114,7 @@ def _resources(fields: Fields) -> Iterator[tuple[Attributes, list[tuple[int, int
         yield _attributes(resource.attributes), found.get(2, [])
 
 
-def _merge(scope: Scope, part: Any) -> None:
+def _merge(scope: WireScope, part: Any) -> None:
     """Add what a piece holds of a scope, which may come after its spans or in two parts."""
     scope.name, scope.version = part.name or scope.name, part.version or scope.version
 
@@ -330,10 +330,10 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def _log(record: Any, scope: Scope) -> WireLog:
+def _log(record: Any, scope: WireScope) -> WireLog:
     return WireLog(
-        record.trace_id.hex(),
-        record.span_id.hex(),
+        record.trace_id,
+        record.span_id,
         record.time_unix_nano or record.observed_time_unix_nano,
         record.event_name,
         _value(record.body),

@@ -22,7 +22,7 @@ Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Scope:
+class WireScope:
     """A resource and an instrumentation scope, shared by all their spans."""
 
     resource: Attributes
@@ -64,7 +64,7 @@ class WireBatch:
     Ids are valid: 16 and 8 bytes, not all zero; an invalid parent is None. `end_ns` is 0 without an end.
     """
 
-    scope: Scope
+    scope: WireScope
     trace_ids: list[bytes] = field(default_factory=list)
     span_ids: list[bytes] = field(default_factory=list)
     parent_span_ids: list[bytes | None] = field(default_factory=list)
@@ -87,7 +87,7 @@ class WireBatch:
 class WireRows:
     """Builds a batch of single spans."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: WireScope) -> None:
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
         self._attributes: list[Attributes] = []
         self._scope = scope
@@ -136,15 +136,15 @@ class WireRows:
 
 @dataclass(slots=True)
 class WireLog:
-    """A log record; ids are empty text where the record belongs to no span."""
+    """A log record; ids are as sent, empty where the record belongs to no span."""
 
-    trace_id: str
-    span_id: str
+    trace_id: bytes
+    span_id: bytes
     time_ns: int
     event_name: str
     body: Any
     attributes: Attributes
-    scope: Scope
+    scope: WireScope
 
 
 def service_name(resource: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ rules ─▶ Sampler.decide(now) ─ one transaction ─▶ trace_facts (one row
 """
 
 from ragpulse_collector.sampling.decision import Sampler
-from ragpulse_collector.sampling.rule import OFFLINE, Pacer, Rule, Stratum
+from ragpulse_collector.sampling.pacing import Pacer
+from ragpulse_collector.sampling.rules import OFFLINE, Rule, Rules
 
-__all__ = ["OFFLINE", "Pacer", "Rule", "Sampler", "Stratum"]
+__all__ = ["OFFLINE", "Pacer", "Rule", "Rules", "Sampler"]

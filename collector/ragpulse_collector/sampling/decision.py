@@ -5,20 +5,19 @@ writer: find settled traces ─▶ this thread: find repeated usage ─▶ write
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
+from ragpulse_collector.sampling.rules import OFFLINE, Rule, RuleSet, draw_sql, of_unit, scored_evaluators
 from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
-from ragpulse_collector.store.queries.decisions import Due, force, sampling_number
+from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force, sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
 
@@ -138,7 +137,7 @@ class Sampler:
         return raised
 
     def _rules_of(self, unit: str) -> Sequence[Rule]:
-        return _of_unit(unit, self._rules())
+        return of_unit(unit, self._rules())
 
     def _decide_sessions(self, now: datetime) -> int:
         """Decide the quiet sessions, if any rule is for sessions."""
@@ -178,24 +177,22 @@ class Sampler:
             settle=self._settle, quiet=self._quiet, most=self._max_traces, most_spans=self._max_spans,
         )  # fmt: skip
 
-    def _uncounted(self, due: Due) -> Mapping[str, Sequence[Any]]:
+    def _uncounted(self, due: Due) -> Uncounted:
         """Return the spans whose usage does not count; most traces have none and stay in SQL.
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
         rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        spans = [*_uncounted(rows)]
-        return {
-            "traces": [trace_id for trace_id, _, _ in spans],
-            "spans": [int(span_id, 16) for _, span_id, _ in spans],
-            "silent": [silent for _, _, silent in spans],
-        }
-
-    def _write(self, transaction: Transaction, due: Due, uncounted: Mapping[str, Sequence[Any]]) -> None:
-        run, lo = transaction.execute, {"lo": due.lo}
-        parameters = (
-            dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
+        spans = [*_uncounted(DoubtfulSpan(*row) for row in rows)]
+        return Uncounted(
+            traces=[trace_id for trace_id, _, _ in spans],
+            spans=[int(span_id, 16) for _, span_id, _ in spans],
+            silent=[silent for _, _, silent in spans],
         )
+
+    def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted) -> None:
+        run, lo = transaction.execute, {"lo": due.lo}
+        parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             for removal in sql.REMOVE_DOUBLES:
@@ -206,7 +203,7 @@ class Sampler:
         run(sql.UNIT, {"salt": self._salt})
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
-        run(sql.UNCOUNTED, uncounted)
+        run(sql.UNCOUNTED, uncounted._asdict())
         self._find_refusals(transaction)
         run(sql.FACT, self._opinions)
         if due.late:
@@ -225,22 +222,22 @@ class Sampler:
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
         lo, now = {"lo": due.lo}, {"at": transaction.at}
-        sets = [(since, _of_unit("trace", rules)) for since, rules in self._rule_sets(transaction, due.until)]
+        sets = [each.of_unit("trace") for each in self._rule_sets(transaction, due.until)]
         # Earlier decisions keep the rules of their time: a changed rule must not change the pi of a decision.
         history = sets if due.late else sets[-1:]
-        names = scored_evaluators([rule for _, rules in history for rule in rules])
+        names = scored_evaluators([rule for each in history for rule in each.rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
         if len(history) > 1:
-            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in history]})
+            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [each.since for each in history]})
             transaction.execute(sql.NOTHING_DRAWN)
             for (index,) in transaction.execute(sql.RULE_SETS).rows:
-                rules = history[max(0, index)][1]
+                rules = history[max(0, index)].rules
                 if rules:
                     where = sql.decided_under(max(0, index))
                     transaction.execute(draw_sql(rules, self._scales(rules), where=where, append=True))
         else:
-            rules = history[-1][1]
+            rules = history[-1].rules
             transaction.execute(draw_sql(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if due.late:
             transaction.execute(sql.ORPHANED, lo)
@@ -251,21 +248,16 @@ class Sampler:
         else:
             transaction.execute(sql.ADD_JOBS, now)
 
-    def _rule_sets(self, transaction: Transaction, time: datetime) -> list[tuple[datetime, Sequence[Rule]]]:
+    def _rule_sets(self, transaction: Transaction, time: datetime) -> list[RuleSet]:
         """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
         now = tuple(self._rules())
-        stored = [json.loads(value) for (value,) in transaction.execute(sql.KNOWN_RULES).rows]
-        sets: list[tuple[datetime, Sequence[Rule]]] = [
-            (datetime.fromisoformat(entry["at"]), [Rule.from_json(rule) for rule in entry["rules"]]) for entry in stored
-        ]
-        current = [rule.as_json() for rule in now]
-        if not stored or stored[-1]["rules"] != json.loads(json.dumps(current)):
-            sets.append((time, now))
-            value = {"at": time.isoformat(timespec="microseconds"), "rules": current}
-            transaction.execute(sql.ADD_RULES, {"value": json.dumps(value)})
-        return [*sets[:-1], (sets[-1][0], now)]
+        sets = [RuleSet.stored(text) for (text,) in transaction.execute(sql.KNOWN_RULES).rows]
+        if not sets or not sets[-1].decides_like(now):
+            sets.append(RuleSet(time, now))
+            transaction.execute(sql.ADD_RULES, {"value": sets[-1].text})
+        return [*sets[:-1], sets[-1]._replace(rules=now)]
 
-    def _add_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
+    def _add_texts_below(self, transaction: Transaction, lo: Mapping[str, datetime | None]) -> None:
         """Give units without query or response the texts of the spans below."""
         if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
             transaction.execute(documents.NOTHING_BELOW)
@@ -275,19 +267,23 @@ class Sampler:
         transaction.execute(documents.ADD_TEXTS, lo)
 
 
-def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:
+class Uncounted(NamedTuple):
+    """Spans whose usage does not count: trace, span, and whether it is a call that states none."""
+
+    traces: list[str]
+    spans: list[int]
+    silent: list[bool]
+
+
+def _uncounted(rows: Iterable[DoubtfulSpan]) -> Iterable[tuple[str, str, bool]]:
     """Yield (trace, span, False) for repeated usage, (trace, span, True) for calls that state none."""
-    for trace_id, group in groupby(rows, key=lambda row: row[0]):
+    for trace_id, group in groupby(rows, key=lambda row: row.trace_id):
         spans = list(group)
         nodes = [Node(*span[1:7]) for span in spans]
         counted = set(token_spans(nodes))
         yield from ((trace_id, node.span_id, False) for node in nodes if node.has_usage and node.span_id not in counted)
-        calls = {span[1] for span in spans if span[7]}
+        calls = {span.span_id for span in spans if span.silent}
         yield from ((trace_id, span_id, True) for span_id in silent_spans(nodes, calls))
-
-
-def _of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
-    return [rule for rule in rules if rule.unit == unit]
 
 
 class NewScores(NamedTuple):
@@ -375,7 +371,9 @@ def decide_sessions(
     return int(run("SELECT count(*) FROM unit").rows[0][0])
 
 
-def _session_bounds(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> dict[str, object]:
+def _session_bounds(
+    read: Callable[..., Rows], rules: Sequence[Rule], before: datetime
+) -> dict[str, datetime | list[str]]:
     evaluators = sorted({name for rule in rules for name in rule.evaluators})
     last_look = max(min(_last_look(read) or before, before), before - _MAX_REACH)
     return {"quiet": before, "since": last_look - _REACH, "evaluators": evaluators}

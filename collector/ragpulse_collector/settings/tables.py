@@ -364,9 +364,11 @@ class RuleSettings(Section):
     """SQL condition over the columns of `traces`."""
     strata: tuple[Stratum, ...] = ()
     """The first that holds sets the rate."""
-    unit: Literal["trace", "session"] = "trace"
+    unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
     """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
-    budget_usd_per_day: float | None = Field(None, ge=0)
+    budget_usd_per_day: float | None = Field(
+        None, ge=0, description="The most that this rule may spend on judges in a day."
+    )
     """What this rule may spend on judges, within `[judge] budget_usd_per_day`; None: only that limits it."""
 
     @model_validator(mode="before")

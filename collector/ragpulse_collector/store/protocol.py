@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -43,6 +43,10 @@ class Rows:
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def first(self, most: int) -> Rows:
+        """Return the first rows."""
+        return replace(self, rows=self.rows[:most])
 
     def of(self, kind: type[T], **read: Callable[[Any], Any]) -> list[T]:
         """Return a dataclass for each row; fields that are not keyword-only are columns, which `read` may convert."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,6 +17,8 @@ from ragpulse_dashboards.site import SELECTORS, Site, View, read_view
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.api.handlers.rules import EvaluatorList
+    from ragpulse_collector.evaluation.replay import ReplayList
 
 __all__ = ["routes"]
 
@@ -86,10 +88,10 @@ async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]
     return suggestions
 
 
-def _versions(registry: dict[str, Any], replays: dict[str, Any]) -> list[str]:
+def _versions(registry: EvaluatorList, replays: ReplayList) -> list[str]:
     """Return the evaluator versions that rules run or replays ran, and the replays themselves."""
-    runs = [run for run in replays["replays"] if run["ok"]]
-    versions = [(item["name"], item["version"]) for item in registry["evaluators"] if item["online"]]
-    versions += [(run["evaluator"], run["version"]) for run in runs]
+    runs = [run for run in replays.replays if run.ok]
+    versions = [(item.name, item.version) for item in registry.evaluators if item.online]
+    versions += [(run.evaluator, run.version) for run in runs]
     names = dict.fromkeys(f"{name}@{version[:12]}" for name, version in versions if version)
-    return [*names, *(f"run:{run['run_id']}" for run in runs)]
+    return [*names, *(f"run:{run.run_id}" for run in runs)]

@@ -1,7 +1,9 @@
 """`/evaluators`: the evaluators with rate, cost and agreement with people; the rules; judge drift."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -10,6 +12,10 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
+    from ragpulse_collector.evaluation.drift import Watched
 
 __all__ = ["routes"]
 
@@ -36,22 +42,25 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def evaluators(site: Site, request: Request) -> Response:
     """List rules, then the evaluators in use with their figures, then all others."""
+    answer: EvaluatorList
+    rules: RuleList
+    drift: Watched
     answer, rules, drift = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
-    registry = sorted(answer["evaluators"], key=lambda evaluator: evaluator["name"])
-    watched = {report["evaluator"] for report in drift["watched"]}
+    registry = sorted(answer.evaluators, key=lambda evaluator: evaluator.name)
+    watched = {report.evaluator for report in drift.watched}
     context = {
-        "used": [evaluator for evaluator in registry if evaluator["online"] or evaluator["stats_24h"]],
-        "others": [evaluator for evaluator in registry if not (evaluator["online"] or evaluator["stats_24h"])],
-        "rules": rules["rules"],
+        "used": [evaluator for evaluator in registry if evaluator.online or evaluator.stats_24h],
+        "others": [evaluator for evaluator in registry if not (evaluator.online or evaluator.stats_24h)],
+        "rules": rules.rules,
         "done": request.query_params.get("done", ""),
-        "watched": drift["watched"],
-        "every": drift["every"],
+        "watched": drift.watched,
+        "every": drift.every,
         "judged": [
-            evaluator["name"]
+            evaluator.name
             for evaluator in registry
-            if evaluator["cost_class"] not in FREE and evaluator["name"] not in watched
+            if evaluator.cost_class not in FREE and evaluator.name not in watched
         ],
     }
     return site.render(request, "evaluators.html", context)
@@ -67,34 +76,50 @@ async def check_drift(site: Site, request: Request) -> Response:
     return see_other("/evaluators#drift-h")
 
 
-async def _rule(site: Site, name: str) -> dict[str, Any]:
-    rules = await site.api("GET rules", {})
-    rule: dict[str, Any] | None = next((rule for rule in rules["rules"] if rule["name"] == name), None)
+async def _rule(site: Site, name: str) -> "RuleInForce":
+    answer: RuleList = await site.api("GET rules", {})
+    rule = next((rule for rule in answer.rules if rule.name == name), None)
     if rule is None:
         raise ApiError(404, "There is no rule of this name; it may have been deleted.")
     return rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleForm:
+    """The fields of a rule in a form; None: not given."""
+
+    name: str
+    evaluators: Sequence[str]
+    rate: float = 0.05
+    where: str | None = None
+    strata: Sequence[dict[str, str | float]] = ()
+    unit: str | None = None
+    budget_usd_per_day: str | float | None = None
+
+    def params(self) -> dict[str, str | float | Sequence[str] | Sequence[dict[str, str | float]]]:
+        """Return the fields that are given, as parameters of an operation."""
+        return {name: value for name in RuleForm.__slots__ if (value := getattr(self, name)) is not None}
 
 
 async def edit(site: Site, request: Request) -> Response:
     """Show the form of one rule, empty or filled, with the predicted cost."""
     name = request.path_params.get("name")
     query = request.query_params
-    draft: dict[str, Any] = {"rate": 0.05, "evaluators": query.getlist("evaluators"), "name": query.get("name", "")}
-    rule: dict[str, Any] = await _rule(site, name) if name else draft
-    answer = await site.api("GET evaluators", {})
-    strata: list[dict[str, Any]] = list(rule.get("strata") or [])
+    draft = RuleForm(name=query.get("name", ""), evaluators=query.getlist("evaluators"))
+    rule = await _rule(site, name) if name else draft
+    answer: EvaluatorList = await site.api("GET evaluators", {})
     context = {
         "rule": rule,
         "new": name is None,
-        "evaluators": sorted(answer["evaluators"], key=lambda evaluator: (not evaluator["online"], evaluator["name"])),
-        "strata": strata + [{} for _ in range(STRATA - len(strata))],
+        "evaluators": sorted(answer.evaluators, key=lambda evaluator: (not evaluator.online, evaluator.name)),
+        "strata": [*rule.strata, *[None] * (STRATA - len(rule.strata))],
     }
     return site.render(request, "rule.html", context)
 
 
-def _read_rule(form: QueryParams) -> dict[str, Any]:
-    """Read a rule from form fields; raises ApiError 400."""
-    strata = []
+def _rule_in(form: QueryParams) -> RuleForm:
+    """Return the rule of form fields; raises ApiError 400."""
+    strata = list[dict[str, str | float]]()
     for number in range(STRATA * 4):
         where = form.get(f"stratum_where_{number}", "").strip()
         if where:
@@ -103,14 +128,15 @@ def _read_rule(form: QueryParams) -> dict[str, Any]:
     evaluators = form.getlist("evaluators")
     if not evaluators:
         raise ApiError(400, "Choose at least one evaluator.")
-    return {
-        "name": form.get("name", "").strip(),
-        "evaluators": evaluators,
-        "rate": _rate(form.get("rate", ""), "the rate"),
-        "where": form.get("where", "").strip() or None,
-        "strata": strata,
-        **{name: form[name] for name in ("unit", "budget_usd_per_day") if form.get(name)},
-    }
+    return RuleForm(
+        name=form.get("name", "").strip(),
+        evaluators=evaluators,
+        rate=_rate(form.get("rate", ""), "the rate"),
+        where=form.get("where", "").strip() or None,
+        strata=strata,
+        unit=form.get("unit") or None,
+        budget_usd_per_day=form.get("budget_usd_per_day") or None,
+    )
 
 
 def _rate(text: str, field: str) -> float:
@@ -126,10 +152,8 @@ def _rate(text: str, field: str) -> float:
 async def preview(site: Site, request: Request) -> Response:
     """Show what the rule in the form would select and cost a day."""
     try:
-        rule = {**_read_rule(request.query_params), "name": request.query_params.get("name") or "preview"}
-        answer = await site.api(
-            "GET rules/preview", {name: value for name, value in rule.items() if value not in (None, "")}
-        )
+        rule = _rule_in(request.query_params)
+        answer: RulePreview = await site.api("GET rules/preview", {**rule.params(), "name": rule.name or "preview"})
     except ApiError as error:
         return site.render(request, "rule_preview.html", {"problem": error.message})
     return site.render(request, "rule_preview.html", {"preview": answer})
@@ -138,7 +162,7 @@ async def preview(site: Site, request: Request) -> Response:
 async def save(site: Site, request: Request) -> Response:
     """Create or change a rule."""
     form = await read_form(request)
-    rule = _read_rule(form)
+    rule = _rule_in(form).params()
     if form.get("existing"):
         await site.api(f"PUT rules/{segment(form['existing'])}", rule)
     else:
@@ -149,9 +173,16 @@ async def save(site: Site, request: Request) -> Response:
 async def pause(site: Site, request: Request) -> Response:
     """Set a rule's rates to 0; its conditions stay."""
     rule = await _rule(site, request.path_params["name"])
-    strata = [{"where": stratum["where"], "rate": 0.0} for stratum in rule.get("strata") or []]
-    unchanged = {name: rule.get(name) for name in ("name", "evaluators", "where", "unit", "budget_usd_per_day")}
-    await site.api(f"PUT rules/{segment(rule['name'])}", {**unchanged, "rate": 0.0, "strata": strata})
+    paused = RuleForm(
+        name=rule.name,
+        evaluators=rule.evaluators,
+        rate=0.0,
+        where=rule.where,
+        strata=[{"where": stratum.where, "rate": 0.0} for stratum in rule.strata],
+        unit=rule.unit,
+        budget_usd_per_day=rule.budget_usd_per_day,
+    )
+    await site.api(f"PUT rules/{segment(rule.name)}", paused.params())
     return see_other("/evaluators?done=saved")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,8 +15,10 @@ from ragpulse_dashboards.formats import iso, metric_name, parse_time
 from ragpulse_dashboards.site import Site, View, read_view, segment
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.exemplars import Exemplars
+    from ragpulse_collector.analysis.exemplars import ExemplarTraces
+    from ragpulse_collector.analysis.explain import Explanation
     from ragpulse_collector.api.handlers.trace import TraceParts
+    from ragpulse_collector.api.handlers.traces import TracePage
     from ragpulse_collector.store.queries.traces import ScoredTrace
 
 __all__ = ["routes"]
@@ -37,15 +39,16 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def figures(site: Site, request: Request) -> Response:
     """Show one chart with every row of its table twin."""
-    return site.render(request, "figures.html", await _chart(site, request))
+    return await _render(site, request, "figures.html")
 
 
 async def rows(site: Site, request: Request) -> Response:
     """Show the newest rows of a chart's table twin."""
-    return site.render(request, "rows.html", await _chart(site, request))
+    return await _render(site, request, "rows.html")
 
 
-async def _chart(site: Site, request: Request) -> dict[str, Any]:
+async def _render(site: Site, request: Request, template: str) -> Response:
+    """Render a chart of the metrics that the request names."""
     view, query = read_view(request), request.query_params
     names = query.getlist("metric")[:MAX_METRICS] or ["requests"]
     corrected = query.get("corrected") == "true"
@@ -57,7 +60,7 @@ async def _chart(site: Site, request: Request) -> dict[str, Any]:
     title = query.get("title") or ", ".join(metric_name(name) for name in names)
     chart = Chart(key="only", name=title, answers=answers, metric=names[0], targets=watched.targets)
     extra = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
-    return {"view": view, "chart": chart, "extra": extra}
+    return site.render(request, template, {"view": view, "chart": chart, "extra": extra})
 
 
 async def exemplars(site: Site, request: Request) -> Response:
@@ -66,7 +69,7 @@ async def exemplars(site: Site, request: Request) -> Response:
     name = query.get("metric", "requests").replace("coverage:", "quality:")  # an unscored answer has no rank
     point = {"name": name, "t": query.get("t", ""), "step": query.get("step", "")}
     params = {**view.params(), **{name: value for name, value in point.items() if value}}
-    answer: Exemplars = await site.api("GET exemplars", params)
+    answer: ExemplarTraces = await site.api("GET exemplars", params)
     groups = [("worst", answer.worst), ("median", answer.median), ("best", answer.best)]
     context = {"view": view, "point": point, "groups": groups, "all_url": _all_url(view, point)}
     return site.render(request, "exemplars.html", context)
@@ -88,13 +91,14 @@ async def worst(site: Site, request: Request) -> Response:
     """Show the worst answers of an evaluator, each with its worst sentence and document, and their common cause."""
     view, evaluator = read_view(request), segment(request.query_params.get("evaluator", ""))
     since = view.params() | {"from": request.query_params.get("since") or view.start}
+    listed: TracePage
+    explained: Explanation
     listed, explained = await asyncio.gather(
         site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": WORST}),
         site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
     )
-    traces: Sequence[ScoredTrace] = listed.traces
     details: Sequence[TraceParts] = await asyncio.gather(
-        *(site.api(f"GET traces/{row.trace_id}", {"at": row.start_time}) for row in traces)
+        *(site.api(f"GET traces/{row.trace_id}", {"at": row.start_time}) for row in listed.traces)
     )
     lifted = [
         row
@@ -106,7 +110,7 @@ async def worst(site: Site, request: Request) -> Response:
     context = {
         "view": view,
         "evaluator": evaluator,
-        "answers": [_worst_sentence(row, detail, common) for row, detail in zip(traces, details, strict=True)],
+        "answers": [_worst_sentence(row, detail, common) for row, detail in zip(listed.traces, details, strict=True)],
         "cause": cause,
         "n_bad": explained.n_selected,
         "since": since["from"],

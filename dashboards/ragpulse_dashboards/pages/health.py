@@ -1,7 +1,6 @@
-"""`/health`: the pipeline itself: received, pending, dropped and why, size on disk, slow queries."""
+"""`/health`: the pipeline itself: received, pending, dropped and why, size on disk."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,6 +8,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.formats import count, counted, seconds
 from ragpulse_dashboards.site import Site
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.handlers.health import CollectorStatus, Evaluations
 
 __all__ = ["routes"]
 
@@ -24,38 +26,37 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def health(site: Site, request: Request) -> Response:
     """Show the facts of `ragpulse doctor` and `/metrics`."""
-    status = await site.api("GET status", {})
+    status: CollectorStatus = await site.api("GET status", {})
     return site.render(request, "health.html", {"status": status, "problems": _problems(status)})
 
 
-def _problems(status: Mapping[str, Any]) -> list[str]:
+def _problems(status: "CollectorStatus") -> list[str]:
     """Return sentences about what needs action."""
-    evaluations, judge = status["evaluations"], status["judge"]
-    rejected, dropped = status["rejected"]["spans"], sum(evaluations["dropped"].values())
-    oldest, spent, budget = status["queue"]["oldest_s"], judge["spent_today_usd"], judge["budget_usd"]
+    evaluations, judge = status.evaluations, status.judge
+    rejected, dropped, oldest = status.rejected.spans, sum(evaluations.dropped.values()), status.queue.oldest_s
     checks = [
-        ((evaluations["oldest_s"] or 0) > LATE_S, _backlog(evaluations)),
+        (evaluations.oldest_s > LATE_S, _backlog(evaluations)),
         (rejected, f"{rejected} spans were rejected: the codes below name the reason."),
         (dropped, f"{dropped} evaluations were dropped: lower a rule's rate or raise the budget."),
         (oldest > SLOW_DISK_S, f"The oldest request is not stored after {oldest:.0f} s: the disk cannot keep up."),
         (
-            budget and spent is not None and spent >= budget,
+            judge.budget_usd and judge.spent_today_usd >= judge.budget_usd,
             "The judge's budget of today is spent; sampling continues tomorrow.",
         ),
         *(
-            (rule["spent_today_usd"] >= rule["budget_usd"], f"The budget of rule {rule['name']} of today is spent.")
-            for rule in judge.get("rules") or ()
+            (rule.spent_today_usd >= rule.budget_usd, f"The budget of rule {rule.name} of today is spent.")
+            for rule in judge.rules
         ),
     ]
-    listed = [f"{problem['text']}: {problem['fix']}." for problem in status["problems"]]
+    listed = [f"{problem.text}: {problem.fix}." for problem in status.problems]
     return listed + [text for wrong, text in checks if wrong]
 
 
-def _backlog(evaluations: Mapping[str, Any]) -> str:
+def _backlog(evaluations: "Evaluations") -> str:
     """Return how many evaluations are pending, how fast they are done, and when the backlog ends."""
-    text = f"{counted(evaluations['pending'], 'evaluation')} pending, the oldest for"
-    text += f" {seconds(evaluations['oldest_s'])}; {count(evaluations['done_per_s'])} a second are done"
-    if evaluations["clears_in_s"] is not None:
-        return f"{text}: done in about {seconds(evaluations['clears_in_s'])}."
-    more = count(evaluations["new_per_s"])
+    text = f"{counted(evaluations.pending, 'evaluation')} pending, the oldest for"
+    text += f" {seconds(evaluations.oldest_s)}; {count(evaluations.done_per_s)} a second are done"
+    if evaluations.clears_in_s is not None:
+        return f"{text}: done in about {seconds(evaluations.clears_in_s)}."
+    more = count(evaluations.new_per_s)
     return f"{text} and {more} a second are new, so the backlog does not shrink: lower a rule's rate."

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -107,7 +107,8 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        **_now(figures.view, answer, figures.targets),
+        "sentences": sentences(figures.view, answer),
+        "steady": steady_facts(figures.view, answer, figures.targets),
         "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
         "age_s": _age(answer),
@@ -124,11 +125,6 @@ def _max_age(site: Site, request: Request) -> float:
     if fragment or "no-cache" in request.headers.get("cache-control", ""):
         return 0.0
     return min(MAX_AGE_S, time.monotonic() - site.posted_at)
-
-
-def _now(view: View, answer: RangeSummary, targets: Sequence[TargetState]) -> dict[str, Any]:
-    """Return what the top of the page shows."""
-    return {"sentences": sentences(view, answer), "steady": steady_facts(view, answer, targets)}
 
 
 def _age(answer: RangeSummary) -> float:
@@ -247,7 +243,12 @@ async def steady(site: Site, request: Request) -> Response:
     answer, watched = await asyncio.gather(
         site.api("GET overview", view.params()), site.api("GET targets", view.params())
     )
-    return site.render(request, "steady.html", {"view": view, **_now(view, answer, watched.targets)})
+    context = {
+        "view": view,
+        "sentences": sentences(view, answer),
+        "steady": steady_facts(view, answer, watched.targets),
+    }
+    return site.render(request, "steady.html", context)
 
 
 async def waiting(site: Site, request: Request) -> Response:

@@ -125,7 +125,7 @@ async def as_csv(site: Site, request: Request) -> Response:
     params = {**read_view(request).params(), **_own(request), "limit": CSV_PAGE}
     first: TracePage = await site.api("GET traces", params)
     registry = await site.api("GET evaluators", {})
-    used = {item["name"] for item in registry["evaluators"] if item["online"] or item["stats_24h"]}
+    used = {item.name for item in registry.evaluators if item.online or item.stats_24h}
     names = sorted(used | set(_evaluators(first.traces, None)))
     headers = {**SECURITY_HEADERS, "Content-Disposition": 'attachment; filename="traces.csv"'}
     return StreamingResponse(_csv_pages(site, params, first, names), media_type="text/csv", headers=headers)

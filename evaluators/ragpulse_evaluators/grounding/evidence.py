@@ -57,7 +57,8 @@ class EvidenceIndex:
         self.sentences: list[ContextSentence] = []
         self.by_value = False
         """Whether a context is JSON."""
-        self._postings: defaultdict[str, list[int]] = defaultdict(list)
+        self.postings: defaultdict[str, list[int]] = defaultdict(list)
+        """The sentences of every token key that occurs in any context."""
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self._add(number, text[: max(0, left)])
@@ -69,19 +70,14 @@ class EvidenceIndex:
         for sentence, read, denied in _values(text) if by_value else _sentences(text):
             found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
             for key in found.keys:
-                self._postings[key].append(len(self.sentences))
+                self.postings[key].append(len(self.sentences))
             self.sentences.append(found)
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """Every token key that occurs in any context."""
-        return frozenset(self._postings)
 
     @cached_property
     def denied(self) -> dict[str, ContextSentence]:
         """Words that stand only in names of JSON values that are false or "no", each with that value."""
         found = [(key, sentence) for sentence in self.sentences for key in sentence.denied]
-        return {key: s for key, s in found if all(self.sentences[n].denied for n in self._postings[key])}
+        return {key: s for key, s in found if all(self.sentences[n].denied for n in self.postings[key])}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -96,8 +92,8 @@ class EvidenceIndex:
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
         shares = self._overlap(self._weights(tokens))
-        order = {n: (-share + 1e-4 * len(self.sentences[n].keys), n) for n, share in shares.items()}
-        return [self.sentences[n] for n in nsmallest(_MAX_SUPPORT, order, key=order.__getitem__)]
+        best = nsmallest(_MAX_SUPPORT, shares, key=lambda n: (1e-4 * len(self.sentences[n].keys) - shares[n], n))
+        return [self.sentences[n] for n in best]
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
@@ -112,7 +108,7 @@ class EvidenceIndex:
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
         overlap: defaultdict[int, float] = defaultdict(float)
         for key, weight in weights.items():
-            for number in self._postings.get(key, ())[:_MAX_POSTINGS]:
+            for number in self.postings.get(key, ())[:_MAX_POSTINGS]:
                 overlap[number] += weight
         return overlap
 
@@ -120,7 +116,7 @@ class EvidenceIndex:
         """Return what each key weighs: the rarer, the more; one that no context holds as much as the rarest."""
         count = len(self.sentences)
         return {
-            t.key: math.log(1 + count / len(self._postings.get(t.key, "1"))) * (0.2 if t.function else 1.0)
+            t.key: math.log(1 + count / len(self.postings.get(t.key, "1"))) * (0.2 if t.function else 1.0)
             for t in tokens
         }
 

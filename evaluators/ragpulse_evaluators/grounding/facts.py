@@ -28,6 +28,7 @@ _ROUNDED = 0.09
 _WORKING = 1.4
 """Five working days are a week."""
 _PARTS = {"half": 0.5, "third": 1 / 3, "quarter": 0.25, "fifth": 0.2, "tenth": 0.1}
+_PARTS |= {"in three": 1 / 3, "in four": 0.25, "in five": 0.2, "in 5": 0.2, "in ten": 0.1, "in 10": 0.1}
 _NAMED_TIMES = {"noon": 12.0, "midday": 12.0, "midnight": 0.0}
 _SHIFTS = {"half past": 30, "quarter past": 15, "quarter to": -15}
 _MORNING = frozenset({"am", "a m", "in the morning"})
@@ -35,7 +36,6 @@ _AFTERNOON = frozenset({"pm", "p m", "noon", "in the afternoon", "in the evening
 _STARTS = frozenset({"a", "an", "half", "quarter", *_NAMED_TIMES, *MONTHS})
 _BEFORE = frozenset({"$", "€", "£", "¥", "usd", "eur", "gbp", "百分之", "千分之"})
 """Units that stand before their number."""
-_WHOLES = frozenset({3.0, 4.0, 5.0, 10.0, 100.0, 1000.0})
 _MOST_OPERANDS = 12
 
 
@@ -208,27 +208,18 @@ def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
         return [line.quantity(start, match, end, (), sort="version")]
     if line.before(start) == "minus":
         values = {-abs(value) for value in values}
-    if unit == "cent":
-        unit, values = None, {value / 100 for value in values}
     return [line.quantity(start, match, end, values, unit)]
 
 
 def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
-    """Read "half an hour", "three quarters of a year", "half a million", "a third of the members"."""
+    """Read "half an hour", "three quarters of a year", "half a million", "a third of the members", "one in ten"."""
     count, unit, scale = match["count"], UNITS.get(match["unit"] or ""), match["scale"]
     value = _PARTS[match["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
     if unit or scale:
         value *= MAGNITUDES.get(scale, 1.0)
         return [line.quantity(start, match, "unit" if unit else "scale", {value}, unit)]
-    whole = match["of"] or match["many"] or line.before(start) in APPROXIMATIONS
+    whole = match["of"] or match["many"] or " " in match["part"] or line.before(start) in APPROXIMATIONS
     return [line.quantity(start, match, "part", {100 * value}, "½")] if whole else []
-
-
-def _share(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
-    """Read "one in ten"."""
-    wholes = _values(match["whole"]) & _WHOLES
-    values = {100 * a / b for a, b in product(_values(match["number"]), wholes) if a < b}
-    return [line.quantity(start, match, "whole", values, "½")] if values else []
 
 
 def _date(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
@@ -247,28 +238,23 @@ def _month(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
 
 def _time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     """Read a time of the day in hours; without "am" or "pm" and up to twelve it may be either."""
-    (hour,), half, minute, shift = _values(match["hour"]), match["half"], match["minute"] or "", match["shift"]
-    if not (half or shift or ":" in minute):
+    hour, half, minute, shift = match["hour"], match["half"], match["minute"] or "", match["shift"]
+    if not (half or shift or ":" in minute or hour in _NAMED_TIMES):
         return []
+    (value,) = {_NAMED_TIMES[hour]} if hour in _NAMED_TIMES else _values(hour)
     halves = (0,) if half in _MORNING else (12,) if half in _AFTERNOON else (0, 12)
-    hours = {hour} if hour > 12 or match["hour"].startswith("0") else {hour % 12 + add for add in halves}
+    either = value <= 12 and not hour.startswith("0") and hour not in _NAMED_TIMES
     more = (int(minute[1:3].rstrip(":") or 0) + _SHIFTS.get(shift or "", 0)) / 60
-    return [
-        line.quantity(start, match, "half" if half else "hour", {(value + more) % 24 for value in hours}, sort="clock")
-    ]
-
-
-def _named_time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
-    return [line.quantity(start, match, "hour", {_NAMED_TIMES[match[0]]}, sort="clock")]
+    hours = {(h + more) % 24 for h in ([value % 12 + add for add in halves] if either else [value])}
+    return [line.quantity(start, match, "half" if half else "hour", hours, sort="clock")]
 
 
 _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (re.compile(r"(?P<first>\d{4}) (?P<month>0[1-9]|1[0-2]) (?P<last>\d\d)(?!\S)"), _date),
     (re.compile(r"(?P<first>\d{1,2})[./](?P<month>0?[1-9]|1[0-2])[./](?P<last>\d{4})(?!\S)"), _date),
-    (re.compile(rf"(?P<hour>{_any(_NAMED_TIMES)})(?!\S)"), _named_time),
     (
         re.compile(
-            rf"(?:(?P<shift>{_any(_SHIFTS)}) )?(?P<hour>[01]?\d|2[0-4]|{_SPELLED})"
+            rf"(?:(?P<shift>{_any(_SHIFTS)}) )?(?P<hour>[01]?\d|2[0-4]|{_SPELLED}|{_any(_NAMED_TIMES)})"
             r"(?P<minute>[:.][0-5]?\d(?::\d\d)?)?(?!\S)"
             rf"(?: (?P<half>{_any((*_MORNING, *_AFTERNOON))}|o'clock)(?!\S))?"
         ),
@@ -276,12 +262,13 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     ),
     (
         re.compile(
-            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?=half))(?P<part>{_PART})(?P<many>s)?(?!\S)"
-            rf"(?P<of>(?: (?:of|an?|the)(?!\S))+)?(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
+            rf"(?:(?P<count>an?|{_NUMBER}) (?={_PART})|(?<!first )(?<!second )(?<!other )(?=half))"
+            rf"(?P<part>{_PART})(?P<many>s)?(?!\S)"
+            r"(?P<of>(?: (?:of|an?|the|its|their|his|her|your|our|my)(?!\S))+)?"
+            rf"(?: (?P<scale>{_SCALE})(?!\S))?{_UNIT}"
         ),
         _part,
     ),
-    (re.compile(rf"(?P<number>{_NUMBER}) in (?P<whole>{_NUMBER})"), _share),
     (re.compile(rf"(?P<number>{_NUMBER}|an?)(?!\S)(?: and a (?P<more>{_PART})(?!\S))?{_UNIT}"), _number),
     (re.compile(rf"(?P<month>{_any(MONTHS)})(?!\S)"), _month),
 )

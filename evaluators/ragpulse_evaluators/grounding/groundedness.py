@@ -12,11 +12,10 @@ from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSen
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
 from ragpulse_evaluators.grounding.model import (
-    FAIL,
-    PASS,
     WEIGHTS,
     Findings,
     answer_score,
+    answer_verdict,
     claim_score,
     claim_verdict,
     measure,
@@ -97,10 +96,8 @@ class Assessment:
     @property
     def passing(self) -> bool | None:
         """True or false where the words decide it, None where it is unclear."""
-        weakest = self.weakest or 0.0
-        if weakest <= FAIL or any(s.supported is False for s in self.sentences):
-            return False
-        return True if weakest >= PASS else None
+        unsupported = any(s.supported is False for s in self.sentences)
+        return False if unsupported else answer_verdict(self.weakest or 0.0)
 
 
 def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = ()) -> Assessment:
@@ -323,9 +320,7 @@ ENTRIES: tuple[Entry, ...] = (
         former={
             "1": "the score is the mean probability of the claims since version 5;"
             " version 1 scored the weakest claim, which is the part 'weakest' now",
-            "2": _FORMER,
-            "3": _FORMER,
-            "4": _FORMER,
+            **dict.fromkeys("234", _FORMER),
         },
     ),
 )

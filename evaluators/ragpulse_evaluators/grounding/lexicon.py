@@ -12,7 +12,6 @@ __all__ = [
     "ABBREVIATIONS",
     "APPROXIMATIONS",
     "FUNCTION_WORDS",
-    "LEXICON_ID",
     "MAGNITUDES",
     "MONTHS",
     "NEGATIONS",
@@ -108,7 +107,7 @@ UNSPACED_WORDS = _words(
 
 _NUMBER_ROWS = (
     "zero cero null nul 零 〇 ноль",
-    "one uno eins 一 один once",
+    "one uno eins 一 один",
     "two twice dos dois duas zwei deux 二 两 兩 два",
     "three thrice tres três drei trois 三 три",
     "four cuatro quatro vier quatre 四 четыре",
@@ -141,12 +140,12 @@ NUMBER_WORDS = {
     for value, row in zip((*range(21), *range(30, 100, 10)), _NUMBER_ROWS, strict=True)
     for word in row.split()
 }
-NUMBER_WORDS.pop("once")  # Spanish for eleven, and English
 
 
 MAGNITUDES = {
     word: value
     for value, row in {
+        0.01: "cents",
         10.0: "十",
         100.0: "hundred cien cem hundert cent 百",
         1e3: "thousand mil tausend mille 千 k",
@@ -208,7 +207,6 @@ _UNIT_ROWS = (
     "second seconds sec secs segundos sekunden 秒:time 1",
     "minute minutes min mins minutos minuten 分钟:time 60",
     "hour hours hr hrs h horas stunde stunden heures 小时:time 3600",
-    "cent cents:cent 1",
     "fortnight fortnights:time 1209600",
     "day days día días dia dias tag tage tagen jour jours 天 日:time 86400",
     "week weeks semana semanas woche wochen semaine semaines 周 星期:time 604800",
@@ -244,7 +242,7 @@ UNIT_SCALES = {
 
 APPROXIMATIONS = _words(
     "about around within after for takes take took lasts last lasted least most than only nearly almost roughly "
-    "approximately over under exactly every once until to of up another is was by"
+    "approximately over under exactly to up is was by"
 )
 """Words before "a month" that make it a quantity."""
 
@@ -347,6 +345,6 @@ for _ones, _others in (
         OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
 
 LEXICON_ID = hashlib.sha256(
-    json.dumps([globals()[name] for name in __all__ if name != "LEXICON_ID"], sort_keys=True, default=sorted).encode()
+    json.dumps([globals()[name] for name in __all__], sort_keys=True, default=sorted).encode()
 ).hexdigest()[:12]
 """12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

@@ -22,13 +22,12 @@ from ragpulse_evaluators.grounding.lexicon import OPPOSITES
 from ragpulse_evaluators.grounding.text import Word
 
 __all__ = (
-    "FAIL",
     "FEATURES",
-    "PASS",
     "POOLED",
     "WEIGHTS",
     "Findings",
     "answer_score",
+    "answer_verdict",
     "claim_score",
     "claim_verdict",
     "measure",
@@ -36,10 +35,6 @@ __all__ = (
 )
 
 WEIGHTS: dict[str, Any] = json.loads(Path(__file__).with_name("weights.json").read_text(encoding="utf-8"))
-PASS: float = WEIGHTS["pass"]
-"""From this probability on that the whole answer is supported it passes."""
-FAIL: float = WEIGHTS["fail"]
-"""Up to this probability it fails; between the two it is unclear."""
 FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
 """Of a claim: share of words in no context, new names, share of word pairs in no context, share of words
 that are not in the order of the best context sentence; a quantity in no context, a negation that the evidence lacks, an
@@ -75,7 +70,7 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
     pairs = bigrams([tokens[i] for i in claim.content])
     denies = any([t.negation for s in support for t in s.tokens])
     features = {
-        "words": sum([key not in index.keys for key in claim.keys]) / max(1, len(tokens)),
+        "words": sum([key not in index.postings for key in claim.keys]) / max(1, len(tokens)),
         "names": min(2, sum([i > 0 and tokens[i].capital for i in claim.new])) / 2,
         "pairs": sum([pair not in index.bigrams for pair in pairs]) / max(1, len(pairs)),
         "order": 1.0 - claim.order,
@@ -103,11 +98,11 @@ class _Claim:
         counted = {i for q in self.quantities for i in range(q.start, q.end)}
         self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
         self.new = [i for i in self.content if self._is_new(i)]
-        self.known = [q for s in support for q in s.quantities] if self.quantities else []
+        self.known = support[0].quantities if support and self.quantities else []
         self.lost = [q for q in self.quantities if not _agrees(q, self.known) and not self._somewhere(q)]
 
     def _is_new(self, i: int) -> bool:
-        return self.keys[i] not in self.index.keys or self.keys[i] in self.denied
+        return self.keys[i] not in self.index.postings or self.keys[i] in self.denied
 
     def _somewhere(self, quantity: Quantity) -> bool:
         """Tell whether any context holds a quantity, or one sentence gives what it follows from."""
@@ -156,8 +151,8 @@ def _edits(claim: _Claim) -> Iterator[str]:
 
 def _exchanged(claim: _Claim, place: range, mine: Sequence[Word], theirs: Sequence[Word]) -> Iterator[str]:
     """Yield what is said in one place of a copy in place of what the evidence says there."""
-    known = claim.support[0].quantities
-    numbers = [q for q in claim.quantities if q.start in place and q not in claim.lost and not _agrees(q, known)]
+    placed = [q for q in claim.quantities if q.start in place]
+    numbers = [q for q in placed if q not in claim.lost and not _agrees(q, claim.known)]
     if numbers and any(t.numeric for t in theirs):
         yield f"{numbers[0].text} here, another number in the evidence"
     if sum(t.negation for t in mine) != sum(t.negation for t in theirs):
@@ -185,16 +180,18 @@ def _gaps(mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[range, range
 
 def claim_score(claim: Findings) -> float:
     """Return the probability that the contexts support a claim."""
-    return _probability(_claim_logit(claim))
-
-
-def _claim_logit(claim: Findings) -> float:
-    return _logit(claim.features, WEIGHTS["claim"])
+    return _probability(_logit(claim.features, WEIGHTS["claim"]))
 
 
 def answer_score(claims: Sequence[Findings]) -> float:
     """Return the probability that the contexts support the whole answer."""
-    return _probability(_logit(pool(claims, [_claim_logit(claim) for claim in claims]), WEIGHTS["answer"]))
+    logits = [_logit(claim.features, WEIGHTS["claim"]) for claim in claims]
+    return _probability(_logit(pool(claims, logits), WEIGHTS["answer"]))
+
+
+def answer_verdict(weakest: float) -> bool | None:
+    """Tell whether the probability that a whole answer is supported decides it; None where it does not."""
+    return True if weakest >= WEIGHTS["pass"] else False if weakest <= WEIGHTS["fail"] else None
 
 
 def claim_verdict(claim: Findings, score: float, mean: float) -> bool | None:

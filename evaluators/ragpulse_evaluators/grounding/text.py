@@ -31,7 +31,7 @@ _MARKS = (
     "\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0730-\u074a\u07a6-\u07b0"
     "\u07eb-\u07f3\u0900-\u0dff\u0f18-\u0f39\u0f3e-\u0fbc"
 )
-"""Vowels and tones that belong to the word of their letter: Hebrew, Arabic, Syriac, Thaana, scripts of India, Tibetan."""
+"""Vowels and tones that belong to the word of their letter: of Hebrew to Thaana, of scripts of India, of Tibetan."""
 _WHOLE = "|".join(
     sorted(
         {w for w in chain(UNSPACED_WORDS, OPPOSITES, UNITS, NEGATIONS) if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"},

@@ -22,7 +22,7 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
-class Share(Reply):
+class ShareReply(Reply, title="Share"):
     """`{"reason": "...", "score": 0.4}`: a number in 0..1."""
 
     form = '{"reason": "...", "score": 0.0..1.0}'
@@ -49,7 +49,7 @@ class LLMSimilarity(JudgedEvaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call per reference; the closest counts."""
         prompts = [self.render("evaluate", case, left=case.response or "", right=text) for text in case.references]
-        shares = [await session.reply(prompt, Share) for prompt in prompts]
+        shares = [await session.reply(prompt, ShareReply) for prompt in prompts]
         best = max(shares, key=lambda share: share.score)
         parts = {"scores": [share.score for share in shares]}
         return Outcome(score=best.score, explanation=best.reason or None, parts=parts)
@@ -188,7 +188,7 @@ class AnswerCorrectness(JudgedEvaluator):
             prompts = [
                 self.render("evaluate", case, left=response, right=text, file=self._compare) for text in case.references
             ]
-            similarities = [(await session.reply(prompt, Share)).score for prompt in prompts]
+            similarities = [(await session.reply(prompt, ShareReply)).score for prompt in prompts]
         if not all(0.0 <= value <= 1.0 for value in similarities):
             raise Unreadable(f"a similarity lies outside 0..1: {similarities}")
         return max(similarities)
@@ -199,7 +199,7 @@ class AnswerCorrectness(JudgedEvaluator):
         return (2 if self._mode == "seed" else 3) + (len(case.references) if compares else 0)
 
 
-class Question(Reply):
+class QuestionReply(Reply, title="Question"):
     """`{"question": "...", "noncommittal": "YES" | "NO"}`."""
 
     form = '{"question": "...", "noncommittal": "YES" | "NO"}'
@@ -244,11 +244,11 @@ class AnswerRelevancy(JudgedEvaluator):
         parts = {"questions": texts, "scores": scores, "noncommittal": False}
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
 
-    async def _questions(self, case: Case, session: JudgeSession) -> list[Question]:
+    async def _questions(self, case: Case, session: JudgeSession) -> list[QuestionReply]:
         prompt = self.render("question", case)
         if self._n == 1:
-            return [await session.reply(prompt, Question)]
-        return await session.samples(prompt, Question, n=self._n)
+            return [await session.reply(prompt, QuestionReply)]
+        return await session.samples(prompt, QuestionReply, n=self._n)
 
     async def _closeness(self, case: Case, questions: Sequence[str], session: JudgeSession) -> list[float]:
         query = case.query or ""
@@ -258,14 +258,14 @@ class AnswerRelevancy(JudgedEvaluator):
                 raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await together(session.reply(prompt, Share) for prompt in prompts)]
+        return [share.score for share in await together(session.reply(prompt, ShareReply) for prompt in prompts)]
 
     def calls_for(self, case: Case) -> int:
         """`n` questions, and as many comparisons without an embedder."""
         return self._n if self._embedder else 2 * self._n
 
 
-class Mark(Reply):
+class MarkReply(Reply, title="Mark"):
     """`{"reason": "...", "score": 4.5}`."""
 
     form = '{"reason": "...", "score": 1..5}'
@@ -296,7 +296,7 @@ class Correctness(JudgedEvaluator):
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call; the mark is on the first line or in the JSON."""
-        mark = await session.reply(self.render("evaluate", case), Mark)
+        mark = await session.reply(self.render("evaluate", case), MarkReply)
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
 

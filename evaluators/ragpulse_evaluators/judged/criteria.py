@@ -13,7 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling, together
 from ragpulse_evaluators.registry import Entry
@@ -49,8 +49,8 @@ class Guideline(JudgedEvaluator):
         }
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
 
-    async def _check(self, rule: str, case: Case, session: JudgeSession) -> Verdict:
-        return await session.reply(self.render("evaluate", case, guidelines=rule), Verdict)
+    async def _check(self, rule: str, case: Case, session: JudgeSession) -> VerdictReply:
+        return await session.reply(self.render("evaluate", case, guidelines=rule), VerdictReply)
 
     def calls_for(self, case: Case) -> int:
         """One per guideline."""
@@ -172,7 +172,7 @@ def _number_or_verdict(text: str, words: Words) -> float:
         return read_number(text, words, lo=0, hi=1)
 
 
-class Judged(Reply):
+class JudgedReply(Reply, title="Judged"):
     """`{"reason": "...", "score": "True" | "False" | 0.0..1.0}`."""
 
     form = '{"reason": "...", "score": "True" | "False"}'
@@ -227,9 +227,9 @@ class Judgement(JudgedEvaluator):
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
         if self._n > 1:
-            replies = await session.samples(prompt, Judged, n=self._n)
+            replies = await session.samples(prompt, JudgedReply, n=self._n)
         else:
-            replies = [await session.reply(prompt, Judged)]
+            replies = [await session.reply(prompt, JudgedReply)]
         scores = [reply.score for reply in replies]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, Field, WithJsonSchema
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, YesNo
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo
 from ragpulse_evaluators.judges.parsing import Words, check_count, is_json, read_model, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
@@ -72,12 +72,12 @@ class _Support(JudgedEvaluator):
 
     async def _refined(self, case: Case, session: JudgeSession, window: int) -> Outcome:
         """Ask about the first piece of context, then offer each next piece with the answer so far."""
-        verdict: Verdict | None = None
+        verdict: VerdictReply | None = None
         for context in pack(case.texts, window):
             step = "evaluate" if verdict is None else "refine"
             existing = "" if verdict is None else ("YES" if verdict.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
-            verdict = await session.reply(prompt, Verdict)
+            verdict = await session.reply(prompt, VerdictReply)
             if self._stop and verdict.verdict:
                 break
         assert verdict is not None, "contexts are needed, so there is a piece"

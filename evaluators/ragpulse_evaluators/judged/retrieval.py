@@ -13,7 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, Verdict, YesNo, number_in
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, read_model, read_number, words_of
 from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.registry import Entry
@@ -48,15 +48,15 @@ class _PerContext(JudgedEvaluator):
         verdicts = [reply.verdict for reply in replies]
         return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
 
-    async def _judge_one(self, text: str, case: Case, session: JudgeSession) -> Verdict:
-        return await session.reply(self.render("evaluate", case, context=text), Verdict)
+    async def _judge_one(self, text: str, case: Case, session: JudgeSession) -> VerdictReply:
+        return await session.reply(self.render("evaluate", case, context=text), VerdictReply)
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
         return len(case.texts)
 
 
-def _reasons(verdicts: Sequence[Verdict]) -> str:
+def _reasons(verdicts: Sequence[VerdictReply]) -> str:
     return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
 
 

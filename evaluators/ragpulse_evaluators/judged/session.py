@@ -36,7 +36,10 @@ Shape = TypeVar("Shape", bound="Reply")
 
 
 class Reply(BaseModel):
-    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
+    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped.
+
+    A recorded question is found by its schema, which names the class: a class that is renamed keeps its `title`.
+    """
 
     form: ClassVar[str] = ""
     """The form as a judge is shown it when a reply is repaired."""
@@ -109,7 +112,7 @@ def number_in(lo: float, hi: float) -> BeforeValidator:
     return BeforeValidator(number_of)
 
 
-class Verdict(Reply):
+class VerdictReply(Reply, title="Verdict"):
     """`{"reason": "...", "verdict": "YES"}`."""
 
     form = '{"reason": "...", "verdict": "YES" | "NO"}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,10 +25,12 @@ from ragpulse_evaluators.local.folder import (
     place_of,
     read_folder,
     read_json,
+    sha256_of,
 )
 
 _SETTINGS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _GRAPHS = ("onnx/model.onnx", "model.onnx")
+_NO_NAME = re.compile(r"[^\w.-]+|\.\.+")
 Say = Callable[[str], None]
 
 
@@ -38,7 +41,7 @@ def add_model(model: str, *, say: Say, revision: str | None = None, **chosen: An
     """
     chosen = {key: value for key, value in chosen.items() if value}
     if (folder := Path(model).expanduser()).is_dir():
-        name = f"local/{folder.resolve().name}"
+        name = f"local/{_NO_NAME.sub('-', folder.resolve().name)}"
         place = place_of(name)
         found = read_folder(model, folder, chosen)
         _copy(found, place)
@@ -60,27 +63,65 @@ def _copy(found: ModelFolder, place: Path) -> None:
 
 
 def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any], say: Say) -> ModelFolder:
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_url
 
     info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=20)
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    graph = next((name for name in (chosen.get("graph"), *_GRAPHS) if name in sizes), None)
+    siblings = info.siblings or ()
+    files = {file.rfilename: file for file in siblings if _is_inside(file.rfilename)}
+    names = (chosen["graph"],) if "graph" in chosen else _GRAPHS
+    graph = next((name for name in names if name in files), None)
     if graph is None:
-        others = [name for name in sizes if name.endswith(".onnx")]
+        others = [name for name in files if name.endswith(".onnx")]
         hint = f"choose one with --file ({', '.join(others)})" if others else export_hint(model)
         raise ConfigurationError(f"{model} has no ONNX graph {chosen.get('graph', '')}: {hint}".replace(" :", ":"))
-    data = [name for name in sizes if fnmatch(name, f"{graph}{DATA}")]
-    wanted = [name for name in (*_SETTINGS, graph, *data) if name in sizes]
+    data = [name for name in files if fnmatch(name, f"{graph}{DATA}")]
+    wanted = [name for name in (*_SETTINGS, graph, *data) if name in files]
     licence = getattr(info.card_data, "license", None) or "no licence stated"
-    size = sum(sizes[name] for name in wanted)
+    size = sum(files[name].size or 0 for name in wanted)
     say(f"{model}: {size / 1e6:,.1f} MB, licence: {licence}, revision {info.sha}")
-    (place / MANIFEST).unlink(missing_ok=True)
+    _prepare(place, str(info.sha))
     for name in wanted:
-        hf_hub_download(model, name, revision=info.sha, local_dir=place)
+        url, lfs = hf_hub_url(model, name, revision=info.sha), getattr(files[name], "lfs", None)
+        _download(url, place / name, files[name].size or 0, getattr(lfs, "sha256", None))
         if name == "config.json":  # what cannot be used is refused before its weights are fetched
             meaning(model, ModelConfig.read(place), {"id": model, **chosen})
     facts = {"revision": info.sha, "licence": licence, "graph": graph}
     return _note(model, place, chosen | facts)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name that the hub states stays below the model's folder."""
+    return not name.startswith("/") and ".." not in Path(name).parts
+
+
+def _prepare(place: Path, revision: str) -> None:
+    """Keep what an earlier run fetched of this revision; of another one nothing is kept."""
+    mark = place / "revision.txt"
+    if not mark.is_file() or mark.read_text() != revision:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        mark.write_text(revision)
+    (place / MANIFEST).unlink(missing_ok=True)
+
+
+def _download(url: str, target: Path, size: int, sha256: str | None) -> None:
+    """Fetch a file, or the rest of it: the hub's client itself begins anew with each run."""
+    from huggingface_hub import get_token
+    from huggingface_hub.file_download import http_get
+
+    if target.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    with part.open("ab") as file:
+        begun = file.tell()
+        if begun < size:
+            headers = {"authorization": f"Bearer {token}"} if (token := get_token()) else {}
+            http_get(url, file, resume_size=begun, headers=headers, expected_size=size, displayed_filename=target.name)
+    if part.stat().st_size != size or sha256 not in (None, sha256_of(part)):
+        part.unlink()
+        raise ConfigurationError(f"{target.name} was damaged on the way: run the command again")
+    part.replace(target)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ragpulse_evaluators.grounding.groundedness import (
     readable_contexts,
     readable_response,
 )
+from ragpulse_evaluators.grounding.markup import read_markup
 from ragpulse_evaluators.grounding.refusal import find_refusal
 from ragpulse_evaluators.local.folder import open_model
 from ragpulse_evaluators.local.reading import WINDOW_RULE, Reader, ReadMark
@@ -72,16 +73,17 @@ class GroundednessModel(Evaluator):
         response, contexts = readable_response(case), readable_contexts(case)
         if refusal := find_refusal(response):
             raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        found = assess(response, [c.text for c in contexts], [name for c in contexts for name in c.names])
+        texts, ids = [c.text for c in contexts], [name for c in contexts for name in c.names]
+        found, text = assess(response, texts, ids), read_markup(response, ids).text
         claims = [sentence for sentence in found.sentences if sentence.claim]
         places = [(sentence.start, sentence.end) for sentence in claims]
-        read = self._loaded().read(case.query or "", [c.text for c in contexts], response, places)
+        read = self._loaded().read(case.query or "", texts, text, places)
         marks = {place: own for place, own in zip(places, read, strict=True) if own}
         if not marks:
             raise MissingField("a claim: the response has no sentence that claims something")
-        sentences = [self._judged(s, marks.get((s.start, s.end), ()), response) for s in found.sentences]
-        spans = [span for own in marks.values() for span in self._unsupported(own, response)]
-        return self._outcome(sentences, spans)
+        sentences = [self._judged(s, marks.get((s.start, s.end), ()), text) for s in found.sentences]
+        spans = [span for own in marks.values() for span in self._unsupported(own, text)]
+        return self._outcome(sentences, spans, [asdict(code) | {"unknown": list(code.unknown)} for code in found.code])
 
     def _loaded(self) -> Reader:
         with self._lock:
@@ -89,28 +91,33 @@ class GroundednessModel(Evaluator):
                 self._reader.append(Reader(self.folder, threads=self._threads))
             return self._reader[0]
 
-    def _unsupported(self, marks: Sequence[ReadMark], response: str) -> list[ReadMark]:
-        """Return the marks below the threshold; those between which only blanks stand are one."""
+    def _unsupported(self, marks: Sequence[ReadMark], text: str) -> list[ReadMark]:
+        """Return the marks below the threshold; those between which only blanks stand are one.
+
+        `text` is the response with structure, code and citation marks blank: what the model read.
+        """
         spans: list[ReadMark] = []
         for mark in marks:
             if mark.supported >= (self.threshold or 0.0):
                 continue
-            if spans and not response[spans[-1].end : mark.start].strip():
+            if spans and not text[spans[-1].end : mark.start].strip():
                 first = spans.pop()
                 mark = ReadMark(first.start, mark.end, min(first.supported, mark.supported))
             spans.append(mark)
         return spans
 
-    def _judged(self, sentence: SentenceEvidence, marks: Sequence[ReadMark], response: str) -> SentenceEvidence:
+    def _judged(self, sentence: SentenceEvidence, marks: Sequence[ReadMark], text: str) -> SentenceEvidence:
         """Put the model's verdict in place of that of the words; what it reads nothing of claims nothing."""
         if not marks:
             return replace(sentence, claim=False, score=1.0, supported=True, reasons=(NOTHING_CLAIMED,))
-        spans = self._unsupported(marks, response)
-        reasons = tuple(f"not supported: “{excerpt(response[s.start : s.end])}”" for s in spans)
+        spans = self._unsupported(marks, text)
+        reasons = tuple(f"not supported: “{excerpt(text[s.start : s.end])}”" for s in spans)
         score = round(min(mark.supported for mark in marks), 4)
         return replace(sentence, score=score, supported=not spans, reasons=reasons)
 
-    def _outcome(self, sentences: Sequence[SentenceEvidence], spans: Sequence[ReadMark]) -> Outcome:
+    def _outcome(
+        self, sentences: Sequence[SentenceEvidence], spans: Sequence[ReadMark], code: list[dict[str, Any]]
+    ) -> Outcome:
         claims = sorted((s for s in sentences if s.claim), key=lambda s: s.score)
         supported = sum(s.supported is True for s in claims)
         reasons = [reason for s in claims for reason in s.reasons][:_SHOWN]
@@ -122,6 +129,7 @@ class GroundednessModel(Evaluator):
             "claims": len(claims),
             "sentences": [_part(sentence) for sentence in sentences],
             "spans": [{"start": s.start, "end": s.end, "score": round(s.supported, 4)} for s in spans],
+            **({"code": code} if code else {}),
         }
         return Outcome(
             score=round(sum(s.score for s in claims) / len(claims), 4),

@@ -162,11 +162,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def file_digest(files: Sequence[Path]) -> str:
     """12 hex of sha256 over names and bytes of files."""
-    digests = [f"{file.name} {_sha256(file)}" for file in files]
+    digests = [f"{file.name} {sha256_of(file)}" for file in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -179,7 +180,7 @@ def _graph(model: str, folder: Path, chosen: str | None) -> Path:
         return graph
     if not found:
         raise ConfigurationError(f"{model} has no ONNX graph: {export_hint(model)}")
-    raise ConfigurationError(f"{model} has several graphs: choose one with models add --file ({', '.join(found)})")
+    raise ConfigurationError(f"{model} needs a choice of its graph: models add --file ({', '.join(found)})")
 
 
 def export_hint(model: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError
-from ragpulse_evaluators.judged.session import Verdict as Reply
+from ragpulse_evaluators.judged.session import VerdictReply as Reply
 from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapper
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency

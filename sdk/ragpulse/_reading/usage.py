@@ -117,7 +117,7 @@ def facts_in(reply: Any, result: Any) -> Facts:
     fields = fields_of(reply)
     facts = _own_facts(fields)
     if not _INNER_KEYS.isdisjoint(fields):
-        _read_inner(fields, facts)
+        facts = {**_inner_facts(fields), **facts}
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
         _read_margins(fields, facts)
     messages = reply if isinstance(reply, list) else fields.get("messages")
@@ -144,14 +144,16 @@ def _turn_facts(messages: list[Any]) -> Facts:
     return summed if model is None else {**summed, names.RESPONSE_MODEL: model}
 
 
-def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:
+def _inner_facts(fields: Mapping[str, Any]) -> Facts:
+    """What the provider's own reply states, which a result holds."""
+    facts: Facts = {}
     for key in _INNER_KEYS:
-        if fields.get(key) is None or type(fields[key]) is str:
-            continue
-        inner = fields_of(opened(fields[key]))
-        inner_facts = _own_facts(inner)
-        _read_margins(inner, inner_facts)
-        facts.update({name: value for name, value in inner_facts.items() if name not in facts})
+        if fields.get(key) is not None and type(fields[key]) is not str:
+            inner = fields_of(opened(fields[key]))
+            own = _own_facts(inner)
+            _read_margins(inner, own)
+            facts = {**own, **facts}
+    return facts
 
 
 def add_facts(facts: Facts, chunk: Any) -> None:

@@ -217,7 +217,7 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
     if recording.documents is not None:
         out[names.RETRIEVAL_DOCUMENTS] = rendering.documents(recording.documents)
     if policy.capture:
-        _render_texts(recording, rendering, out)
+        out.update(_text_attributes(recording, rendering))
     elif recording.plan.kind:
         out[names.CONTENT_CAPTURED] = False
         if recording.response is not None:
@@ -251,8 +251,9 @@ def encode_attributes(
     return key_value_parts(SPAN_ATTRIBUTES, {**others, **plan.constants, **scope.attributes, **dynamic}.items())
 
 
-def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, Any]) -> None:
-    query, response = recording.query, recording.response
+def _text_attributes(recording: Recording, rendering: _Rendering) -> dict[str, Any]:
+    """Query, response and further texts, with the types of those that are JSON."""
+    query, response, out = recording.query, recording.response, dict[str, Any]()
     if query is not None:
         clean = rendering.text(names.INPUT_VALUE, query)
         for key in recording.plan.query_keys:
@@ -267,6 +268,7 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
             out[names.OUTPUT_MIME_TYPE] = names.PLAIN_TEXT
     for key, text in (recording.texts or {}).items():
         out[key] = rendering.text(key, text)
+    return out
 
 
 class Sender(Protocol):

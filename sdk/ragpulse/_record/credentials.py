@@ -2,6 +2,8 @@
 
 A guard that is much cheaper than a regular expression precedes each pattern: a key has a run of sixteen letters and
 digits and a known beginning, or stands behind a name such as `password` and a sign. Ordinary text is never matched.
+
+`KEYS`, `CARD` and `EMAIL` are the only list of such patterns: the page of a single trace masks them, too.
 """
 
 import base64
@@ -12,7 +14,7 @@ from typing import Any
 _Beginnings = tuple[tuple[int, re.Pattern[bytes]], ...]
 REDACTED_KEY = "[redacted:key]"
 
-_KEYS = r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,}
+KEYS = r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,} | \brp_[A-Za-z0-9_-]{43}\b
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
     | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
     | \bnpm_[A-Za-z0-9]{30,} | \b(?:hf|gsk|jina)_[A-Za-z0-9]{20,} | \bwhsec_[A-Za-z0-9+/=]{20,}
@@ -22,9 +24,11 @@ _KEYS = r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,}
     | -----BEGIN[A-Z ]*PRIVATE\ KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE\ KEY-----|\Z)
     | (?<![\w-])eyJ[\w-]{13,}\.[\w-]{8,}\.[\w-]{4,}
     | (?<=[Bb]earer\ )(?=\S{0,64}?[\w-]{16})[\w.~+/=-]{16,}
-    | (?<=://)[^\s/?#@:"'<>]{0,256}:[^\s/?#"'<>]{1,512}(?=@)
-    | (?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}"""
-"""Patterns that few texts need are compiled when one does."""
+    | (?<=://)[^\s/?#@:"'<>]{0,256}:[^\s/?#"'<>]{1,512}(?=@)"""
+"""Verbose, ASCII. Patterns that few texts need are compiled when one does."""
+_BASIC_VALUE = r"(?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}"
+CARD = r"(?<![\d.])[2-6](?:[ -]?\d){12,18}(?!\d)"
+EMAIL = r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}"
 _KEY_KINDS = ("api", "account", "access", "private", "secret", "signing", "encryption", "subscription")
 _WORDS = (
     "password", "passwd", "passphrase", "pwd", "authorization", "cookie", "cookies", "secret", "token", "credential",
@@ -62,7 +66,7 @@ _KEY_BEGINNINGS = (
         ord("_"),
         re.compile(
             rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_)|(?<=\bgsk_)|(?<=\bjina_)"
-            rb"|(?<=\bwhsec_)|(?<=\bdckr_[po]at_)|(?<=\bpcsk_)|(?<=\blsv2_))[\w-]{11}"
+            rb"|(?<=\bwhsec_)|(?<=\bdckr_[po]at_)|(?<=\bpcsk_)|(?<=\blsv2_)|(?<=\brp_))[\w-]{11}"
         ),
     ),
     (ord("A"), re.compile(rb"A(?:KIA|SIA|Iza)[\w-]{16}")),
@@ -70,7 +74,7 @@ _KEY_BEGINNINGS = (
     (ord("9"), re.compile(rb"9(?<=\bya29)\.[\w-]{16}")),
     (ord("J"), re.compile(rb"J(?<=eyJ)[\w-]{13}")),
 )
-"""How every key of `_KEYS` that has a long run begins, but a bearer's; each pattern by the one byte it looks for."""
+"""How every key of `KEYS` that has a long run begins, but a bearer's; each pattern by the one byte it looks for."""
 
 
 _ENDS = (
@@ -153,7 +157,7 @@ def redact_keys(text: str) -> str:
     text = re.sub(_NAMED_VALUE, _without_value, text, flags=re.VERBOSE | re.IGNORECASE | re.ASCII)
     if "--" in text:
         text = re.sub(_OPTION_VALUE, _without_argument, text, flags=re.IGNORECASE | re.ASCII)
-    return re.sub(_KEYS, _without_key, text, flags=re.VERBOSE | re.ASCII)
+    return re.sub(f"{KEYS} | {_BASIC_VALUE}", _without_key, text, flags=re.VERBOSE | re.ASCII)
 
 
 def _without_argument(match: re.Match[str]) -> str:

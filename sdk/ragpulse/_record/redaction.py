@@ -13,15 +13,14 @@ from typing import Any
 from ragpulse._guard import GUARD
 from ragpulse._reading.values import to_json
 
-from .credentials import QUOTED_NAME, REDACTED_KEY, is_count, is_secret_name, may_hold_key, redact_keys
+from .credentials import CARD, EMAIL, QUOTED_NAME, REDACTED_KEY, is_count, is_secret_name, may_hold_key, redact_keys
 
 Redactor = Callable[[str], str]
 Guard = Callable[[bytes, bytes], bool]
 Rule = str | re.Pattern[str] | Redactor
 FAILED = "[ragpulse: withheld, the redaction function failed]"
 
-_CARD = re.compile(r"(?<![\d.])[2-6](?:[ -]?\d){12,18}(?!\d)", re.ASCII)
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}")
+_CARD, _EMAIL = re.compile(CARD, re.ASCII), re.compile(EMAIL)
 _ORDINARY = bytes(byte for byte in range(32, 256) if byte not in b'0123456789"\\')
 _AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _CARD_RUN = b"0" * 13

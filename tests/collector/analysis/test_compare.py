@@ -329,3 +329,83 @@ def test_equal_constant_scores_need_answers(store: EmbeddedStore, count: int, ve
     assert answer["verdict"] == verdict
     assert (answer["need_more"] is None) == (verdict == "no difference")
     assert answer["also"][0]["verdict"] == ("not enough data" if count == 20 else "no difference")
+
+
+def crashing(store: EmbeddedStore, *, lost: str, count: int = 300) -> None:
+    """Answers of v6 pass four in five times, of v7 three in five; nine in ten bad ones of v7 have no verdict."""
+    units = Units(store)
+    for number in range(2 * count):
+        new = bool(number % 2)
+        bad = uniform(number, "bad") < (0.4 if new else 0.2)
+        missing = bad and new and uniform(number, "lost") < 0.9
+        units.unit(number, prompt_version="v7" if new else "v6", user_id=f"u{number}")
+        units.decision(number, "judge", capped=missing and lost == "dropped", reason="budget")
+        if missing and lost == "error":
+            units.score(number, "judge", None, status="error")
+        elif not missing:
+            units.score(number, "judge", float(not bad))
+    units.save()
+
+
+@pytest.mark.parametrize("lost", ["error", "dropped"])
+def test_a_version_whose_bad_answers_have_no_verdict_is_not_better(store: EmbeddedStore, lost: str) -> None:
+    """The failing evaluator hides a fall from .8 to .6; the deciding interval holds the truth, and the words say so."""
+    crashing(store, lost=lost)
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    assert outcome["difference"]["lo"] > 0.0
+    assert outcome["least"] < -0.2 < outcome["most"]
+    assert (outcome["verdict"], outcome["need_more"], outcome["need_more_of"]) == ("not enough data", None, "verdicts")
+    assert outcome["a"]["missing"] == 0
+    assert 80 < outcome["b"]["missing"] < 140
+    assert f"{outcome['b']['missing']} missing" in outcome["b"]["words"]
+
+
+def test_a_comparison_ends_before_the_oldest_answer_that_waits(store: EmbeddedStore) -> None:
+    """Later answers are evaluated in any order; where nearly all would be left out, the waiting ones are."""
+    units = Units(store)
+    for number in range(200):
+        at = T0 + timedelta(seconds=number)
+        units.unit(number, at=at, prompt_version="v7" if number % 2 else "v6", user_id=f"u{number}")
+        units.decision(number, "judge", at=at)
+        if number not in (150, 151):
+            units.score(number, "judge", 1.0, at=at)
+    units.save()
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    assert (outcome["a"]["n"], outcome["b"]["n"], outcome["b"]["missing"]) == (75, 75, 0)
+
+
+@pytest.mark.parametrize("by", [None, "metadata.tenant"])
+def test_a_mixture_is_not_a_change(store: EmbeddedStore, by: str | None) -> None:
+    """v7 is better for both tenants, and worse over all: it got most of the hard questions."""
+    units = Units(store)
+    for number in range(1800):
+        new = bool(number % 2)
+        hard = uniform(number, "hard") < (0.8 if new else 0.2)
+        rate = (0.5 if hard else 0.85) + (0.1 if new else 0.0)
+        facts = {"prompt_version": "v7" if new else "v6", "user_id": f"u{number}"}
+        facts |= {"variant": "legal" if hard else "shop"}
+        units.scored(number, "judge", float(uniform(number, "passes") < rate), facts=facts)
+    units.save()
+    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET metadata = MAP {'tenant': variant}")).result()
+    params = {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge", "by": by}
+    outcome = ask(store, "compare", params, clock=now)
+    level = outcome["at_equal_mix"]
+    assert outcome["difference"]["value"] < 0.0 < level["lo"]
+    assert level["lo"] < 0.1 < level["hi"]
+    assert (level["by"], level["excluded"]) == ("metadata.tenant", pytest.approx(0.0))
+    assert outcome["verdict"] == level["verdict"] == "better"
+    assert level["words"].endswith("B got more legal")
+
+
+def test_an_equal_mix_needs_no_levelling(store: EmbeddedStore) -> None:
+    """Both versions got the same requests; a key that names the version itself has nothing in common."""
+    units = Units(store)
+    for number in range(400):
+        version = "v7" if number % 2 else "v6"
+        facts = {"prompt_version": version, "user_id": f"u{number}", "variant": str(number // 2 % 3)}
+        units.scored(number, "judge", float(uniform(number) < 0.8), facts=facts)
+    units.save()
+    metadata = "MAP {'tenant': variant, 'index': prompt_version}"
+    store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET metadata = {metadata}")).result()
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    assert outcome["at_equal_mix"] is None

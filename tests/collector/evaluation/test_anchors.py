@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,17 +17,21 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.api.drafts import AnchorDraft
 from ragpulse_collector.api.handlers.status import drift as drift_metrics
+from ragpulse_collector.api.http import plain
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.drift import drift
+from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.refusals import Conflict, NotFound
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
+from ragpulse_dashboards import ApiError
 from ragpulse_evaluators import Case, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 
@@ -75,9 +80,10 @@ def checked(store: EmbeddedStore, fails_below: int) -> dict[str, Any]:
     one = DriftWatch(
         store=store, resolve=lambda _: Versioned(fails_below), ledger=Ledger(store, Caps()), clock=lambda: FROZEN
     )
-    assert one.freeze({"evaluator": "mine", "n": 200})["verdict"] == "not checked yet"
-    one.run({"evaluator": "mine"})
-    return drift(store, {"evaluator": "mine"}, clock=lambda: NOW)
+    assert one.freeze("mine", n=200).verdict == "not checked yet"
+    one.run("mine")
+    answer: dict[str, Any] = plain(drift(store, Query(window=Window(T0, NOW, 0), now=NOW), "mine"))
+    return answer
 
 
 def test_a_harsher_judge_is_told_from_the_application(store: EmbeddedStore) -> None:
@@ -111,22 +117,23 @@ def test_nothing_moved_is_no_sure_move(store: EmbeddedStore) -> None:
 def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
     """Retention takes the traces; the frozen cases are still judged."""
     one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
-    one.freeze({"evaluator": "mine", "n": 50})
+    one.freeze("mine", n=50)
     prune(store, older_than=NOW)
-    move = one.run({"evaluator": "mine"})["checks"][0]["judge_move"]
-    assert (move["n"], move["value"] < 0.0) == (50, True)
+    move = one.run("mine").checks[0].judge_move
+    assert move is not None
+    assert (move.n, move.value < 0.0) == (50, True)
 
 
 def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
     """Nothing scored, nothing frozen, no evaluator named: each says so."""
     one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
     with pytest.raises(NotFound, match="at least 10"):
-        one.freeze({"evaluator": "other"})
+        one.freeze("other")
     with pytest.raises(NotFound, match="no frozen set"):
-        one.run({"evaluator": "mine"})
-    with pytest.raises(ValueError, match="a name is required"):
-        one.freeze({})
-    assert one.report({}) == {"watched": [], "every": None}
+        one.run("mine")
+    with pytest.raises(ApiError, match="evaluator is missing"):
+        AnchorDraft.parse({})
+    assert plain(one.watched()) == {"watched": [], "every": None}
 
 
 def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
@@ -163,10 +170,10 @@ def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
 
     ledger = Ledger(store, Caps(usd_per_day=0.5), price=lambda *_: 1.0)
     one = DriftWatch(store=store, resolve=lambda _: Paid(90), ledger=ledger, concurrency=1, clock=lambda: FROZEN)
-    one.freeze({"evaluator": "mine", "n": 20})
+    one.freeze("mine", n=20)
     with pytest.raises(Conflict, match="the day's judge budget"):
-        one.run({"evaluator": "mine"})
-    assert one.report({"evaluator": "mine"})["checks"] == []
+        one.run("mine")
+    assert one.report("mine").checks == []
 
 
 class Calls:
@@ -211,7 +218,7 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
         clock=lambda: clock[0],
     )
     try:
-        assert one.freeze({"evaluator": "mine", "n": 200})["next_check"] == iso(FROZEN + timedelta(days=7))
+        assert one.freeze("mine", n=200).next_check == FROZEN + timedelta(days=7)
         clock[0] = FROZEN + timedelta(days=6)
         assert one.run_due() == 0
         clock[0] = FROZEN + timedelta(days=7)
@@ -219,8 +226,8 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
         monitors.outbox.deliver("drift: webhook")
     finally:
         receiver.close()
-    (report,) = one.report({})["watched"]
-    assert (report["state"], report["next_check"]) == ("firing", iso(FROZEN + timedelta(days=14)))
+    (report,) = one.watched().watched
+    assert (report.state, report.next_check) == ("firing", FROZEN + timedelta(days=14))
     (body,) = receiver.bodies
     assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
     (monitor,) = monitors.list().monitors
@@ -230,7 +237,35 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
 
 def test_drift_is_a_metric() -> None:
     """Prometheus sees how far each watched judge moved, and whether that is sure."""
-    report = {"evaluator": "mine", "state": "firing", "checks": [{"judge_move": {"value": -0.2}}]}
-    text = list(drift_metrics([report, {"evaluator": "new", "state": "undecided", "checks": []}]))
+    move = JudgeMove(value=-0.2, lo=-0.3, hi=-0.1, n=50, changed=10)
+    check = CheckReport(
+        at=T0, version="v1", judge=None, same_version_and_judge=True, judge_move=move, failed=0, cost_usd=None
+    )
+    new = DriftReport(evaluator="new", version="v1", judge=None, frozen_at=T0, n=50, checks=[])
+    text = list(drift_metrics([replace(new, evaluator="mine", state="firing", checks=[check]), new]))
     assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
     assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)
+
+
+def test_sets_of_older_versions_are_read_and_forgotten(store: EmbeddedStore) -> None:
+    """A set without users, as the first versions wrote it, keeps its checks; of a forgotten trace nothing is left."""
+    trace_ids = [f"{number:032x}" for number in range(1, 4)]
+    anchors = [
+        {"trace_id": trace_id, "span_id": "1" * 16, "case": {"query": "q", "response": "5"}, "value": 1.0, "pi": 0.5}
+        for trace_id in trace_ids
+    ]
+    frozen = {"evaluator": "mine", "version": "v1", "judge": None, "frozen_at": f"{T0.isoformat()}Z"}
+    again = {**frozen, "at": f"{FROZEN.isoformat()}Z", "values": [0.0, None, 1.0], "cost_usd": None}
+
+    def write(tx: Any) -> None:
+        rows = [("anchors/mine", json.dumps({**frozen, "anchors": anchors})), ("drift/mine", json.dumps(again))]
+        tx.append("meta", ("key", "value"), rows)
+
+    store.write(write).result()
+    query = Query(window=Window(T0, NOW, 0), now=NOW)
+    (check,) = drift(store, query, "mine").checks
+    assert (check.failed, check.judge_move and check.judge_move.n, check.at) == (1, 2, FROZEN)
+    assert store.write(lambda tx: forget_anchors(tx, trace_ids[:1])).result() == 1
+    report = drift(store, query, "mine")
+    assert (report.n, report.checks[0].failed, report.frozen_at) == (2, 1, T0)
+    assert trace_ids[0] not in str(store.read("SELECT value FROM raw.meta WHERE key LIKE '%/mine'").rows)

@@ -12,7 +12,7 @@ import pytest
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
-from ragpulse_collector.sampling.rule import Controller, Pacer
+from ragpulse_collector.sampling.pacing import Controller, Pacer
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.jobs import selected_usd
 from ragpulse_evaluators.errors import BudgetExceeded

@@ -272,10 +272,14 @@ def configured(folder: Path, *names: str) -> str:
     return str(path)
 
 
-def test_a_served_collector_with_every_bad_evaluator(tmp_path: Path, users: Path) -> None:
+SERVED = ("exits", "leaves", "grows", "sleeps")
+"""One of each kind: ended, raised, out of memory, hanging. `test_a_bad_evaluator_ends_as_an_error` has them all."""
+
+
+def test_a_served_collector_with_bad_evaluators_of_each_kind(tmp_path: Path, users: Path) -> None:
     """`ragpulse serve --load`: groundedness scores, each bad one ends as an error with one log line, and it stops."""
-    config = configured(tmp_path, *BAD, "says", "groundedness")
-    count = 3 * (len(BAD) - len(ONCE)) + len(ONCE)
+    config = configured(tmp_path, *SERVED, "says", "groundedness")
+    count = 3 * (len(SERVED) - len(ONCE)) + len(ONCE)
     with Served(tmp_path / "t.duckdb", "--config", config, "--load", str(users)) as served:
         client = connect(served.url)
         send(served.url, rag_trace(0))
@@ -288,8 +292,8 @@ def test_a_served_collector_with_every_bad_evaluator(tmp_path: Path, users: Path
         assert served.terminate() == 0
     wanted = BAD | dict.fromkeys(HANGS, "no result within 3 s")
     named = sorted((row["evaluator"], wanted[row["evaluator"]] in row["explanation"]) for row in attempts)
-    assert named == sorted((name, True) for name in BAD for _ in range(1 if name in ONCE else 3))
-    for name in BAD:
+    assert named == sorted((name, True) for name in SERVED for _ in range(1 if name in ONCE else 3))
+    for name in SERVED:
         assert served.errors.count(f"evaluator {name} (version 1) failed") == 1, served.errors
 
 

@@ -148,17 +148,21 @@ BILLS: dict[str, tuple[Answer, str, float]] = {
 }
 
 
-@pytest.mark.parametrize("case", BILLS)
-def test_the_bill_is_what_the_server_counted(tmp_path: Path, play: Any, case: str) -> None:
-    """Each is asked once: two blocked questions were booked at $0.42, reasoning was left out of the bill."""
-    answer, status, dollars = BILLS[case]
-    server = play(answer)
+def test_the_bill_is_what_the_server_counted(tmp_path: Path, play: Any) -> None:
+    """Each is asked once: two blocked questions were booked at $0.42, reasoning was left out of the bill.
+
+    One collector for all rows; each answers a trace of its own, so that no recorded reply is found.
+    """
+    server, billed = play((500, "")), 0.0
     with collecting(tmp_path, f'[judge]\nmodel = "{server.url()}#paid"\n{PRICED}{RULE}') as client:
-        send(client.url, rag_trace(1))
-        until(client, "select 1 from scores", 1)
-        assert client.sql("select status from scores").rows() == [{"status": status}]
-        assert client.call("GET status")["judge"]["spent_today_usd"] == pytest.approx(dollars)
-    assert len(server.asked) == 1
+        for number, (case, (answer, status, dollars)) in enumerate(BILLS.items(), start=1):
+            server.answer, billed = answer, billed + dollars
+            send(client.url, rag_trace(number, response=f"Answer {number}."))
+            until(client, "select 1 from scores", number)
+            of_trace = f"select status from scores where trace_id = '{number + 1:032x}'"
+            assert client.sql(of_trace).rows() == [{"status": status}], case
+            assert client.call("GET status")["judge"]["spent_today_usd"] == pytest.approx(billed), case
+            assert len(server.asked) == number, case
 
 
 class _Never(errors.JudgeError):

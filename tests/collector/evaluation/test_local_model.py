@@ -78,7 +78,10 @@ async def test_what_it_uses_is_measured(tmp_path: Path) -> None:
     assert isinstance(placed, Isolated)
     assert catalog.cpu_loads() == {}
     try:
-        result = await placed(Case(response="Refunds take five days.", contexts=["Refunds take five days."]))
+        case = Case(response="Refunds take five days.", contexts=["Refunds take five days."])
+        await placed(case)  # it also loads the model
+        assert catalog.cpu_loads() == {}
+        result = await placed(case)
         assert (result.status, result.passing, result.evaluator) == ("ok", True, "grounded"), result
         (load,) = catalog.cpu_loads().values()
         assert load.share == 64
@@ -103,6 +106,41 @@ def test_a_share_of_the_cpu_is_kept_whatever_a_case_takes() -> None:
     assert pace.wait_s == 0.0  # idle time is not saved up: the next case waits again
     pace.used(now, 1.0)
     assert pace.wait_s == pytest.approx(2.0)
+
+
+def test_loading_a_model_is_paid_and_no_measure_of_a_case() -> None:
+    """The first case of a process keeps the next one away, and the mean is that of the others."""
+    pace = CpuPace(0.5, now=lambda: 0.0)
+    pace.used(0.0, 10.0, first=True)
+    assert (pace.wait_s, pace.mean_s) == (20.0, None)
+    pace.used(20.0, 0.5)
+    assert pace.mean_s == 0.5
+
+
+SLOW = """
+import time
+from ragpulse_evaluators import Evaluator
+
+class Slow(Evaluator):
+    name = "slow"
+    needs = frozenset({"response"})
+    max_cpu_share = 0.5
+
+    def run(self, case):
+        time.sleep(60)
+"""
+
+
+async def test_what_is_killed_is_paid_as_well(tmp_path: Path) -> None:
+    """A case beyond its time: the next one waits as if all of the time had been used."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    settings = Settings.model_validate({"evaluators": {"time_limit_s": 0.2}})
+    slow = Catalog(settings, loads=[str(tmp_path / "slow.py")], isolate=True).resolve("slow")
+    assert isinstance(slow, Isolated)
+    result = await slow(Case(response="x"))
+    assert "no result within 0.2 s" in (result.explanation or "")
+    assert slow.pace.last_s >= 0.2
+    assert slow.pace.wait_s > 0
 
 
 def test_without_a_share_nothing_waits() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import replay_of
 from loopback import Answer, LoopbackModel
 from served import Served
 from stored_units import T0, Units, open_store
@@ -120,30 +121,30 @@ def test_the_cap_of_a_replay_is_hard(store: EmbeddedStore, judge: LoopbackModel)
     """A cap of $0.10 spent $0.484."""
     store.write(lambda tx: tx.execute("DELETE FROM raw.eval_jobs")).result()
     with working(store, judge) as (worker, replays):
-        run = replays.create({"evaluators": ["helpfulness"], "max_usd": 0.10})["replays"][0]
+        run = replays.start(replay_of("helpfulness", max_usd=0.10, clock=NOW)).replays[0]
         assert worker.wait_idle(90)
-        state = replays.get(run["run_id"])
+        state = replays.get(run.run_id)
     assert 0.05 < usd(judge.billed) <= 0.10
-    assert state["status"] == "capped"
+    assert state.status == "capped"
 
 
 def test_the_bill_holds_the_truth_and_learns_it(store: EmbeddedStore, judge: LoopbackModel) -> None:
     """A bill said $0.179 for about $2.00: the most bounds it, and recorded replies make the likely cost right."""
     store.write(lambda tx: tx.execute("DELETE FROM raw.eval_jobs")).result()
-    asked = {"evaluators": ["helpfulness"], "dry_run": True}
+    asked = partial(replay_of, "helpfulness", clock=NOW)
     with working(store, judge) as (worker, replays):
-        before = replays.create(asked)
-        replays.create({"evaluators": ["helpfulness"], "limit": 10})
+        before = replays.bill(asked())
+        replays.start(asked(limit=10))
         assert worker.wait_idle(90)
-        after = replays.create(asked)
+        after = replays.bill(asked())
         billed = len(judge.billed)
-        assert replays.create(asked | {"max_usd": 0.05})["cost_usd_at_most"] == 0.05
-        replays.create({"evaluators": ["helpfulness"]})
+        assert replays.bill(asked(max_usd=0.05)).cost_usd_at_most == 0.05
+        replays.start(asked())
         assert worker.wait_idle(90)
     truth = usd(judge.billed)
-    assert before["cost_usd_low"] < before["cost_usd"] < truth < before["cost_usd_at_most"]
-    assert after["cost_usd"] == pytest.approx(usd(judge.billed[billed:]), rel=0.05)
-    assert after["cost_usd_low"] <= after["cost_usd"] < after["cost_usd_at_most"]
+    assert before.cost_usd_low < before.cost_usd < truth < before.cost_usd_at_most
+    assert after.cost_usd == pytest.approx(usd(judge.billed[billed:]), rel=0.05)
+    assert after.cost_usd_low <= after.cost_usd < after.cost_usd_at_most
 
 
 def test_the_users_price_settles_every_judge(store: EmbeddedStore, judge: LoopbackModel) -> None:

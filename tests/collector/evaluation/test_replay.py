@@ -7,19 +7,21 @@ import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ask
+from asking import ask, replay_of
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.runs import Declaration, ReplaySpec, add_run, latest_runs
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.wrappers import Gate
@@ -98,6 +100,12 @@ def working(store: EmbeddedStore, one: Evaluator, *, concurrency: int = 4) -> It
         worker.stop()
 
 
+def started(replays: Replays, name: str, **params: Any) -> ReplayProgress:
+    """A replay that was just started."""
+    (run,) = replays.start(replay_of(name, clock=NOW, **params)).replays
+    return run
+
+
 def verdicts(store: EmbeddedStore) -> list[tuple[Any, ...]]:
     """Every stored verdict but for when and how fast it came."""
     return store.read("SELECT * EXCLUDE (created_at, elapsed_ms, run_id) FROM scores ORDER BY score_key").rows
@@ -106,11 +114,11 @@ def verdicts(store: EmbeddedStore) -> list[tuple[Any, ...]]:
 def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
     """Filters choose the units, the run ends by itself, and its counts add up."""
     with working(store, long_enough) as (replays, worker):
-        run = replays.create({"evaluators": ["long_enough"], "since": "7d", "where": "service = 'a'"})["replays"][0]
+        run = started(replays, "long_enough", since="7d", where="service = 'a'")
         assert worker.wait_idle(60)
-        state = replays.get(run["run_id"])
-    assert (state["status"], state["total"], state["done"], state["ok"], state["cost_usd"]) == ("done", 20, 20, 20, 0.0)
-    assert (state["version"], state["pi"], state["u_max"]) == ("3", 1.0, 1.0)
+        state = replays.get(run.run_id)
+    assert (state.status, state.total, state.done, state.ok, state.cost_usd) == ("done", 20, 20, 20, 0.0)
+    assert (state.version, state.pi, state.u_max) == ("3", 1.0, 1.0)
     assert len(verdicts(store)) == 20
     (line,) = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert line["replayed_where"] == ["service = 'a'"]
@@ -120,82 +128,82 @@ def test_a_second_run_does_nothing(store: EmbeddedStore) -> None:
     """Every verdict is reused under its key: no second row, no second call, byte-identical."""
     judge = Echo()
     with working(store, Judged(judge)) as (replays, worker):
-        replays.create({"evaluators": "judged"})
+        started(replays, "judged")
         assert worker.wait_idle(60)
         before = verdicts(store)
-        again = replays.create({"evaluators": "judged"})["replays"][0]
+        again = started(replays, "judged")
         assert worker.wait_idle(60)
-        state = replays.get(again["run_id"])
+        state = replays.get(again.run_id)
     assert verdicts(store) == before
-    assert (judge.asked, state["done"], state["cost_usd"], state["status"]) == (40, 40, 0.0, "done")
+    assert (judge.asked, state.done, state.cost_usd, state.status) == (40, 40, 0.0, "done")
 
 
 def test_the_bill_is_known_before(store: EmbeddedStore) -> None:
     """A dry run tells units, tokens and cost, and writes nothing."""
     replays = Replays(store, lambda _name, **_: Judged(Echo()), price=price, clock=lambda: NOW)
-    bill = replays.create({"evaluators": ["judged"], "limit": 30, "dry_run": True})
-    assert (bill["count"], bill["already"], bill["input_tokens"], bill["output_tokens"]) == (30, 0, 3000, 300)
-    assert bill["cost_usd"] == pytest.approx(0.3)
-    assert replays.list()["replays"] == []
+    bill = replays.bill(replay_of("judged", limit=30, clock=NOW))
+    assert (bill.count, bill.already, bill.input_tokens, bill.output_tokens) == (30, 0, 3000, 300)
+    assert bill.cost_usd == pytest.approx(0.3)
+    assert replays.list().replays == []
 
 
 def test_an_unknown_price_is_null_with_a_reason(store: EmbeddedStore) -> None:
     """Unknown is never zero."""
     replays = Replays(store, lambda _name, **_: Judged(Echo()), price=lambda *_: None, clock=lambda: NOW)
-    bill = replays.create({"evaluators": ["judged"], "dry_run": True})
-    assert bill["cost_usd"] is None
-    assert "echo" in bill["cost_unknown_reason"]
+    bill = replays.bill(replay_of("judged", clock=NOW))
+    assert bill.cost_usd is None
+    assert "echo" in (bill.cost_unknown_reason or "")
 
 
 def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
     """Ten calls fit under the cap: the ten smallest u are scored, pi says 10 of 40, and the series weighs so."""
     judge = Echo()
     with working(store, Judged(judge), concurrency=1) as (replays, worker):
-        run = replays.create({"evaluators": ["judged"], "max_usd": 0.1001})["replays"][0]
+        run = started(replays, "judged", max_usd=0.1001)
         assert worker.wait_idle(60)
-        state = replays.get(run["run_id"])
-        assert (state["status"], state["done"], state["pi"]) == ("capped", 10, 0.25)
-        assert state["cost_usd"] == pytest.approx(0.1)
+        state = replays.get(run.run_id)
+        assert (state.status, state.done, state.pi) == ("capped", 10, 0.25)
+        assert state.cost_usd == pytest.approx(0.1)
         scored = store.read("SELECT max(u) FROM raw.run_items").rows[0][0]
         rest = store.read("SELECT min(u) FROM raw.eval_jobs ANTI JOIN raw.run_items USING (job_id)").rows[0][0]
-        assert scored < rest == state["u_max"]
+        assert scored < rest == state.u_max
         point = ask(store, "metrics", {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0][
             "points"
         ][-1]
         assert (point["n"], point["n_eff"]) == (10, 10.0)
-        replays.resume(run["run_id"], max_usd=1.0)
+        replays.resume(run.run_id, max_usd=1.0)
         assert worker.wait_idle(60)
-        assert replays.get(run["run_id"])["status"] == "done"
+        assert replays.get(run.run_id).status == "done"
     assert judge.asked == 40
 
 
 def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:
     """Cancelled before the worker starts it does nothing; resumed it finishes."""
     replays = Replays(store, lambda _name, **_: long_enough, clock=lambda: NOW)
-    run_id = replays.create({"evaluators": ["long_enough"]})["replays"][0]["run_id"]
-    assert replays.cancel(run_id)["status"] == "cancelled"
+    run_id = started(replays, "long_enough").run_id
+    assert replays.cancel(run_id).status == "cancelled"
     with working(store, long_enough) as (running, worker):
         assert worker.wait_idle(60)
         assert verdicts(store) == []
         running.resume(run_id)
         assert worker.wait_idle(60)
-        assert running.get(run_id)["done"] == 40
+        assert running.get(run_id).done == 40
 
 
 def test_a_replay_cancelled_in_the_middle_takes_its_jobs_back(store: EmbeddedStore) -> None:
     """Only what was under way ends. Resumed, the rest is asked, and nothing twice."""
     judge = Echo(threading.Event())
     with working(store, Judged(judge), concurrency=2) as (replays, worker):
-        run_id = replays.create({"evaluators": ["judged"]})["replays"][0]["run_id"]
+        run_id = started(replays, "judged").run_id
         while not judge.asked:
             judge.gate.wait(0.001)
-        assert replays.cancel(run_id)["status"] == "cancelled"
+        assert replays.cancel(run_id).status == "cancelled"
         judge.gate.set()
         assert worker.wait_idle(60)
         assert judge.asked < 40
         replays.resume(run_id)
         assert worker.wait_idle(60)
-        assert (replays.get(run_id)["status"], judge.asked, len(verdicts(store))) == ("done", 40, 40)
+        assert (replays.get(run_id).status, judge.asked, len(verdicts(store))) == ("done", 40, 40)
 
 
 def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
@@ -207,7 +215,7 @@ def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
 
     for one in (long_enough, longer):
         with working(store, one) as (replays, worker):
-            replays.create({"evaluators": ["long_enough"]})
+            started(replays, "long_enough")
             assert worker.wait_idle(60)
     found = ask(store, "metrics", {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert [(line["version"], line["points"][-1]["value"]) for line in found] == [("3", 0.25), ("4", 0.0)]
@@ -216,7 +224,7 @@ def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
 def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStore) -> None:
     """A run that was started with another version of the code does not go on under the old name."""
     replays = Replays(store, lambda _name, **_: long_enough, clock=lambda: NOW)
-    run_id = replays.create({"evaluators": ["long_enough"]})["replays"][0]["run_id"]
+    run_id = started(replays, "long_enough").run_id
 
     @evaluator(version="4", name="long_enough")
     def longer(response: str) -> float:
@@ -225,8 +233,8 @@ def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStor
     with working(store, longer) as (running, worker):
         assert worker.wait_idle(60)
         state = running.get(run_id)
-    assert state["status"] == "failed"
-    assert "version 4" in state["reason"]
+    assert state.status == "failed"
+    assert "version 4" in (state.reason or "")
     assert verdicts(store) == []
 
 
@@ -236,7 +244,7 @@ def test_an_unknown_replay_is_a_lookup_error(store: EmbeddedStore) -> None:
     with pytest.raises(NotFound, match="no replay 'nope'"):
         replays.get("nope")
     with pytest.raises(ValueError, match="name at least one"):
-        replays.create({"evaluators": []})
+        replays.start(replay_of(clock=NOW))
 
 
 def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
@@ -251,3 +259,27 @@ def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
     assert (outcome["status"], outcome["rows"], outcome["units"], outcome["repeat"]) == ("done", 40, 40, 40)
     assert outcome["identical"]
     assert outcome["booked_usd"] <= outcome["cap_usd"]
+
+
+OLD_SPECS = [
+    (None, ReplaySpec()),
+    ("{}", ReplaySpec()),
+    ('{"limit": null, "matching": 40, "since": "2026-11-14T12:00:00Z", "until": null, "where": null}',
+     ReplaySpec(matching=40, since="2026-11-14T12:00:00Z")),
+    ('{"judge": "m", "loads": ["a.py"], "prompts": "folder", "limit": 30, "where": "error", "kind": "of later"}',
+     ReplaySpec(judge="m", loads=("a.py",), prompts="folder", limit=30, where="error")),
+    ('{"external": {"evaluator": "mine", "judge": null, "needs": ["response", "contexts"], "version": "1"}}',
+     ReplaySpec(external=Declaration("mine", "1", needs=("response", "contexts")))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "spec"), OLD_SPECS)
+def test_requests_of_stored_replays_are_read(store: EmbeddedStore, text: str | None, spec: ReplaySpec) -> None:
+    """Rows of any version; a run of this version is read as it was written."""
+    row = ("old", "mine", "1", None, "done", 1, None, None, T0, text)
+    columns = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "spec")
+    store.write(lambda tx: tx.append("runs", columns, [row])).result()
+    run = latest_runs(store)["old"]
+    assert run.spec == spec
+    store.write(lambda tx: add_run(tx, replace(run, run_id="new"))).result()
+    assert latest_runs(store)["new"] == replace(run, run_id="new")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
+from ragpulse_collector.api.handlers.traces import list_sql, trace_list
+from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import decisions, documents, scores, traces
 from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_collector.store.views import FACT_COLUMNS
 
 DAY = {"first": T0 - timedelta(hours=12), "last": T0 + timedelta(hours=12)}
 SPAN = int(SPAN_ID, 16)
@@ -58,6 +62,27 @@ def test_trace_rows_come_in_the_order_asked_for_with_the_latest_score(store: Emb
     assert [one.scores["judge"].normalized for one in found] == [0.2, 0.9]
     assert found[0].start_time == T0
     assert traces.trace_rows(store, []) == []
+
+
+def test_a_page_and_a_file_have_the_same_newest_scores(store: EmbeddedStore, units: Units) -> None:
+    """The newest of each evaluator; judges of one name and people are told apart, one judge needs no identifier."""
+    units.unit(1)
+    for hour, (name, value, more) in enumerate((
+        ("judge", 0.1, {"identifier": "a"}), ("judge", 0.2, {"identifier": "a"}), ("judge", 0.3, {"identifier": "b"}),
+        ("judge", 0.4, {"source": "human"}), ("alone", 0.5, {"identifier": "a"}), ("bare", 0.6, {}),
+    )):  # fmt: skip
+        units.score(1, name, value, created=T0 + timedelta(hours=hour), version=str(hour), **more)
+    units.save()
+    (row,) = trace_list(store, TraceList.parse({"from": "2026-01-01T00:00Z"})).traces
+    file = list_sql(TraceList.parse({"from": "2026-01-01T00:00Z"}), max_rows=10)
+    expected = {"judge (a)": 0.2, "judge (b)": 0.3, "feedback:judge": 0.4, "alone": 0.5, "bare": 0.6}
+    assert {name: score.normalized for name, score in row.scores.items()} == expected
+    assert store.read(file.sql, file.parameters).dicts()[0]["scores"] == expected
+
+
+def test_rows_of_lists_are_rows_of_the_view() -> None:
+    """Every column of the facts is a field, in the same order."""
+    assert tuple(column.name for column in fields(traces.TraceRow)) == ("trace_id", *FACT_COLUMNS)
 
 
 def test_the_first_version_of_a_prompt_is_no_start(store: EmbeddedStore, units: Units) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
 
+from ragpulse_collector.api.drafts import RuleDraft
+from ragpulse_collector.api.handlers.rules import RuleInForce
 from ragpulse_collector.refusals import NotFound
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
-from ragpulse_collector.settings import RuleSettings
-from ragpulse_collector.settings import Stratum as StratumSettings
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
+from ragpulse_collector.sampling.rules import RuleSet
+from ragpulse_collector.settings import RuleSettings, Stratum
 from ragpulse_collector.store.queries.decisions import sampling_number
+from ragpulse_dashboards import ApiError
 
 GOOD = (
     "service = 'helpdesk'",
@@ -55,7 +60,7 @@ def test_rates_and_names_are_checked(fields: dict[str, Any]) -> None:
 def test_any_change_is_a_new_policy() -> None:
     """The policy is a hash of what the rule does; where it was written does not matter."""
     rule = Rule(name="r", evaluators=("e",), rate=0.5, strata=(Stratum(where="error", rate=1.0),))
-    again = Rule.from_json(rule.as_json(), source="file")
+    again = Rule.of(Rule.stored(rule.text), source="file")
     assert again.policy == rule.policy
     assert len({rule.policy, Rule(name="r", evaluators=("e",), rate=0.5).policy, OFFLINE.policy}) == 3
 
@@ -64,7 +69,7 @@ def test_any_change_is_a_new_policy() -> None:
 def test_a_written_rule_must_be_whole(data: dict[str, Any]) -> None:
     """Missing and unknown keys are refused."""
     with pytest.raises(ValueError, match=r"rule: \w+"):
-        Rule.from_json(data)
+        Rule.stored(json.dumps(data))
 
 
 def test_a_forced_evaluation_keeps_the_designed_chance(kit: Any, rows: Any) -> None:
@@ -96,10 +101,89 @@ def test_forcing_what_no_rule_covers_enters_no_estimate(kit: Any, rows: Any) -> 
 def test_the_rule_of_the_settings_is_the_rule_of_the_sampler() -> None:
     """One declaration: a field of `[[rule]]` is a field of the sampler's rule, with the same limits."""
     written = RuleSettings(
-        name="r", evaluators=("e", "e"), rate=1, where="error", strata=(StratumSettings(where="true", rate=0.5),)
+        name="r", evaluators=("e", "e"), rate=1, where="error", strata=(Stratum(where="true", rate=0.5),)
     )
-    rule = Rule.from_json(written.model_dump(), source="file")
-    assert rule.as_json() | {"unit": "trace", "budget_usd_per_day": None} == written.model_dump(mode="json")
+    rule = Rule.of(written, source="file")
+    as_json = json.loads(rule.text)
+    assert as_json | {"unit": "trace", "budget_usd_per_day": None} == written.model_dump(mode="json")
     assert rule.evaluators == ("e",)
     assert set(Rule.model_fields) - set(RuleSettings.model_fields) == {"source"}
     assert len({rule, rule.changed(source="api"), rule.changed(rate=0.5)}) == 3
+
+
+def canonical(**changes: Any) -> dict[str, Any]:
+    """A rule as the store of any version holds it."""
+    return {"name": "r", "evaluators": ["e"], "rate": 0.5, "where": None, "strata": []} | changes
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        canonical(),
+        canonical(rate=1),
+        canonical(rate=1e-07),
+        canonical(name="größe", where="query = 'Öl \u2028'"),
+        canonical(unit="session"),
+        canonical(budget_usd_per_day=0.25),
+        canonical(budget_usd_per_day=float("inf")),
+        canonical(strata=[{"where": "error", "rate": 1.0}, {"where": "score.groundedness < 0.5", "rate": 0.75}]),
+    ],
+)
+def test_stored_rules_keep_their_policy(stored: dict[str, Any]) -> None:
+    """The policy is that of the version which wrote the rule, and what is written again is read again."""
+    text = json.dumps(stored | {"rate": float(stored["rate"])}, sort_keys=True, separators=(",", ":"))
+    policy = hashlib.sha256(text.encode()).hexdigest()[:12]
+    rule = Rule.stored(json.dumps(stored))
+    assert (rule.policy, Rule.stored(rule.text).policy, rule.source) == (policy, policy, "api")
+    written = json.dumps({"at": "2026-11-21T08:00:00.000000", "rules": [stored]})
+    known = RuleSet.stored(written)
+    assert known.decides_like([rule.changed(source="file")])
+    assert not known.decides_like([rule, rule])
+    assert not known.decides_like([rule.changed(rate=0.125)])
+    assert RuleSet.stored(known.text) == known
+
+
+def test_parameters_and_answers_of_rules_have_the_fields_of_the_file() -> None:
+    """No field of `[[rule]]` is declared a second time: what the file accepts, the API accepts and answers."""
+    fields = set(RuleSettings.model_fields)
+    assert set(RuleDraft.model_fields) == fields
+    assert set(RuleInForce.model_fields) == fields | {"policy", "source", "enabled", "spent_today_usd"}
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"evaluators": "e, f,e"}, {"evaluators": ("e", "f")}),
+        ({"evaluators": '["e"]', "strata": '[{"where": "error", "rate": 1}]'},
+         {"evaluators": ("e",), "strata": (Stratum(where="error", rate=1.0),)}),
+        ({"evaluators": ["e"], "rate": "0.25", "unit": "session", "budget_usd_per_day": "2"},
+         {"rate": 0.25, "unit": "session", "budget_usd_per_day": 2.0}),
+        ({"evaluators": ["e"], "where": "", "unit": None}, {"where": None, "unit": "trace"}),
+    ],
+)  # fmt: skip
+def test_a_request_is_a_rule(values: dict[str, Any], rule: dict[str, Any]) -> None:
+    """Texts of a query string become the same rule as JSON or TOML."""
+    parsed = Rule.of(RuleDraft.parse({"name": "r", "rate": 0.5} | values), source="api")
+    assert {name: getattr(parsed, name) for name in rule} == rule
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"evaluators": []}, "evaluators"),
+        ({"evaluators": ["e"], "rate": 2}, "rate"),
+        ({"evaluators": ["e"], "rate": "nan"}, "rate"),
+        ({"evaluators": ["e"], "budget_usd_per_day": -1}, "budget_usd_per_day"),
+        ({"evaluators": ["e"], "budget_usd_per_day": "inf"}, "budget_usd_per_day"),
+        ({"evaluators": ["e"], "strata": [{"where": "error", "rat": 1}]}, "rat"),
+        ({"evaluators": ["e"], "strata": "no list"}, "strata"),
+        ({"evaluators": ["e"], "unit": "span"}, "unit"),
+        ({"evaluators": ["e"], "judge": "m"}, "judge"),
+        ({"evaluators": ["e"], "policy": "0"}, "policy"),
+    ],
+)
+def test_a_wrong_request_for_a_rule_is_refused_by_name(values: dict[str, Any], said: str) -> None:
+    """Limits are those of the file."""
+    with pytest.raises(ApiError, match=said) as refused:
+        RuleDraft.parse({"name": "r", "rate": 0.5} | values)
+    assert refused.value.status == 400

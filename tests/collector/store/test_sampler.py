@@ -12,7 +12,8 @@ import pytest
 from ragpulse_collector.analysis.cases import Unit, case_of, cases_of
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum, decision
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, decision
+from ragpulse_collector.settings import Stratum
 from ragpulse_collector.store.queries import deciding, decisions
 from ragpulse_collector.store.queries.decisions import sampling_number
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.api.handlers.health import Undecided
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
@@ -24,12 +25,10 @@ def send(kit: Any, store: Any, number: int) -> str:
     return trace_id
 
 
-def undecided(store: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def undecided(store: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> Undecided:
     """What `GET status` says, at the test's present."""
     monkeypatch.setattr("ragpulse_collector.api.handlers.status.utc_now", kit.clock)
-    found = Status(store, Settings(), Counters())(Params())["undecided"]
-    assert isinstance(found, dict)
-    return found
+    return Status(store, Settings(), Counters())(Params()).undecided
 
 
 def decided(rows: Any, store: Any) -> set[str]:
@@ -57,14 +56,14 @@ def test_a_clock_that_was_ahead(
         store = kit.store()
         sampler = Sampler(store)
     ids.add(send(kit, store, 3))
-    assert undecided(store, kit, monkeypatch)["traces"] == (1 if decided_ahead else 2)
+    assert undecided(store, kit, monkeypatch).traces == (1 if decided_ahead else 2)
     sampler.decide(kit.later(1))
     kit.later(5)
-    assert undecided(store, kit, monkeypatch)["oldest_s"] >= 5.0
+    assert undecided(store, kit, monkeypatch).oldest_s >= 5.0
     sampler.decide(kit.clock())
     sampler.decide(kit.later(3))
     assert decided(rows, store) == ids
-    assert undecided(store, kit, monkeypatch) == {"traces": 0, "oldest_s": 0.0}
+    assert undecided(store, kit, monkeypatch) == Undecided(traces=0, oldest_s=0.0)
     assert rows(store, "SELECT count(*) FROM raw.eval_jobs") == [(4 * len(ids),)]
     assert sampler.decide(kit.later(60)) == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, by_class
-from ragpulse_collector.store.queries.traces import Filter, newest
+from ragpulse_collector.store.queries.traces import Filter, TraceRow, newest
 from ragpulse_collector.store.schema import VIEW_NAMES
 from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
 from ragpulse_evaluators.statistics import Moments, hajek
@@ -206,7 +206,7 @@ def _list(store: Any, limit: int, where: str = "true", **given: Any) -> tuple[li
             asked.append(sql)
             return store.read(sql, parameters)
 
-    found = newest(Counted(), Filter(where, given.pop("parameters", {})), limit, **given)
+    found = newest(Counted(), Filter(where, given.pop("parameters", {})), limit, **given).of(TraceRow)
     assert {row.n_spans for row in found} <= {1, 2}
     return [int(row.trace_id, 16) for row in found], asked
 

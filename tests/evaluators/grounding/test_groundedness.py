@@ -258,7 +258,7 @@ def test_unrelated_sentences_fail_in_every_script(context: str, other: str) -> N
     assert assess(context, [context]).passing is True
     unrelated = assess(other, [context])
     assert unrelated.passing is False
-    assert (unrelated.score or 0.0) < 0.2
+    assert (unrelated.score or 0.0) < 0.5
 
 
 @pytest.mark.anyio

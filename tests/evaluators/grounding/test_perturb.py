@@ -84,3 +84,11 @@ def test_a_number_in_letters_becomes_another_one() -> None:
     edits = [item.edit for seed in range(20) for item in perturb([case], seed=seed, kinds=["number"]) if item.edit]
     assert len(edits) == 20
     assert "three → three" not in edits
+
+
+def test_a_name_takes_the_place_of_a_name() -> None:
+    """The first word of a sentence is no name for its capital: "Tanaka the request" is no edit of one fact."""
+    text = "The form is online. Approve the request within a day. Guests pay by card. Ask Ann Roe for help."
+    case = Case(response=text, contexts=[text])
+    edits = [item.edit for seed in range(20) for item in perturb([case], seed=seed, kinds=["name"])]
+    assert {edit.split(" → ")[0] for edit in edits if edit} == {"Ann", "Roe"}

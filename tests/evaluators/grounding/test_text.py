@@ -72,12 +72,33 @@ def test_any_text_is_assessed(response: str, contexts: list[str]) -> None:
         ("three quarters of an hour", {0.75}, "hour"),
         ("a third of the members", {33.33333333333333}, "½"),
         ("one in ten", {10}, "½"),
+        ("1 in 5", {20}, "½"),
+        ("two in five", {40}, "½"),
+        ("at half their average", {50}, "½"),
+        ("fell by a tenth", {10}, "½"),
+        ("half a million people", {500_000}, None),
+        ("a hundred people", {100}, None),
+        ("two thousand five hundred", {2500}, None),
+        ("$5m", {5_000_000}, "$"),
+        ("USD 20", {20}, "$"),
+        ("20 per cent", {20}, "%"),
+        ("30％", {30}, "%"),
+        ("-5 °C", {-5}, "celsius"),
+        ("5 pounds", {5}, None),
     ],
 )
 def test_quantities(text: str, numbers: set[float], unit: str | None) -> None:
     """Digits, words, magnitudes, parts and Chinese numerals read as numbers with their unit."""
     found = quantities(tokenize(text))
     assert [(q.numbers, q.unit) for q in found] == [(numbers, unit)]
+
+
+@pytest.mark.parametrize(
+    "text", ["once a week", "at the end of a month", "the first half of the year", "a third party", "the second half"]
+)
+def test_what_is_no_quantity(text: str) -> None:
+    """How often, which part and which one say no amount that could be wrong."""
+    assert quantities(words(text)) == []
 
 
 @pytest.mark.parametrize(
@@ -105,6 +126,12 @@ def test_quantities(text: str, numbers: set[float], unit: str | None) -> None:
         ("2.4.1", "2.4.2", False),
         ("5 miles", "8 km", True),
         ("5 miles", "9 km", False),
+        ("5 pounds", "£5", True),
+        ("5 pounds", "5 lb", True),
+        ("about a month", "four weeks", True),
+        ("6 p.m.", "18:00", True),
+        ("6 p.m.", "6 am", False),
+        ("12 noon", "noon", True),
         ("0.15", "15%", True),
         ("1 kilometre", "1,000 metres", True),
         ("2 kilograms", "200 grams", False),

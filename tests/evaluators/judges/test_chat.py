@@ -271,17 +271,17 @@ async def test_a_question_too_long_is_asked_again_with_packed_contexts(
 
 def test_schemas_are_strict() -> None:
     """Every property is required, nothing else allowed; no default, title or bound, which strict servers refuse."""
-    from ragpulse_evaluators.judged.answer import Classes, Mark
-    from ragpulse_evaluators.judged.criteria import Judged
+    from ragpulse_evaluators.judged.answer import Classes, MarkReply
+    from ragpulse_evaluators.judged.criteria import JudgedReply
     from ragpulse_evaluators.judged.pairwise import Choice
 
-    for schema in (Classes, Mark, Judged, Choice):
+    for schema in (Classes, MarkReply, JudgedReply, Choice):
         text = json.dumps(strict_schema(schema))
         assert not any(f'"{key}"' in text for key in ("default", "title", "minimum", "maximum", "minItems"))
     winner = strict_schema(Choice)
     assert winner["properties"]["winner"] == {"type": "string", "enum": ["1", "2", "TIE"]}
     assert (winner["required"], winner["additionalProperties"]) == (["reason", "winner"], False)
-    assert {"type": "string", "enum": ["True", "False"]} in strict_schema(Judged)["properties"]["score"]["anyOf"]
+    assert {"type": "string", "enum": ["True", "False"]} in strict_schema(JudgedReply)["properties"]["score"]["anyOf"]
 
 
 @pytest.mark.parametrize(("code", "raised"), [(401, JudgeRejected), (429, JudgeError), ("overloaded", JudgeError)])

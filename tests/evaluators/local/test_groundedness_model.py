@@ -207,6 +207,24 @@ async def test_nothing_to_claim_is_skipped(folder: Path) -> None:
     assert (await scored(model, "Refunds take five days.", ())).status == "skipped"
 
 
+@pytest.mark.parametrize("make", [tagger, pairs])
+async def test_marks_and_markup_are_not_read(folder: Path, make: Callable[..., Path]) -> None:
+    """Citations, emphasis, links and code are no claims; places are those of the response as it is."""
+    model = make(folder / f"markup-{make.__name__}")
+    said = (
+        "## Answer\n\n- Refunds take **five** working days [1].\n- The library opens [at nine](https://x.org) [2][3].\n"
+    )
+    code = "```\nwrongword = 1\n```\n"
+    result = await scored(model, said + code)
+    assert result.passing is True, result
+    assert result.parts["code"][0]["unknown"] == [NEVER]
+    response = f"{said}{code}It is closed at **{NEVER}** Sundays [1]."
+    result = await scored(model, response)
+    (span,) = result.parts["spans"]
+    assert NEVER in response[span["start"] : span["end"]]
+    assert [s["supported"] for s in result.parts["sentences"] if s["claim"]] == [True, True, False]
+
+
 @pytest.mark.parametrize("query", [None, "", "long " * 5000, "{context} {count}"])
 async def test_any_question_leaves_room_for_the_contexts(folder: Path, query: str | None) -> None:
     """Without a question the model reads its other template; a long one is cut."""
@@ -293,7 +311,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "damaged tokenizer": (_written("tokenizer.json", b"{}"), "cannot be loaded"),
     "no graph": (lambda model: (model / "model.onnx").unlink(), "has no ONNX graph: optimum-cli export onnx"),
     "only a pickle": (lambda m: (m / "model.onnx").rename(m / "pytorch_model.bin"), "has no ONNX graph"),
-    "several graphs": (_several, "has several graphs: choose one with models add --file (a.onnx, b.onnx)"),
+    "several graphs": (_several, "needs a choice of its graph: models add --file (a.onnx, b.onnx)"),
     "half a graph": (lambda m: os.truncate(m / "model.onnx", 200), "cannot be loaded"),
     "a pickle as a graph": (_written("model.onnx", b"\x80\x04cos\nsystem\n"), "cannot be loaded"),
     "generation": (_config(architectures=["LlamaForCausalLM"]), "the architecture LlamaForCausalLM is not supported"),

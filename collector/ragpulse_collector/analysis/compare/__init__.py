@@ -10,13 +10,17 @@ from statistics import pvariance
 from typing import TypeVar
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, reach_of_sides
+from ragpulse_collector.analysis.compare.mix import AtEqualMix, levelled, request_keys
 from ragpulse_collector.analysis.compare.sides import (
     WHOLE,
+    Compared,
     Decided,
     Effect,
     Scored,
     Side,
     SideTest,
+    SideUnits,
     SideVerdict,
     Units,
     compare_sides,
@@ -53,6 +57,9 @@ class SideFigures(Figures):
     words: str
     fail_rate: float | None
     unclear_rate: float | None
+    missing: int
+    """Selected answers without a verdict: failed, or left out by the budget."""
+    missing_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +67,6 @@ class NamedSide(SideFigures):
     """One side of a comparison."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared(Decided):
-    """A difference of quality with its test; `effect_size` is in standard deviations of an answer (Cohen 1988)."""
-
-    test: SideTest | None = None
-    effect_size: float | None = None
-    """Null without any spread."""
-    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +108,8 @@ class Comparison(Compared):
     """Latency, cost and acceptance."""
     by: str | None
     strata: Sequence[ComparedStratum]
+    at_equal_mix: AtEqualMix | None
+    """Where the two groups got another mix of requests: the verdict follows it."""
 
 
 def compare(
@@ -121,24 +120,33 @@ def compare(
     Versions, judges or runs over the same requests are paired, and shown over these: the interval is that of the mean
     difference, the test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
-    count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
-    looked at all of them (Benjamini-Hochberg). Raises Invalid for a side that cannot be read, NotFound where one
-    has no scores.
+    count as dependent. Requests since the oldest one that waits for its verdict are left out. Answers whose evaluation
+    failed or was dropped may be all good or all bad: a verdict holds for both (`least`, `most`). `by` (a dimension)
+    adds the same for each of its values, with p-values adjusted for having looked at all of them (Benjamini-Hochberg).
+    Groups that got another mix of requests (by `by`, else by a key of the metadata) are compared at an equal mix, too.
+    Raises Invalid for a side that cannot be read, NotFound where one has no scores.
     """
     sides = [side_of(store, text) for text in (a, b)]
     column, name = dimension_of(by), evaluator_of(store, sides, evaluator, query.window)
-    units = [units_of(store, side, name, query, column) for side in sides]
-    for side, scored in zip(sides, units, strict=True):
-        if not scored:
+    groups = all(side.column for side in sides)
+    mix = [] if not groups else [column] if column else request_keys(store, query)
+    read = [units_of(store, side, name, query, column, mix) for side in sides]
+    for side, (found, _) in zip(sides, read, strict=True):
+        if not found.scored:
             raise NotFound(f"{side.name}: no scores of {name} in this window")
+    units = _settled([found for found, _ in read], min((time for _, time in read if time), default=None))
     outcome, strata = _compared(*units), _strata(*units) if column else []
+    outcome, at_equal_mix = levelled(outcome, units[0].scored, units[1].scored, mix)
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
     also = _effects(store, sides, query, column)
-    before, after = units if outcome.paired else _same_questions(*units)
+    before, after = (side.scored for side in units) if outcome.paired else _same_questions(*units)
     shared = before.keys() & after.keys()
-    shown = [[side[unit] for unit in side if unit in shared or not outcome.paired] for side in units]
-    named = [extended(NamedSide, _figures(answers), name=side.name) for side, answers in zip(sides, shown, strict=True)]
+    shown = [[answer for unit, answer in side.scored.items() if unit in shared or not outcome.paired] for side in units]
+    named = [
+        extended(NamedSide, _figures(answers, of), name=side.name)
+        for side, answers, of in zip(sides, shown, units, strict=True)
+    ]
     return extended(
         Comparison,
         outcome,
@@ -150,8 +158,21 @@ def compare(
         flips=_flips(store, before, after, shared),
         also=also.get(WHOLE, ()),
         by=column and public_name(column),
+        at_equal_mix=at_equal_mix,
         strata=[replace(stratum, also=also.get(stratum.value, ())) for stratum in strata],
     )
+
+
+def _settled(units: list[SideUnits], waiting: datetime | None) -> list[SideUnits]:
+    """Return the units of requests before the oldest that waits; all of them where that would leave less than half.
+
+    Then few evaluations wait for long: they are left out, as if their verdicts were like the others.
+    """
+    if waiting is None:
+        return units
+    settled = [side.before(waiting) for side in units]
+    enough = all(2 * len(kept.scored) >= len(side.scored) for kept, side in zip(settled, units, strict=True))
+    return settled if enough else units
 
 
 AnyCompared = TypeVar("AnyCompared", bound=Compared)
@@ -161,12 +182,12 @@ def _of_versions(compared: AnyCompared) -> AnyCompared:
     return replace(compared, verdict=_OF_VERSIONS.get(compared.verdict, compared.verdict))
 
 
-def _same_questions(a: Units, b: Units) -> tuple[Units, Units]:
+def _same_questions(a: SideUnits, b: SideUnits) -> tuple[Units, Units]:
     """Return the latest answers of both sides to the same questions, under the unit of b."""
     answers_a, answers_b = (
         {
             answer.question: answer
-            for answer in sorted(side.values(), key=lambda answer: answer.time)
+            for answer in sorted(side.scored.values(), key=lambda answer: answer.time)
             if answer.question is not None
         }
         for side in (a, b)
@@ -183,13 +204,19 @@ def _effects(
     return effects(store, groups[0], groups[1], query, by) if len(groups) == 2 else {}
 
 
-def _compared(a: Units, b: Units) -> Compared:
+def _compared(a: SideUnits, b: SideUnits) -> Compared:
     """Return difference, test and verdict of two sides: paired where they share half of the smaller one."""
-    shared = a.keys() & b.keys()
-    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
-    decided, test = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
-    size = _effect_size(decided.difference, a, b)
-    return extended(Compared, decided, test=test, effect_size=size, paired=paired)
+    before, after = a.scored, b.scored
+    shared = before.keys() & after.keys()
+    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(before), len(after))
+    if paired:
+        decided, test = _paired(before, after, sorted(shared))
+        reach = reach_of_pairs(a, b)
+    else:
+        decided, test = _unpaired(list(before.values()), list(after.values()))
+        reach = reach_of_sides(a, b)
+    size = _effect_size(decided.difference, before, after)
+    return extended(Compared, held(decided, reach), test=test, effect_size=size, paired=paired)
 
 
 def _effect_size(difference: Uncertain | None, a: Units, b: Units) -> float | None:
@@ -197,28 +224,26 @@ def _effect_size(difference: Uncertain | None, a: Units, b: Units) -> float | No
     return difference.value / spread if difference and difference.value is not None and spread > 1e-9 else None
 
 
-def _strata(a: Units, b: Units) -> list[ComparedStratum]:
+def _strata(a: SideUnits, b: SideUnits) -> list[ComparedStratum]:
     """Return the comparison within each value, the largest first; verdicts use adjusted p-values."""
-    values = {answer.stratum for side in (a, b) for answer in side.values()}
-    strata = [_stratum(value, _within(a, value), _within(b, value)) for value in values]
+    values = {answer.stratum for side in (a, b) for answer in side.scored.values()}
+    strata = [_stratum(value, a.within(value), b.within(value)) for value in values]
     strata.sort(key=lambda stratum: (-stratum.a.n - stratum.b.n, str(stratum.value)))
     strata = strata[:_STRATA]
     adjusted = benjamini_hochberg([1.0 if stratum.test is None else stratum.test.p for stratum in strata])
     return [_adjusted(stratum, p) for stratum, p in zip(strata, adjusted, strict=True)]
 
 
-def _stratum(value: str | None, a: Units, b: Units) -> ComparedStratum:
-    compared = _compared(a, b) if a and b else Compared(difference=None, verdict="not enough data")
-    return extended(ComparedStratum, compared, value=value, a=_figures(a.values()), b=_figures(b.values()))
+def _stratum(value: str | None, a: SideUnits, b: SideUnits) -> ComparedStratum:
+    both = a.scored and b.scored
+    compared = _compared(a, b) if both else Compared(difference=None, verdict="not enough data")
+    figures = [_figures(list(side.scored.values()), side) for side in (a, b)]
+    return extended(ComparedStratum, compared, value=value, a=figures[0], b=figures[1])
 
 
 def _adjusted(stratum: ComparedStratum, p: float) -> ComparedStratum:
     test = None if stratum.test is None else replace(stratum.test, p_adjusted=p)
     return replace(unless_by_chance(stratum, p), test=test)
-
-
-def _within(side: Units, value: str | None) -> Units:
-    return {unit: answer for unit, answer in side.items() if answer.stratum == value}
 
 
 def _estimate(scored: Sequence[Scored]) -> Estimate | None:
@@ -235,11 +260,20 @@ def _bounds(scored: Iterable[Scored]) -> tuple[float, float] | None:
     return (0.0, 1.0) if all(0.0 <= answer.value <= 1.0 for answer in scored) else None
 
 
-def _figures(scored: Collection[Scored]) -> SideFigures:
+def _figures(scored: Collection[Scored], side: SideUnits) -> SideFigures:
     figures = Figures.of(_estimate(list(scored)), identified=any(answer.identified for answer in scored))
     fail_rate = _rate((answer.failed, answer) for answer in scored)
     unclear_rate = _rate((answer.unclear, answer) for answer in scored)
-    return extended(SideFigures, figures, words=figures.in_words(), fail_rate=fail_rate, unclear_rate=unclear_rate)
+    missing = side.missing
+    return extended(
+        SideFigures,
+        figures,
+        words=figures.in_words(note=missing.note),
+        fail_rate=fail_rate,
+        unclear_rate=unclear_rate,
+        missing=missing.n,
+        missing_share=side.missing_share,
+    )
 
 
 def _rate(flagged: Iterable[tuple[int | None, Scored]]) -> float | None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeVar
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
+from ragpulse_collector.analysis.quality import Missing
 from ragpulse_collector.analysis.query import Query, columns_of
 from ragpulse_collector.analysis.selection import SEVERAL, Window
 from ragpulse_collector.analysis.traffic import ACCEPTED
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
-from ragpulse_collector.store.queries.traces import with_columns
+from ragpulse_collector.store.queries.traces import Filter, facts_of, with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
@@ -36,6 +38,8 @@ class Scored:
     """One unit on one side."""
 
     unit: tuple[str, int]
+    mix: tuple[str | None, ...]
+    """What the request brought: values of its metadata."""
     time: datetime
     value: float
     pi: float
@@ -46,12 +50,60 @@ class Scored:
     """1 where the evaluator fails it, None where it has no pass or fail."""
     unclear: int | None
     stratum: str | None
-    question: int | None = None
+    question: int | None
     """A hash of its text."""
 
 
-Units = Mapping[tuple[str, int], Scored]
-NeededUnit = Literal["answers", "users"]
+Unit = tuple[str, int]
+Units = Mapping[Unit, Scored]
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """A selected unit without a verdict: its evaluation failed, or the budget left it out."""
+
+    time: datetime
+    pi: float
+    stratum: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SideUnits:
+    """The units of a side; a verdict on two sides has to hold whatever the missing verdicts are."""
+
+    scored: Units
+    failed: Mapping[Unit, Unscored]
+    dropped: Mapping[Unit, Unscored]
+
+    @property
+    def missing(self) -> Missing:
+        """The missing verdicts with their weight."""
+        lost = (*self.failed.values(), *self.dropped.values())
+        return Missing(len(self.dropped), len(self.failed), weight=sum(1.0 / unit.pi for unit in lost))
+
+    @property
+    def missing_share(self) -> float:
+        """The share of the side's traffic that has no verdict."""
+        lost = self.missing.weight
+        return lost / (lost + sum(1.0 / unit.pi for unit in self.scored.values())) if lost else 0.0
+
+    def within(self, stratum: str | None) -> SideUnits:
+        """Return the units of one value of the dimension."""
+        return self._where(lambda unit: unit.stratum == stratum)
+
+    def before(self, time: datetime) -> SideUnits:
+        """Return the units of earlier requests."""
+        return self._where(lambda unit: unit.time < time)
+
+    def _where(self, keep: Callable[[Scored | Unscored], bool]) -> SideUnits:
+        return SideUnits(
+            {key: unit for key, unit in self.scored.items() if keep(unit)},
+            {key: unit for key, unit in self.failed.items() if keep(unit)},
+            {key: unit for key, unit in self.dropped.items() if keep(unit)},
+        )
+
+
+NeededUnit = Literal["answers", "users", "verdicts"]
 SideVerdict = Literal["better", "worse", "more lenient", "stricter", "no difference", "not enough data"]
 
 
@@ -61,6 +113,9 @@ class Decided:
 
     difference: Uncertain | None
     verdict: SideVerdict
+    least: float | None = None
+    """The interval that decides: the difference with all missing verdicts against b, and for it."""
+    most: float | None = None
     need_more: int | None = None
     """About how many more answers or users would decide."""
     need_more_of: NeededUnit = "answers"
@@ -85,6 +140,16 @@ class Effect(Decided):
     b: float
     p: float
     p_adjusted: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared(Decided):
+    """A difference of quality with its test; `effect_size` is in standard deviations of an answer (Cohen 1988)."""
+
+    test: SideTest | None = None
+    effect_size: float | None = None
+    """Null without any spread."""
+    paired: bool = False
 
 
 AnyDecided = TypeVar("AnyDecided", bound=Decided)
@@ -150,11 +215,16 @@ def evaluator_of(store: Store, sides: Sequence[Side], requested: str | None, win
     return evaluator.partition("@")[0]
 
 
-def units_of(store: Store, side: Side, evaluator: str, query: Query, by: str | None) -> Units:
-    """Return the side's units; of several versions or judges the latest."""
-    columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
+def units_of(
+    store: Store, side: Side, evaluator: str, query: Query, by: str | None, mix: Sequence[str] = ()
+) -> tuple[SideUnits, datetime | None]:
+    """Return the side's units, and the oldest request that waits for its verdict; of several versions the latest.
+
+    `mix` are the columns of what a request brought.
+    """
+    columns = dict.fromkeys((*DIMENSIONS.values(), "query", *mix, *filter(None, (by, side.column))))
     sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=tuple(columns))
-    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL", "pi IS NOT NULL"], dict(sample.parameters)
+    conditions, extra = ["status <> 'skipped'", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
         extra["side"] = side.version
@@ -171,16 +241,35 @@ def units_of(store: Store, side: Side, evaluator: str, query: Query, by: str | N
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, pi,"
         f" cluster, identified, explanation, {MEASURES['fail_rate']}, {MEASURES['unclear_rate']},"
-        f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END, version, judge"
+        f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END,"
+        f" status = 'ok' AND normalized IS NOT NULL, status, version, judge{''.join(f', s.{one}' for one in mix)}"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max(rows, key=lambda row: (row[2], str(row[12:])), default=None)
-    return {
-        (row[0].hex, row[1]): Scored((row[0].hex, row[1]), *row[2:12])
-        for row in rows
-        if newest is not None and row[12:] == newest[12:]
-    }
+    newest = max((row for row in rows if row[12]), key=lambda row: (row[2], str(row[14:16])), default=None)
+    rows = [row for row in rows if newest is not None and row[14:16] == newest[14:16]]
+    scored = {(row[0].hex, row[1]): Scored((row[0].hex, row[1]), row[16:], *row[2:12]) for row in rows if row[12]}
+    lost = (row for row in rows if row[13] in ("invalid", "error"))
+    failed = {(row[0].hex, row[1]): Unscored(row[2], row[4], row[10]) for row in lost}
+    dropped, waiting = _unseen(store, side, evaluator, query, by) if side.column else ({}, None)
+    return SideUnits(scored, failed, dropped), waiting
+
+
+def _unseen(
+    store: Store, side: Side, evaluator: str, query: Query, by: str | None
+) -> tuple[Mapping[Unit, Unscored], datetime | None]:
+    """Return what a budget left out of a group's selected units, and the oldest request that waits for its verdict."""
+    group = query.filters & Filter(f"{side.column} = $side", {"side": side.value})
+    columns = dict.fromkeys(filter(None, (side.column, by, "upstream_pi")))
+    rows = store.read(
+        f"SELECT d.trace_id, d.span_id, d.request_time, d.pi, {f't.{by}::VARCHAR' if by else 'NULL'}, d.sampled"
+        f" FROM ({without_verdict(evaluator)}) d JOIN ({facts_of(group, tuple(columns))}) t ON t.trace_id = d.trace_id"
+        # Pacing leaves out units with u above pi: they were never selected. A cap drops selected units.
+        " WHERE d.sampled OR d.u * coalesce(t.upstream_pi, 1) < d.pi",
+        {"evaluator": evaluator, **query.window.parameters, **group.parameters},
+    ).rows
+    dropped = {(row[0].hex, row[1]): Unscored(*row[2:5]) for row in rows if not row[5]}
+    return dropped, min((row[2] for row in rows if row[5]), default=None)
 
 
 TAU = 0.1

@@ -15,8 +15,6 @@ from ragpulse_collector.analysis.quality.buckets import (
     Measured,
     Missing,
     current,
-    in_words,
-    point,
     version_markers,
     wording_change,
 )
@@ -36,8 +34,6 @@ __all__ = [
     "current",
     "estimates",
     "estimates_and_whole",
-    "in_words",
-    "point",
     "version_markers",
     "wording_change",
 ]

@@ -20,8 +20,6 @@ __all__ = [
     "Measured",
     "Missing",
     "current",
-    "in_words",
-    "point",
     "version_markers",
     "wording_change",
 ]
@@ -105,27 +103,6 @@ class Measured(Figures):
             point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
         note = f"{self.missing:,} missing" if self.missing else None
         return replace(point, words=point.in_words(asked=self.asked, note=note))
-
-
-def point(estimate: Estimate | None, *, identified: bool = False) -> dict[str, Any]:
-    """Return the figures of an estimate as in the API; all null where nothing was measured.
-
-    `users` is null where no answer names a user or session (`identified`): all answers are taken as independent.
-    `reason` says why there is no interval.
-    """
-    if estimate is None:
-        nothing = dict.fromkeys(("value", "lo", "hi", "users", "reason"))
-        return {**nothing, "n": 0, "n_eff": 0.0, "thin": False}
-    return {
-        "value": estimate.estimate,
-        "lo": estimate.lo,
-        "hi": estimate.hi,
-        "n": estimate.n,
-        "n_eff": round(estimate.n_eff, 9),
-        "users": estimate.clusters if identified else None,
-        "thin": estimate.thin,
-        "reason": estimate.reason,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,23 +302,6 @@ def wording_change(now: tuple[float, int], before: tuple[float, int]) -> str | N
     if abs(share - earlier) <= _SURE * error or round(100 * share) == round(100 * earlier):
         return None
     return f"wording changed: it decides {share:.0%} instead of {earlier:.0%}".replace("%", " %")
-
-
-def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
-    """Return a point in words: `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
-    value, lo, hi, n = (figures[name] for name in ("value", "lo", "hi", "n"))
-    if value is None:
-        return note or "nothing scored"
-    if lo is None or hi is None:
-        quality = f"{value:.2f}, {figures['reason'] or 'too few answers'} for an interval"
-    elif abs((hi - value) - (value - lo)) < 0.005:
-        quality = f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
-    else:
-        quality = f"{value:.2f} ({lo:.2f} to {hi:.2f})"
-    n_selected = round(figures.get("asked") or 0)
-    of_selected = f" of {n_selected:,}" if n_selected > n else ""
-    users = "taken as independent" if figures["users"] is None else f"{figures['users']:,} users"
-    return " · ".join(part for part in (quality, f"{n:,}{of_selected} answers", users, note) if part)
 
 
 def current(buckets: Iterable[Bucket]) -> Bucket | None:

@@ -1,171 +1,109 @@
-"""Rules of online evaluation, and the evaluators that they run.
-
-A rule is from the file (read-only), from the API and pages (in the store), or built in.
-"""
+"""Rules of online evaluation over HTTP, and the evaluators that they run."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement
-from ragpulse_collector.api.drafts import Replay, RuleDraft
+from ragpulse_collector.api.drafts import ReplayDraft, RuleDraft
 from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.configuration import source_line
-from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
-from ragpulse_collector.sampling import OFFLINE, Rule
-from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.catalog import Description
+from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.sampling import Rule, Rules
+from ragpulse_collector.settings import RuleSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
 from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
 from ragpulse_evaluators.statistics import planned_half_width
 
-DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
-"""The second built-in rule where a judge is configured and no rule is."""
 PREVIEW_DAYS = 7
 
 
-class Rules:
-    """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
+class RuleInForce(RuleSettings):
+    """A rule in force."""
 
-    def __init__(self, settings: Settings, store: Store, *, check_evaluator: Callable[[str], object]) -> None:
-        """`check_evaluator(name)` raises Invalid or NotFound where an evaluator cannot run online here."""
-        self._store, self._check_evaluator, self._lock = store, check_evaluator, Lock()
-        self._stored, self._deleted = self._load()
-        self.reload(settings)()
+    policy: str
+    source: str
+    enabled: bool = True
+    spent_today_usd: float | None = None
 
-    def reload(self, settings: Settings) -> Callable[[], None]:
-        """Check the rules of the file; returns the function that puts them in force. Raises SettingsError."""
-        file = settings.source or "ragpulse.toml"
-        fixed = tuple(self._of_file(settings, number) for number in range(len(settings.rule)))
-        for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
-            raise SettingsError(f"rule {name!r} is in {file} and in the store: rename one, or delete the stored one")
-        judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
+    @classmethod
+    def of(cls, rule: Rule, spent_today_usd: float | None = None) -> RuleInForce:
+        """Return the answer about a rule."""
+        keys = {name: getattr(rule, name) for name in RuleSettings.model_fields}
+        return cls(**keys, policy=rule.policy, source=rule.source, spent_today_usd=spent_today_usd)
 
-        def apply() -> None:
-            self._file, self._fixed = file, fixed
-            self._built_in = () if fixed else (OFFLINE, *judged)
 
-        return apply
+@dataclass(frozen=True, slots=True)
+class RuleList:
+    """The rules in force."""
 
-    def _of_file(self, settings: Settings, number: int) -> Rule:
-        entry, key = settings.rule[number], "where"
-        try:
-            rule = Rule.from_json(entry.model_dump(), source="file")
-            key = "evaluators"
-            self._check_evaluators(rule)
-        except Refusal as error:
-            line = source_line(settings, "rule", number, key) or settings.source or "ragpulse.toml"
-            raise SettingsError(f"{line}: rule {entry.name!r}: {error.args[0]}") from error
-        return rule
+    rules: Sequence[RuleInForce]
 
-    def _check_evaluators(self, rule: Rule) -> None:
-        for name in (*rule.evaluators, *rule.scores):
-            self._check_evaluator(name)
 
-    def effective(self) -> Sequence[Rule]:
-        """Return the rules in force now; the sampler reads them before every decision."""
-        stored = {rule.name for rule in self._stored}
-        built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
-        return (*built_in, *self._fixed, *self._stored)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePreview:
+    """The selection of a rule among the last week's traces, and its cost."""
 
-    def budgets(self) -> dict[str, float]:
-        """Return the daily budgets of the rules that have one, by name."""
-        return {rule.name: rule.budget_usd_per_day for rule in self.effective() if rule.budget_usd_per_day is not None}
+    traces_per_day: float
+    selected_per_day: float
+    cost_usd_per_day: float | None
+    budget_usd_per_day: float | None
+    half_width_per_day: Mapping[str, float | None]
+    uncovered_share: float | None
 
-    def list(self, params: Params) -> dict[str, Any]:
-        """Answer `GET rules`."""
-        del params
-        today = utc_now().date()
-        return {
-            "rules": [
-                _answer(rule) | {"spent_today_usd": spent_usd(self._store.read, day=today, rule=rule.name)}
-                for rule in self.effective()
-            ]
-        }
 
-    def create(self, params: RuleDraft) -> dict[str, Any]:
-        """Answer `POST rules`; raises Invalid naming the mistake, Conflict where the name is taken."""
-        rule = self._read(params)
-        if any(rule.name == other.name for other in self.effective()):
-            self._refuse_fixed(rule.name)
-            raise Conflict(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
-        return self._store_rule(rule, "create", params)
+def rule_list(store: Store, rules: Rules, params: Params) -> RuleList:
+    """Answer `GET rules`."""
+    del params
+    spent = partial(spent_usd, store.read, day=utc_now().date())
+    return RuleList([RuleInForce.of(rule, spent(rule=rule.name)) for rule in rules.effective()])
 
-    def replace(self, params: RuleDraft) -> dict[str, Any]:
-        """Answer `PUT rules/{name}`; a built-in rule is replaced by a stored one of its name."""
-        self._refuse_fixed(params.name)
-        return self._store_rule(self._read(params), "change", params)
 
-    def delete(self, params: Named) -> dict[str, Any]:
-        """Answer `DELETE rules/{name}`; raises NotFound where there is none."""
-        name = params.name
-        self._refuse_fixed(name)
-        rule = next((rule for rule in self.effective() if rule.name == name), None)
-        if rule is None:
-            raise NotFound(f"there is no rule {name!r}")
-        self._write(rule, "delete", params.caller.actor)
-        return {"ok": True}
+def save_rule(rules: Rules, params: RuleDraft, *, replace: bool) -> RuleInForce:
+    """Answer `POST rules` and `PUT rules/{name}`."""
+    return RuleInForce.of(rules.save(params, actor=params.caller.actor, replace=replace))
 
-    def preview(self, params: RuleDraft) -> dict[str, Any]:
-        """Answer `GET rules/preview`: the selection of a rule among the last week's traces, and its cost."""
-        rule = self._read(params)
-        rows = (
-            self._store.limited()
-            .read(
-                f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
-                f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
-                f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY{_LAST_TURN[rule.unit]})"
-            )
-            .rows
+
+def delete_rule(rules: Rules, params: Named) -> Done:
+    """Answer `DELETE rules/{name}`."""
+    rules.delete(params.name, actor=params.caller.actor)
+    return Done()
+
+
+def preview(store: Store, rules: Rules, params: RuleDraft) -> RulePreview:
+    """Answer `GET rules/preview`."""
+    rule = rules.checked(params)
+    rows = (
+        store.limited()
+        .read(
+            f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
+            f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
+            f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY{_LAST_TURN[rule.unit]})"
         )
-        traces, selected, uncovered = rows[0]
-        figures = cost_and_spread(self._store, PREVIEW_DAYS)
-        costs, deviations = zip(*(figures.get(name, (None, None)) for name in rule.evaluators), strict=True)
-        return {
-            "traces_per_day": traces,
-            "selected_per_day": selected,
-            "cost_usd_per_day": None if None in costs else selected * sum(filter(None, costs)),
-            "budget_usd_per_day": rule.budget_usd_per_day,
-            "half_width_per_day": {
-                name: None if deviation is None else planned_half_width(float(deviation), float(selected))
-                for name, deviation in zip(rule.evaluators, deviations, strict=True)
-            },
-            "uncovered_share": uncovered,
-        }
-
-    def _read(self, params: RuleDraft) -> Rule:
-        rule = Rule.from_json(params.values())
-        self._check_evaluators(rule)
-        return rule
-
-    def _refuse_fixed(self, name: str) -> None:
-        if any(rule.name == name for rule in self._fixed):
-            raise Conflict(f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP")
-
-    def _store_rule(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
-        self._write(rule, action, params.caller.actor)
-        return _answer(rule)
-
-    def _write(self, rule: Rule, action: str, actor: str) -> None:
-        text = json.dumps(rule.as_json(), ensure_ascii=False)
-        with self._lock:
-            self._store.write(
-                lambda tx: add_rule(tx, rule.name, rule.policy, text, action=action, actor=actor)
-            ).result()
-            self._stored, self._deleted = self._load()
-
-    def _load(self) -> tuple[tuple[Rule, ...], frozenset[str]]:
-        rows = stored_rules(self._store.read)
-        stored = tuple(Rule.from_json(json.loads(text), source="api") for _, text, deleted in rows if not deleted)
-        return stored, frozenset(name for name, _, deleted in rows if deleted)
+        .rows
+    )
+    traces, selected, uncovered = rows[0]
+    figures = cost_and_spread(store, PREVIEW_DAYS)
+    costs, deviations = zip(*(figures.get(name, (None, None)) for name in rule.evaluators), strict=True)
+    return RulePreview(
+        traces_per_day=traces,
+        selected_per_day=selected,
+        cost_usd_per_day=None if None in costs else selected * sum(filter(None, costs)),
+        budget_usd_per_day=rule.budget_usd_per_day,
+        half_width_per_day={
+            name: None if deviation is None else planned_half_width(float(deviation), float(selected))
+            for name, deviation in zip(rule.evaluators, deviations, strict=True)
+        },
+        uncovered_share=uncovered,
+    )
 
 
 _LAST_TURN = {
@@ -176,50 +114,76 @@ _LAST_TURN = {
 """The condition on the traces of a rule, by its unit."""
 
 
-def _answer(rule: Rule) -> dict[str, Any]:
-    state = {"policy": rule.policy, "source": rule.source, "enabled": True}
-    return rule.as_json() | {"budget_usd_per_day": rule.budget_usd_per_day} | state
+@dataclass(frozen=True, slots=True)
+class OnlineRate:
+    """A rule that runs an evaluator."""
+
+    rule: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayFigures:
+    """Traces that an evaluator scored in a day, by status, with cost and mean time."""
+
+    ok: int = 0
+    skipped: int = 0
+    invalid: int = 0
+    error: int = 0
+    cost_usd: float = 0.0
+    mean_latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorInUse(Description):
+    """An evaluator of this installation, and what it does here."""
+
+    online: Sequence[OnlineRate]
+    stats_24h: DayFigures | None
+    calibration: Agreement | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorList:
+    """All evaluators."""
+
+    evaluators: Sequence[EvaluatorInUse]
 
 
 def evaluators(
     store: Store,
     params: Params,
     *,
-    describe: Callable[[], list[dict[str, Any]]],
+    describe: Callable[[], Sequence[Description]],
     rules: Callable[[], Sequence[Rule]],
     calibration: Callable[[str], Agreement | None],
-) -> dict[str, Any]:
+) -> EvaluatorList:
     """Answer `GET evaluators`."""
     del params
-    online: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    online: dict[str, list[OnlineRate]] = defaultdict(list)
     for rule in rules():
         for name in rule.evaluators:
-            online[name].append({"rule": rule.name, "rate": rule.rate})
-    stats = _stats(store)
-    labelled = labelled_evaluators(store)
-    return {
-        "evaluators": [
-            entry
-            | {
-                "online": online.get(entry["name"], []),
-                "stats_24h": stats.get(entry["name"]),
-                "calibration": calibration(entry["name"]) if entry["name"] in labelled else None,
-            }
-            for entry in describe()
-        ]
-    }
-
-
-def _stats(store: Store) -> dict[str, dict[str, Any]]:
-    by_name: dict[str, dict[str, Any]] = {}
-    for name, status, count, cost, elapsed in results_of_day(store):
-        stats = by_name.setdefault(
-            name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
+            online[name].append(OnlineRate(rule.name, rule.rate))
+    figures, labelled = _figures_of_day(store), labelled_evaluators(store)
+    return EvaluatorList([
+        extended(
+            EvaluatorInUse,
+            entry,
+            online=online.get(entry.name, []),
+            stats_24h=figures.get(entry.name),
+            calibration=calibration(entry.name) if entry.name in labelled else None,
         )
-        stats[status] = count
-        stats["cost_usd"] += cost or 0.0
-        if status == "ok":
-            stats["mean_latency_ms"] = elapsed
+        for entry in describe()
+    ])  # fmt: skip
+
+
+def _figures_of_day(store: Store) -> dict[str, DayFigures]:
+    by_name: dict[str, DayFigures] = defaultdict(DayFigures)
+    for name, status, count, cost, elapsed in results_of_day(store):
+        figures = by_name[name]
+        mean = elapsed if status == "ok" else figures.mean_latency_ms
+        total = figures.cost_usd + (cost or 0.0)
+        by_name[name] = replace(figures, cost_usd=total, mean_latency_ms=mean, **{status: count})
     return by_name
 
 
@@ -227,7 +191,7 @@ FILES = ("loads", "prompts")
 _ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
 
 
-def names_only(params: Replay) -> None:
+def names_only(params: ReplayDraft) -> None:
     """Refuse a replay with files or the address of a judge; raises Invalid with the fix.
 
     A caller with the right to start a replay must not make the collector read a file, run code or call a host of their

@@ -6,21 +6,36 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from importlib.metadata import version
-from operator import getitem
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.answers import GroupValue, extended
 from ragpulse_collector.analysis.quality import Measured
+from ragpulse_collector.api.handlers.health import (
+    RECENT,
+    CollectorStatus,
+    Database,
+    DiskSpace,
+    Evaluations,
+    JudgeHealth,
+    JudgeOutage,
+    Pace,
+    Received,
+    Rejected,
+    Retention,
+    RuleMoney,
+    Undecided,
+    UnknownPrice,
+    faults,
+)
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
@@ -30,16 +45,12 @@ from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.jobs import spent_usd
+from ragpulse_collector.store.reading import QueryTimes
+
+if TYPE_CHECKING:
+    from ragpulse_collector.evaluation.drift import DriftReport
 
 VERSION = version("ragpulse")
-
-RECENT = timedelta(minutes=10)
-"""The window of the evaluation rates and of the judge's state."""
-SOON_FULL_S = 3 * 86400.0
-LOW_BYTES = 1024**3
-_NOT_INSTALLED = re.compile(r"pip install|no module named", re.IGNORECASE)
-SLOW_S = 3600.0
-"""A backlog that needs longer than this is a problem."""
 
 
 class Status:
@@ -59,91 +70,79 @@ class Status:
         self._budgets, self._prices, self._other_groups = budgets, prices, other_groups
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
-    def __call__(self, params: Params) -> dict[str, Any]:
+    def __call__(self, params: Params) -> CollectorStatus:
         """Return the counts of the process since its start, and those of the stored data."""
         del params
-        collector, now = self._settings.collector, utc_now()
-        sizes = _sizes(collector.db)
-        used = sizes["size_bytes"] + sizes["wal_bytes"]
-        status = {
-            "version": VERSION,
-            "started_at": self._started_at,
-            "uptime_s": round(time.monotonic() - self._started, 3),
-            "db": sizes | {"problem": self._store.problem()},
-            "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
-            **self._received(),
-            "queue": asdict(self._store.backlog()),
-            "disk": disk(self._store, collector, now, used),
-            "undecided": self._undecided(),
-            **self._evaluated(now),
-            "unknown_price": unknown_price(self._store, now),
-            "queries": asdict(self._store.query_times),
-            "prices": self._prices(),
-            "other_groups": {name: count for name, count in self._other_groups().items() if count},
-            "roles": list(collector.roles),
-        }
-        return status | {"problems": problems(status)}
-
-    def _received(self) -> dict[str, Any]:
+        collector, now, counters = self._settings.collector, utc_now(), self._counters
+        database, stored = _database(collector.db, self._store.problem()), health.totals(self._store)
         by_code = Counter[str]()
-        for (_, code), count in sorted(self._counters.requests.items()):
+        for (_, code), count in sorted(counters.requests.items()):
             by_code[str(int(code))] += count
-        stored = health.totals(self._store)
-        return {
-            "received": {
-                "requests": by_code.pop("200", 0),
-                "spans": stored.pop("spans"),
-                "logs": self._counters.logs,
-                "bytes": self._counters.body_bytes,
-            },
-            "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
-            "duplicates": self._counters.duplicates,
-            "unmapped": self._counters.unmapped,
-            "not_stored": {signal: dict(counts) for signal, counts in sorted(self._counters.not_stored.items())},
-            **stored,
-        }
+        answered = by_code.pop("200", 0)
+        recent = health.results_since(self._store, now - RECENT)
+        traces, oldest = health.undecided(self._store, now)
+        status = CollectorStatus(
+            version=VERSION,
+            started_at=self._started_at,
+            uptime_s=round(time.monotonic() - self._started, 3),
+            db=database,
+            retention=Retention(collector.retention_days, collector.retention_gb),
+            received=Received(answered, stored.spans, counters.logs, counters.body_bytes),
+            rejected=Rejected(counters.rejected, by_code),
+            duplicates=counters.duplicates,
+            unmapped=counters.unmapped,
+            not_stored={signal: dict(counts) for signal, counts in sorted(counters.not_stored.items())},
+            newest_span=stored.newest_span,
+            truncated=stored.truncated,
+            late=stored.late,
+            misdated=stored.misdated,
+            not_deduplicated=stored.not_deduplicated,
+            queue=self._store.backlog(),
+            disk=disk(self._store, collector, now, database.size_bytes + database.wal_bytes),
+            undecided=Undecided(traces, _age_s(oldest)),
+            evaluations=self._evaluations(recent),
+            judge=self._judge(now, recent),
+            unknown_price=unknown_price(self._store, now),
+            queries=self._store.query_times,
+            prices=self._prices(),
+            other_groups={name: count for name, count in self._other_groups().items() if count},
+            roles=collector.roles,
+        )
+        return replace(status, problems=list(faults(status)))
 
-    def _undecided(self) -> dict[str, Any]:
-        """Return the number of undecided traces and the age of the oldest."""
-        traces, oldest = health.undecided(self._store, utc_now())
-        return {"traces": traces, "oldest_s": _age_s(oldest)}
-
-    def _evaluated(self, now: datetime) -> dict[str, Any]:
+    def _evaluations(self, recent: health.Outcomes) -> Evaluations:
         by_status = health.results_by_status(self._store)
         jobs, oldest = health.pending_jobs(self._store)
-        recent = health.results_since(self._store, now - RECENT)
-        evaluations = {
-            "pending": jobs,
-            "due": jobs,
-            "oldest_s": _age_s(oldest),
-            **pace(recent, jobs),
-            "done": sum(count for status, count in by_status.items() if status != "error"),
-            "dropped": health.dropped_by_reason(self._store),
-            "by_status": by_status,
-        }
-        return {"evaluations": evaluations, "judge": self._judge(now) | judge_state(recent)}
+        return extended(
+            Evaluations,
+            pace(recent, jobs),
+            pending=jobs,
+            due=jobs,
+            oldest_s=_age_s(oldest),
+            done=sum(count for status, count in by_status.items() if status != "error"),
+            dropped=health.dropped_by_reason(self._store),
+            by_status=by_status,
+        )
 
-    def _judge(self, now: datetime) -> dict[str, Any]:
-        judge, read = self._settings.judge, self._store.read
-        return {
-            "model": next((one.model for one in self._settings.judges), None),
-            "spent_today_usd": spent_usd(read, day=now),
-            "budget_usd": judge.budget_usd_per_day,
-            "rules": [
-                {"name": name, "spent_today_usd": spent_usd(read, day=now, rule=name), "budget_usd": usd}
-                for name, usd in self._budgets().items()
-            ],
-        }
+    def _judge(self, now: datetime, recent: health.Outcomes) -> JudgeHealth:
+        read = self._store.read
+        return extended(
+            JudgeHealth,
+            judge_outage(recent),
+            model=next((one.model for one in self._settings.judges), None),
+            spent_today_usd=spent_usd(read, day=now),
+            budget_usd=self._settings.judge.budget_usd_per_day,
+            rules=[RuleMoney(name, spent_usd(read, day=now, rule=name), usd) for name, usd in self._budgets().items()],
+        )
 
 
 def _age_s(oldest: datetime | None) -> float:
     return 0.0 if oldest is None else round(max(0.0, (utc_now() - oldest).total_seconds()), 3)
 
 
-def _sizes(db: str) -> dict[str, Any]:
+def _database(db: str, problem: str | None) -> Database:
     path = Path(db)
-    damaged = [str(log) for log in damaged_logs(path)]
-    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": damaged}
+    return Database(db, _size(path), _size(log_path(path)), [str(log) for log in damaged_logs(path)], problem)
 
 
 def _size(path: Path) -> int:
@@ -153,96 +152,46 @@ def _size(path: Path) -> int:
         return 0
 
 
-def unknown_price(store: Store, now: datetime) -> dict[str, Any]:
+def unknown_price(store: Store, now: datetime) -> UnknownPrice:
     """Return the number of calls of the last day without a known cost, by model."""
     models = health.unpriced_calls(store, now - timedelta(days=1))
     calls = sum(models.values())
-    return {"calls": calls, "per_hour": round(calls / 24, 3), "models": models}
+    return UnknownPrice(calls, round(calls / 24, 3), models)
 
 
-def pace(recent: Mapping[str, Any], pending: int) -> dict[str, Any]:
-    """Return the rates of new and finished jobs, and the seconds until none is pending; null where they grow."""
-    new, done, seconds = recent["made"], recent["done"], RECENT.total_seconds()
+def pace(recent: health.Outcomes, pending: int) -> Pace:
+    """Return the rates of new and finished jobs."""
+    new, done, seconds = recent.made, recent.done, RECENT.total_seconds()
     clears = 0.0 if not pending else pending * seconds / (done - new) if done > new else None
-    return {"new_per_s": new / seconds, "done_per_s": done / seconds, "clears_in_s": clears}
+    return Pace(new / seconds, done / seconds, clears)
 
 
-def judge_state(recent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the errors of the judge in the last ten minutes, and since when it has only failed."""
-    last_answer, errors = recent["answered"], recent["errors"]
-    down = errors > 0 and (last_answer is None or last_answer < recent["last_failed"])
-    since = (last_answer or recent["first_failed"]) if down else None
-    return {"errors": errors, "down_since": since, "reason": recent["reason"] if down else None}
+def judge_outage(recent: health.Outcomes) -> JudgeOutage:
+    """Return the errors of the judge, and since when it has only failed."""
+    last_answer, last_failed = recent.answered, recent.last_failed
+    down = last_failed is not None and (last_answer is None or last_answer < last_failed)
+    since = (last_answer or recent.first_failed) if down else None
+    return JudgeOutage(recent.errors, since, recent.reason if down else None)
 
 
-def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) -> dict[str, Any]:
-    """Return the free space, and when it is used up at the pace of the last day; null where that is unknown.
+def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) -> DiskSpace:
+    """Return the free space, and when it is used up.
 
     Nothing grows beyond `retention_gb`. A lake's files are elsewhere.
     """
     if settings.on_a_lake:
-        return {"free_bytes": None, "growth_bytes_per_day": None, "full_in_s": None}
+        return DiskSpace()
     free = shutil.disk_usage(Path(settings.db).absolute().parent).free
     spans, recent, oldest = health.growth(store, now - timedelta(days=1))
     seconds = min(86400.0, (now - oldest).total_seconds()) if oldest else 0.0
     per_s = used / spans * recent / seconds if spans and seconds > RECENT.total_seconds() else None
     growth_left = settings.retention_gb * 1e9 - used
     full = free / per_s if per_s and growth_left > free else None
-    return {"free_bytes": free, "growth_bytes_per_day": per_s and per_s * 86400, "full_in_s": full}
-
-
-def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the problems that need a person: `name`, `text`, `fix`, `n`, `per_s`, `clears_in_s`."""
-    fields = ("name", "n", "per_s", "clears_in_s", "text", "fix")
-    return [dict(zip(fields, problem, strict=True)) for problem in _problems(status)]
-
-
-def _problems(status: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    queue, space, unpriced = status["queue"], status["disk"], status["unknown_price"]
-    if queue["refused"]:
-        text = f"nothing is written, {queue['bodies']} bodies wait: {queue['refused']}"
-        fix = "free some space or repair the disk: senders keep their data, and writing continues by itself"
-        yield "store", queue["bodies"], None, None, text, fix
-    free, full = space["free_bytes"], space["full_in_s"]
-    if free is not None and (free < LOW_BYTES or (full is not None and full < SOON_FULL_S)):
-        when = "" if full is None else f"; full in {_length(full)} at the pace of the last day"
-        growth = space["growth_bytes_per_day"]
-        text, fix = f"{free / 1e9:.1f} GB are free on the disk{when}", "free some space, or lower retention_gb"
-        yield "disk", free, growth and growth / 86400, full, text, fix
-    yield from _of_evaluation(status["evaluations"], status["judge"])
-    if calls := unpriced["calls"]:
-        model, count = next(iter(unpriced["models"].items()))
-        per_hour = unpriced["per_hour"]
-        text = f"{calls} calls of the last day ({per_hour:g} an hour) have no price; {count} of them use {model}"
-        fix = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml, reload, then `ragpulse remap`'
-        yield "unknown_price", calls, per_hour / 3600, None, text, fix
-    for name, count in status["other_groups"].items():
-        text = f"monitor {name} has {count} groups beyond the largest, which have no state of their own"
-        yield "other_groups", count, None, None, text, "group by values that senders do not choose, or narrow where"
-
-
-def _of_evaluation(evaluations: Mapping[str, Any], judge: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    pending, clears = evaluations["pending"], evaluations["clears_in_s"]
-    if pending and evaluations["oldest_s"] > SLOW_S and (clears is None or clears > SLOW_S):
-        when = "it grows" if clears is None else f"done in {_length(clears)} at this pace"
-        text = f"{pending} evaluations are pending, {evaluations['done_per_s'] * 60:.3g} a minute are done: {when}"
-        fix = "lower the rate of a rule, or raise [judge] concurrency"
-        yield "backlog", pending, evaluations["done_per_s"], clears, text, fix
-    if judge["down_since"]:
-        n, per_s = judge["errors"], judge["errors"] / RECENT.total_seconds()
-        text = f"the judge {judge['model']} fails since {judge['down_since']:%H:%M} UTC, {n} times: {judge['reason']}"
-        fix = "check its address, key and quota; failed jobs are tried again"
-        if _NOT_INSTALLED.search(judge["reason"] or ""):
-            fix = "install the package that the reason names where the collector runs, and start it again"
-        yield "judge", n, per_s, None, text, fix
-
-
-def _length(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
+    return DiskSpace(free, per_s and per_s * 86400, full)
 
 
 MAX_LABEL_VALUES = 50
-Sample = tuple[Mapping[str, Any], Any]
+Sample = tuple[Mapping[str, GroupValue], float | None]
 """Labels and a value; null labels and null values are omitted."""
 _FIGURES = (
     ("received_requests_total", "received.requests", "OTLP requests answered."),
@@ -293,9 +242,9 @@ class ExportedQuality:
 
 
 def render(
-    status: Mapping[str, Any],
+    status: CollectorStatus,
     quality: Sequence[ExportedQuality],
-    watched: Iterable[Mapping[str, Any]] = (),
+    watched: Iterable[DriftReport] = (),
     *,
     other_services: int = 0,
 ) -> str:
@@ -306,26 +255,26 @@ def render(
     return "\n".join([*_status(status), *_quality(quality), *others, *drift(watched)]) + "\n"
 
 
-def _status(status: Mapping[str, Any]) -> Iterator[str]:
+def _status(status: CollectorStatus) -> Iterator[str]:
     for name, path, description, *label in _FIGURES:
-        figure: Any = reduce(getitem, path.split("."), status)
+        figure = attrgetter(path)(status)
         samples = [({label[0]: key}, value) for key, value in figure.items()] if label else [({}, figure)]
         yield from _family(name, description, samples)
-    problems = [({"name": problem["name"]}, 1) for problem in status["problems"]]
+    problems = [({"name": problem.name}, 1) for problem in status.problems]
     yield from _family("problem", "1: `GET status` has a problem of this name.", problems)
-    spent = [({"rule": rule["name"]}, rule["spent_today_usd"]) for rule in status["judge"]["rules"]]
+    spent = [({"rule": rule.name}, rule.spent_today_usd) for rule in status.judge.rules]
     yield from _family("rule_spent_usd", "Spent today (UTC) by rules with a budget of their own.", spent)
-    yield from _query_times(status["queries"])
+    yield from _query_times(status.queries)
 
 
-def _query_times(times: Mapping[str, Any]) -> Iterator[str]:
+def _query_times(times: QueryTimes) -> Iterator[str]:
     name, total = "ragpulse_query_seconds", 0
     yield f"# HELP {name} Duration of queries of the store."
     yield f"# TYPE {name} histogram"
-    for bound, count in zip((*times["bounds"], "+Inf"), times["counts"], strict=True):
+    for bound, count in zip((*times.bounds, "+Inf"), times.counts, strict=True):
         total += count
         yield f'{name}_bucket{{le="{bound}"}} {total}'
-    yield f"{name}_sum {times['seconds']}"
+    yield f"{name}_sum {times.seconds}"
     yield f"{name}_count {total}"
 
 
@@ -336,17 +285,20 @@ def _quality(quality: Sequence[ExportedQuality]) -> Iterator[str]:
         yield from _family(f"quality{suffix}", description, samples)
 
 
-def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield how far each watched judge has moved on its stored answers (reports of `GET drift`)."""
-    moves, significant = [], []
-    for report in watched:
-        move = next((check["judge_move"] for check in report["checks"]), None)
-        if move is not None:
-            labels = {"evaluator": report["evaluator"]}
-            moves.append((labels, move["value"]))
-            significant.append((labels, int(report["state"] == "firing")))
-    yield from _family("judge_drift", "The judge's move on the stored answers.", moves)
-    yield from _family("judge_drift_sure", "1: the move is significant.", significant)
+def drift(watched: Iterable[DriftReport]) -> Iterator[str]:
+    """Yield how far each watched judge has moved on its stored answers."""
+    moved = [(report, report.checks[0].judge_move) for report in watched if report.checks]
+    moves = [(report, move) for report, move in moved if move is not None]
+    yield from _family(
+        "judge_drift",
+        "The judge's move on the stored answers.",
+        [({"evaluator": report.evaluator}, move.value) for report, move in moves],
+    )
+    yield from _family(
+        "judge_drift_sure",
+        "1: the move is significant.",
+        [({"evaluator": report.evaluator}, int(report.state == "firing")) for report, _ in moves],
+    )
 
 
 def _family(name: str, description: str, samples: Iterable[Sample]) -> Iterator[str]:
@@ -360,5 +312,5 @@ def _family(name: str, description: str, samples: Iterable[Sample]) -> Iterator[
         yield f"ragpulse_{name}{f'{{{pairs}}}' if pairs else ''} {value}"
 
 
-def _escape(text: Any) -> str:
+def _escape(text: str | float) -> str:
     return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

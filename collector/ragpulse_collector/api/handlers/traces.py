@@ -74,12 +74,13 @@ def trace_list(store: Store, params: TraceList) -> TracePage:
         page = matching & _beyond(params, place)
         order = f"ORDER BY {_SORTS[params.sort]} LIMIT {params.limit + 1} OFFSET {offset}"
         sql = f"SELECT {COLUMNS} FROM {_relation(params)} WHERE {page.sql} {order}"
-        rows, among_others = store.read(sql, page.parameters).of(TraceRow), True
-    more, rows = len(rows) > params.limit, rows[: params.limit]
+        rows, among_others = store.read(sql, page.parameters), True
+    traces = scored(store, rows.first(params.limit), among_others=among_others)
+    more = len(rows.rows) > len(traces)
     return TracePage(
-        traces=scored(store, rows, among_others=among_others),
-        next=_cursor(rows[-1], 0 if by_time else offset + params.limit) if more else None,
-        newest=_cursor(rows[0], 0) if rows and by_time else params.after,
+        traces=traces,
+        next=_cursor(traces[-1], 0 if by_time else offset + params.limit) if more else None,
+        newest=_cursor(traces[0], 0) if traces and by_time else params.after,
         facets=facets(store, _relation(params), matching) if params.facets else None,
         total=_total(store, params, matching) if params.total else None,
     )
@@ -243,5 +244,4 @@ def session_detail(store: Store, params: ById) -> SessionTurns:
     figures = session_figures(store, params.id)
     if figures is None:
         raise NotFound(f"no session {params.id!r}")
-    turns = session_turns(store, params.id)
-    return SessionTurns(figures, scored(store, turns, among_others=True), session_scores(store, params.id))
+    return SessionTurns(figures, session_turns(store, params.id), session_scores(store, params.id))

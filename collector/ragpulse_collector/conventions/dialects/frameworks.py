@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_in_output, documents_of_retrieval, holds_documents
-from ragpulse_collector.conventions.rules import Read, Span, rules
+from ragpulse_collector.conventions.rules import Read, SpanView, rules
 from ragpulse_collector.conventions.texts import (
     last_user_text,
     query_of_input,
@@ -58,13 +58,13 @@ _METADATA = "ai.telemetry.metadata."
 def _only(kind: str, read: Read) -> Read:
     """Make a reader for spans of one kind only: a wrapper repeats the sums of the calls below it."""
 
-    def read_only(value: Any, span: Span) -> Any:
+    def read_only(value: Any, span: SpanView) -> Any:
         return read(value, span) if span.kind == kind else None
 
     return read_only
 
 
-def _ai_provider(value: Any, span: Span) -> str | None:
+def _ai_provider(value: Any, span: SpanView) -> str | None:
     """Return the provider without its interface: `openai.chat` is openai."""
     name = text(value, span)
     return name.partition(".")[0] if name else None
@@ -73,26 +73,26 @@ def _ai_provider(value: Any, span: Span) -> str | None:
 def _langsmith(read: Read) -> Read:
     """Make a reader for LangSmith's spans, which hold inputs and outputs under old GenAI names."""
 
-    def read_langsmith(value: Any, span: Span) -> Any:
+    def read_langsmith(value: Any, span: SpanView) -> Any:
         return read(value, span) if "langsmith.span.kind" in span.attributes else None
 
     return read_langsmith
 
 
-def _component(value: Any, _: Span) -> str:
+def _component(value: Any, _: SpanView) -> str:
     """Return the kind of a Haystack component by the package of its class."""
     parts = str(value).split(".")
     return next((_COMPONENTS[part] for part in parts if part in _COMPONENTS), "chain")
 
 
-def _always_chain(_: Any, __: Span) -> str:
+def _always_chain(_: Any, __: SpanView) -> str:
     return "chain"
 
 
 def _reply(name: str, read: Read) -> Read:
     """Make a reader of the metadata in the first reply of a Haystack generator."""
 
-    def read_reply(value: Any, span: Span) -> Any:
+    def read_reply(value: Any, span: SpanView) -> Any:
         output = parsed(value) if span.kind == "llm" else None
         replies = output.get("replies") if isinstance(output, dict) else None
         metas = output.get("meta") if isinstance(output, dict) else None
@@ -105,7 +105,7 @@ def _reply(name: str, read: Read) -> Read:
     return read_reply
 
 
-def _search_kind(value: Any, span: Span) -> str | None:
+def _search_kind(value: Any, span: SpanView) -> str | None:
     """Return `retriever` for a function that returns documents."""
     return "retriever" if span.attributes.get("lmnr.span.type") == "DEFAULT" and holds_documents(value) else None
 

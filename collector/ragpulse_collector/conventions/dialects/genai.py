@@ -8,7 +8,7 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
-from ragpulse_collector.conventions.rules import BareSpan, Read, Result, Span, rules
+from ragpulse_collector.conventions.rules import BareSpan, Read, Result, SpanView, rules
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
@@ -74,27 +74,27 @@ DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 
 
-def _provider(value: Any, span: Span) -> str | None:
+def _provider(value: Any, span: SpanView) -> str | None:
     """Return the provider; some frameworks write their own name, which is in no price list."""
     return (
         None if value in ("langchain", "llamaindex", "llama_index", "haystack", "strands-agents") else text(value, span)
     )
 
 
-def _streaming_only(value: Any, span: Span) -> float | None:
+def _streaming_only(value: Any, span: SpanView) -> float | None:
     """Return the time to first token of streams: OpenLIT also states it for plain calls, as the whole latency."""
     flags = (span.attributes.get(name) for name in (names.REQUEST_STREAM, "gen_ai.is_streaming", "llm.is_streaming"))
     return seconds(value, span) if any(true(flag) for flag in flags) else None
 
 
-def _reason_in_messages(value: Any, span: Span) -> str | None:
+def _reason_in_messages(value: Any, span: SpanView) -> str | None:
     """Return the reason that the first message states."""
     messages = parsed(value) if "finish_reason" in str(value) else None
     first = messages[0] if type(messages) is list and messages else None
     return first_reason(first.get("finish_reason"), span) if type(first) is dict else None
 
 
-def _top_k(value: Any, span: Span) -> int | None:
+def _top_k(value: Any, span: SpanView) -> int | None:
     """Read the name before `gen_ai.retrieval.top_k`, which model calls use for a parameter of sampling."""
     return small_count(value, span) if span.kind in ("retriever", "reranker") else None
 
@@ -103,14 +103,14 @@ def _all_modalities(name: str) -> dict[str, Read]:
     """Return readers of the sum over the modalities, for senders that state no total."""
     attributes = [f"gen_ai.usage.{modality}.{name}" for modality in ("text", "image", "audio", "video")]
 
-    def read(_: Any, span: Span) -> int | None:
+    def read_sum(_: Any, span: SpanView) -> int | None:
         counts = [count(span.attributes.get(attribute), span) for attribute in attributes]
         return None if counts == [None] * len(counts) else sum(filter(None, counts))
 
-    return dict.fromkeys(attributes, read)
+    return dict.fromkeys(attributes, read_sum)
 
 
-def _elsewhere(value: Any, span: Span) -> str | None:
+def _elsewhere(value: Any, span: SpanView) -> str | None:
     return "stored_elsewhere" if text(value, span) else None
 
 
@@ -121,12 +121,12 @@ def _indexed(members: Any) -> list[tuple[int, str, Any]]:
     return sorted((index, str(members.get(f"{index}.role")), value) for index, value in rows if type(value) is str)
 
 
-def _indexed_query(members: Any, _: Span) -> Result | None:
+def _indexed_query(members: Any, _: SpanView) -> Result | None:
     messages = [(index, value) for index, role, value in _indexed(members) if role == "user"]
     return _whole("query", *messages[-1]) if messages else None
 
 
-def _indexed_response(members: Any, _: Span) -> Result | None:
+def _indexed_response(members: Any, _: SpanView) -> Result | None:
     rows = _indexed(members)
     if rows:
         return _whole("response", rows[0][0], rows[0][2])
@@ -137,12 +137,12 @@ def _whole(field: str, index: int, value: str) -> Result:
     return Result(value, {f"{index}.content": {"$lifted": field}})
 
 
-def _event_query(events: Any, span: Span) -> str | None:
+def _event_query(events: Any, span: SpanView) -> str | None:
     """Read pre-1.37 message events: the last user message."""
     return _event_text(events[-1], "content", "gen_ai.event.content", "gen_ai.prompt")
 
 
-def _event_response(events: Any, span: Span) -> str | None:
+def _event_response(events: Any, span: SpanView) -> str | None:
     """Read pre-1.37 choice events: the first choice."""
     return _event_text(events[0], "message", "content", "gen_ai.event.content", "gen_ai.completion")
 
@@ -154,17 +154,17 @@ def _event_text(event: Any, *keys: str) -> str | None:
     return result.value if isinstance(result, Result) else None
 
 
-def _event_reason(events: Any, span: Span) -> str | None:
+def _event_reason(events: Any, span: SpanView) -> str | None:
     return first_reason(events[0].attributes.get("finish_reason"), span)
 
 
-def _details_query(events: Any, span: Span) -> Result | None:
+def _details_query(events: Any, span: SpanView) -> Result | None:
     """Read the details events of Strands: one has the input, one the output."""
     values = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
     return next((Result(result.value) for value in values if (result := last_user_text(value, span))), None)
 
 
-def _details_response(events: Any, span: Span) -> Result | None:
+def _details_response(events: Any, span: SpanView) -> Result | None:
     values = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
     return next((Result(result.value) for value in values if (result := first_message_text(value, span))), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Read, Span, rules
+from ragpulse_collector.conventions.rules import Read, SpanView, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -27,7 +27,7 @@ _OBSERVATION = "langfuse.observation."
 _USAGE = _OBSERVATION + "usage_details"
 
 
-def _cost(value: Any, span: Span) -> float | None:
+def _cost(value: Any, span: SpanView) -> float | None:
     """Return the stated total, else the sum of the parts."""
     details = parsed(value)
     if not isinstance(details, dict) or not details:
@@ -38,7 +38,7 @@ def _cost(value: Any, span: Span) -> float | None:
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
-def _apart(value: Any, span: Span) -> bool | None:
+def _apart(value: Any, span: SpanView) -> bool | None:
     """Whether cached tokens are counted apart, as in Anthropic's own usage: it has no total, and no other names."""
     details = parsed(value)
     keys = set(details) if isinstance(details, dict) else set()
@@ -46,19 +46,19 @@ def _apart(value: Any, span: Span) -> bool | None:
     return True if is_anthropics and not keys & {"total", "total_tokens", "prompt_tokens"} else None
 
 
-def _first_token(value: Any, span: Span) -> float | None:
+def _first_token(value: Any, span: SpanView) -> float | None:
     moment = instant_ns(unquoted(value, span))
     return None if moment is None else since_start(moment, span)
 
 
-def _error(value: Any, _: Span) -> str | None:
+def _error(value: Any, _: SpanView) -> str | None:
     return "error" if value == "ERROR" else None
 
 
 def _of_trace(read: Read) -> Read:
     """Make a reader of what is stated about the whole trace, on a span that may stand for it."""
 
-    def read_of_trace(value: Any, span: Span) -> Any:
+    def read_of_trace(value: Any, span: SpanView) -> Any:
         return read(value, span) if span.kind in (None, "chain", "agent", "other") else None
 
     return read_of_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Span, rules
+from ragpulse_collector.conventions.rules import SpanView, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, members, one_of, unquoted
 
@@ -13,13 +13,13 @@ _KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "pa
 _USAGE = "mlflow.chat.tokenUsage"
 
 
-def _model(value: Any, span: Span) -> str | None:
+def _model(value: Any, span: SpanView) -> str | None:
     """Return the model without its provider: `openai/gpt-5-mini` is gpt-5-mini."""
     name = unquoted(value, span)
     return name.partition("/")[2] or name if name else None
 
 
-def _provider(value: Any, span: Span) -> str | None:
+def _provider(value: Any, span: SpanView) -> str | None:
     name = unquoted(value, span) or ""
     return name.partition("/")[0] if "/" in name else None
 

@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, Result, Span, of_column, rules
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, Result, SpanView, of_column, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -41,14 +41,14 @@ _SPEAKER = "assistant: "
 _is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS))).match
 
 
-def plain_query(value: Any, span: Span) -> Any:
+def plain_query(value: Any, span: SpanView) -> Any:
     """Return a plain text as it is; read JSON, declared or not."""
     if _is_json(value, span.attributes.get(names.INPUT_MIME_TYPE)):
         return or_json(query_in)(value, span)
     return _plain_or_repr(value, span, "query")
 
 
-def plain_response(value: Any, span: Span) -> Any:
+def plain_response(value: Any, span: SpanView) -> Any:
     """Return a plain text as it is, and undeclared JSON, too; other rules read declared JSON."""
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if _is_json(value, mime):
@@ -58,7 +58,7 @@ def plain_response(value: Any, span: Span) -> Any:
     return _plain_or_repr(value, span, "response")
 
 
-def _plain_or_repr(value: Any, span: Span, field: str) -> Any:
+def _plain_or_repr(value: Any, span: SpanView, field: str) -> Any:
     is_odd = type(value) is str and (is_repr(value) or value in shapes.WITHHELD_TEXTS)
     return plain(value, field) if is_odd else text(value, span)
 
@@ -72,7 +72,7 @@ def plain_texts(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
     return None if any(map(_is_odd, plain)) else plain
 
 
-def _json_response(value: Any, span: Span) -> Any:
+def _json_response(value: Any, span: SpanView) -> Any:
     """Read the answer from JSON; another rule reads texts."""
     return response_of_output(value, span) if type(value) is not str or value[:1] in _JSON_BEGINS else None
 
@@ -103,12 +103,12 @@ def _role(members: Any, index: int) -> str | None:
     return shapes.ROLES.get(str(members.get(f"{index}.message.role")).lower())
 
 
-def _user_message(members: Any, _: Span) -> Result | None:
+def _user_message(members: Any, _: SpanView) -> Result | None:
     texts = [rows for index, rows in _texts(members).items() if _role(members, index) == shapes.USER]
     return _joined("query", texts[-1]) if texts else None
 
 
-def _answer_message(members: Any, span: Span) -> Result | None:
+def _answer_message(members: Any, span: SpanView) -> Result | None:
     """Return the first choice of a model call, the last message of anything else."""
     if span.kind in WITHOUT_RESPONSE:
         return None
@@ -128,21 +128,21 @@ def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
     return Result("".join(text for _, text in rows))
 
 
-def _found(members: Any, span: Span) -> Result | None:
+def _found(members: Any, span: SpanView) -> Result | None:
     """Read the documents that a search returned; of another span they are its output."""
     return flattened(members, span) if span.kind in ("retriever", "reranker") else None
 
 
-def _cost_in_parts(value: Any, span: Span) -> float | None:
+def _cost_in_parts(value: Any, span: SpanView) -> float | None:
     parts = [amount(span.attributes.get(f"llm.cost.{part}"), span) for part in ("prompt", "completion")]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
-def _exception_type(events: Any, span: Span) -> str | None:
+def _exception_type(events: Any, span: SpanView) -> str | None:
     return text(events[-1].attributes.get(names.EXCEPTION_TYPE), span)
 
 
-def _exception_message(events: Any, span: Span) -> str | None:
+def _exception_message(events: Any, span: SpanView) -> str | None:
     return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), span)
 
 

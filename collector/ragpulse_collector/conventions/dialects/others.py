@@ -6,23 +6,23 @@ import re
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import Read, Span, rules
+from ragpulse_collector.conventions.rules import Read, SpanView, rules
 from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
 from ragpulse_collector.conventions.values import QUOTED, amount, count, positive, strings, text, unquote, unquoted
 
 
 def _always(kind: str) -> Read:
-    def read(_: Any, __: Span) -> str:
+    def read_kind(_: Any, __: SpanView) -> str:
         return kind
 
-    return read
+    return read_kind
 
 
 _ONE_ARGUMENT = re.compile(rf"\(({QUOTED}),\)|\{{(?:{QUOTED}): ({QUOTED})\}}")
 _MAX_LENGTH = 65_536
 
 
-def _with_messages(_: Any, span: Span) -> str | None:
+def _with_messages(_: Any, span: SpanView) -> str | None:
     """Return `llm` if there are input messages, too: OpenLIT's decorator writes any result as output messages."""
     return "llm" if names.INPUT_MESSAGES in span.attributes else None
 
@@ -33,7 +33,7 @@ def _sole_argument(other: str) -> Read:
     The parser gets only the quoted text, without nesting or names.
     """
 
-    def read(value: Any, span: Span) -> str | None:
+    def read_argument(value: Any, span: SpanView) -> str | None:
         if type(value) is not str or len(value) > _MAX_LENGTH:
             return None
         match = _ONE_ARGUMENT.fullmatch(value)
@@ -41,7 +41,7 @@ def _sole_argument(other: str) -> Read:
             return None
         return unquote(match[1] or match[2])
 
-    return read
+    return read_argument
 
 
 RULES = rules(

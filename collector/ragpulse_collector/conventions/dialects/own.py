@@ -12,24 +12,24 @@ from typing import Any
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.dialects.openinference import plain_texts
-from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, Span, of_column, rules
+from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Kinds, SpanView, of_column, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_completion, response_of_output
 from ragpulse_collector.conventions.values import KINDS, one_of, text
 
 
-def _sole(members: Any, span: Span) -> str | None:
+def _sole(members: Any, span: SpanView) -> str | None:
     """Return the variant if the span has only one."""
     return text(next(iter(members.values())), span) if len(members) == 1 else None
 
 
-def _query(value: Any, span: Span) -> Any:
+def _query(value: Any, span: SpanView) -> Any:
     return (query_of_input if span.attributes.get(names.INPUT_MIME_TYPE) == names.JSON else text)(value, span)
 
 
 of_column(_query)(plain_texts)
 
 
-def _response(value: Any, span: Span) -> Any:
+def _response(value: Any, span: SpanView) -> Any:
     mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
     if mime != names.PLAIN_TEXT and value:
         return (response_of_output if mime == names.JSON else response_of_completion)(value, span)
@@ -42,7 +42,7 @@ def _plain_responses(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | Non
     return plain_texts(column, kinds) if WITHOUT_RESPONSE.isdisjoint(kinds()) else None
 
 
-def _withheld(value: Any, _: Span) -> str | None:
+def _withheld(value: Any, _: SpanView) -> str | None:
     return shapes.WITHHELD if value is False else None
 
 

@@ -10,7 +10,7 @@ from ragpulse_collector.conventions.documents import (
     holds_documents,
     result_events,
 )
-from ragpulse_collector.conventions.rules import Span, rules
+from ragpulse_collector.conventions.rules import SpanView, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, first_event, gathered, one_of, text, unquoted
 
@@ -19,7 +19,7 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
 
 
-def _search_kind(value: Any, span: Span) -> str | None:
+def _search_kind(value: Any, span: SpanView) -> str | None:
     """Return `retriever` for a task that returns documents."""
     return "retriever" if span.attributes.get("traceloop.span.kind") == "task" and holds_documents(value) else None
 

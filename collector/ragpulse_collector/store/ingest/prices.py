@@ -32,7 +32,7 @@ class PriceTable:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path if path is not None and path.is_file() else None
         if self._path is not None:
-            self._file = _read(self._path)
+            self._file = _price_file(self._path)
             self._snapshot = _snapshot(self._file.providers, self._path)
 
     @cached_property
@@ -117,7 +117,7 @@ def replace_table(path: Path, source: str, body: bytes, fetched_at: datetime) ->
     return len(file.providers), models
 
 
-def _read(path: Path) -> _File:
+def _price_file(path: Path) -> _File:
     try:
         return _File.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -137,21 +137,21 @@ def _snapshot(providers: list[dict[str, Any]], source: Path | str) -> Any:
     prices = TypeAdapter(dict[str, Decimal | TieredPrices | None])
     listed = TypeAdapter(list[Provider], config=ConfigDict(arbitrary_types_allowed=True))
 
-    def read(value: Any) -> Any:
+    def table(value: Any) -> Any:
         if isinstance(value, list):
-            return [read(item) for item in value]
+            return [table(item) for item in value]
         if not isinstance(value, dict):
             return value
         return {
             key: ModelPrice(**prices.validate_python(item))
             if key == "prices" and isinstance(item, dict)
-            else read(item)
+            else table(item)
             for key, item in value.items()
             if key != "extractors"
         }
 
     try:
-        return DataSnapshot(listed.validate_python(read(providers)), from_auto_update=False)
+        return DataSnapshot(listed.validate_python(table(providers)), from_auto_update=False)
     except (ValidationError, TypeError, ValueError) as error:
         raise StoreError(_unusable(source, error)) from error
 
@@ -181,7 +181,7 @@ class Rates:
         return dollars * _PER_MILLION
 
 
-class Call(NamedTuple):
+class PricedCall(NamedTuple):
     """The columns of a span that its price may depend on."""
 
     kind: str = "llm"
@@ -199,7 +199,7 @@ class Call(NamedTuple):
     """Why no cost can be computed from the tokens."""
 
 
-class Cost(NamedTuple):
+class CallCost(NamedTuple):
     """The cost of a call and its source, or why it is unknown; all None for a span that is no call."""
 
     cost_usd: float | None = None
@@ -221,17 +221,17 @@ class Prices:
 
     def settle(self, batch: SpanBatch) -> None:
         """Fill a batch's columns of cost."""
-        calls = zip(*(batch.values(name) for name in Call._fields), strict=True)
+        calls = zip(*(batch.values(name) for name in PricedCall._fields), strict=True)
         figures_of_calls = zip(*(batch.values(name) for name in _FIGURES), strict=True)
         kinds = batch.values("kind")
         costs = [
-            self.cost(Call._make(call)) if kind in MODEL_KINDS or figures != _NO_FIGURES else _NONE
+            self.cost(PricedCall._make(call)) if kind in MODEL_KINDS or figures != _NO_FIGURES else _NONE
             for kind, figures, call in zip(kinds, figures_of_calls, calls, strict=True)
         ]
-        for name, column in zip(Cost._fields, zip(*costs, strict=True), strict=True):
+        for name, column in zip(CallCost._fields, zip(*costs, strict=True), strict=True):
             batch.columns[name] = column
 
-    def cost(self, call: Call) -> Cost:
+    def cost(self, call: PricedCall) -> CallCost:
         """Return the cost of one call; a span that is no model call and states no tokens has none.
 
         A cost of 0 beside used tokens means "unknown": OpenLIT and LiteLLM write 0 where they have no price. Under
@@ -242,28 +242,28 @@ class Prices:
             used = (call.input_tokens or 0) + (call.output_tokens or 0) > 0
             is_doubtful = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
             if not is_doubtful:
-                return Cost(call.cost_usd, call.cost_source or "provider")
+                return CallCost(call.cost_usd, call.cost_source or "provider")
         if call.kind not in MODEL_KINDS and call.input_tokens is None and call.output_tokens is None:
             return _NONE
         reason = _missing(call)
-        cost = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
+        cost = self._price(call) if reason is None else CallCost(cost_unknown_reason=reason)
         if cost.cost_source is not None and _ESTIMATED in call.mapped_from:
             cost = cost._replace(cost_source=f"{cost.cost_source}, tokens estimated")
         if is_doubtful and cost.cost_unknown_reason is not None:
             reason = f"{cost.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
-            return Cost(cost_unknown_reason=reason)
+            return CallCost(cost_unknown_reason=reason)
         return cost
 
-    def _price(self, call: Call) -> Cost:
+    def _price(self, call: PricedCall) -> CallCost:
         names = (call.model or "", call.provider or "", call.service_tier or "")
         is_plausible = max(map(len, names)) <= _MAX_NAME  # the cache of rates must not hold a sender's long texts
         rates = self._rates(names[0], call.provider, call.service_tier) if is_plausible else None
         if rates is None:
-            return Cost(cost_unknown_reason=f"no price for {names[0][:_MAX_NAME]}")
+            return CallCost(cost_unknown_reason=f"no price for {names[0][:_MAX_NAME]}")
         input_tokens, output_tokens = call.input_tokens or 0, call.output_tokens or 0
         if input_tokens > rates.up_to:
-            return Cost(self._tiered(call, input_tokens, output_tokens), rates.source)
-        return Cost(
+            return CallCost(self._tiered(call, input_tokens, output_tokens), rates.source)
+        return CallCost(
             rates.dollars(input_tokens, output_tokens, call.cached_tokens, call.cache_write_tokens), rates.source
         )
 
@@ -280,7 +280,7 @@ class Prices:
             source="settings",
         )
 
-    def _tiered(self, call: Call, input_tokens: int, output_tokens: int) -> float | None:
+    def _tiered(self, call: PricedCall, input_tokens: int, output_tokens: int) -> float | None:
         """Return the table's cost of a call above the first price tier."""
         read = min(call.cached_tokens or 0, input_tokens)
         price = self.table.calculate(
@@ -295,7 +295,7 @@ class Prices:
         return None if price is None else float(price.total_price)
 
 
-_NONE = Cost()
+_NONE = CallCost()
 _FIGURES = ("input_tokens", "output_tokens", "cost_usd")
 _NO_FIGURES = (None, None, None)
 """Most spans: no model call, no figures, and so no cost."""
@@ -305,7 +305,7 @@ _ESTIMATED = '"usage_estimated"'
 """The flag of tokens that were estimated from the texts."""
 
 
-def _missing(call: Call) -> str | None:
+def _missing(call: PricedCall) -> str | None:
     if call.usage_problem:
         return call.usage_problem
     if not call.model:

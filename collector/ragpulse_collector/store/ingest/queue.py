@@ -184,14 +184,14 @@ class Decoder:
         except DecodeError as error:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(type(error)(str(error)))
-        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
-            item.future.set_exception(_answer(error))
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug about foreign bytes costs one body
+            item.future.set_exception(_error_for_sender(error))
         else:
             return True
         return False
 
 
-def _answer(error: Exception) -> Exception:
+def _error_for_sender(error: Exception) -> Exception:
     """Return the error for the sender: a retry may help if memory was short, not if the decoder failed."""
     if is_short_of_memory(error):
         _log.error("a body could not be decoded: too little memory")

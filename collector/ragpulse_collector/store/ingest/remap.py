@@ -11,7 +11,7 @@ import orjson
 
 from ragpulse_collector.instants import EPOCH, instant, unix_ns
 from ragpulse_collector.records import ContextRecord, SpanBatch
-from ragpulse_collector.store.ingest.prices import Cost
+from ragpulse_collector.store.ingest.prices import CallCost
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
 from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows
@@ -75,7 +75,7 @@ def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] 
     is_known = [usd is not None for usd in old.values("cost_usd")]
     if price is not None:
         price(new)
-    for name in Cost._fields:
+    for name in CallCost._fields:
         pairs = zip(is_known, old.values(name), new.values(name), strict=True)
         new.columns[name] = [was if is_known or price is None else now for is_known, was, now in pairs]
     changed = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}

@@ -22,7 +22,7 @@ from ragpulse_collector.store.protocol import Parameters, Rows
 from ragpulse_collector.store.schema import column_types
 
 
-class Source:
+class RowSource:
     """A table for `duckdb.register`: each statement that reads it sees the rows of the last `fill`.
 
     `types` maps each column to its declared type. A type that `_TYPES` does not name is sent as text.
@@ -140,7 +140,7 @@ class WriterTransaction:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, RowSource] = {}
         self.at = EPOCH
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
@@ -173,8 +173,8 @@ class WriterTransaction:
         """Forget the sources after a rollback, which has removed those that were registered in the transaction."""
         self._sources = {}
 
-    def _new_source(self, table: str) -> Source:
-        source = Source(column_types(table))
+    def _new_source(self, table: str) -> RowSource:
+        source = RowSource(column_types(table))
         self._cursor.register(f"rows_of_{table}", source)
         self._sources[table] = source
         return source

@@ -6,10 +6,10 @@ Both outlive their traces.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -81,14 +81,14 @@ def delete_dataset(tx: Transaction, name: str) -> None:
     tx.append("datasets", _COLUMNS, [(name, None, None, True, tx.at)])
 
 
-def keep(tx: Transaction, key: str, content: Mapping[str, Any]) -> None:
-    """Append a baseline of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`)."""
-    tx.append("meta", ("key", "value"), [(key, json.dumps(content))])
+def keep(tx: Transaction, key: str, text: str) -> None:
+    """Append a baseline of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`), as JSON."""
+    tx.append("meta", ("key", "value"), [(key, text)])
 
 
-def kept(read: Read, key: str) -> list[dict[str, Any]]:
-    """Return the contents under a key, in no order."""
-    return [json.loads(value) for (value,) in read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows]
+def kept(read: Read, key: str) -> list[str]:
+    """Return the texts under a key, in no order."""
+    return [text for (text,) in read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows]
 
 
 def kept_under(read: Read, prefix: str) -> list[str]:
@@ -97,8 +97,8 @@ def kept_under(read: Read, prefix: str) -> list[str]:
     return [str(key).removeprefix(prefix) for (key,) in read(sql, {"prefix": prefix}).rows]
 
 
-def rewrite(tx: Transaction, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace each content under a key by the result of `change`."""
-    for (text,) in tx.execute("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows:
-        parameters = {"key": key, "old": text, "new": json.dumps(change(json.loads(text)))}
+def rewrite(tx: Transaction, key: str, change: Callable[[str], str]) -> None:
+    """Replace each text under a key by the result of `change`."""
+    for text in kept(tx.execute, key):
+        parameters = {"key": key, "old": text, "new": change(text)}
         tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", parameters)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.records import MODEL_KINDS
@@ -131,15 +131,18 @@ def force(
     The inclusion probability and the outcome of the draw stay: a forced score enters estimates only if it was drawn as
     well. `span_id` None means the trace's first unit; raises NotFound if there is no such unit.
     """
-    unit = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
-    unit["span"] = transaction.execute(_UNIT, unit).rows[0][0]
-    start = None if unit["span"] is None else transaction.execute(_START, unit).rows[0][0]
+    asked = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
+    span = transaction.execute(_UNIT, asked).rows[0][0]
+    start = None if span is None else transaction.execute(_START, {"trace": trace_id, "span": span}).rows[0][0]
     if start is None:
         raise NotFound(f"no unit {span_id or ''} in trace {trace_id}")
-    return sum(_force_one(transaction, unit | {"evaluator": name}, start, u) for name in dict.fromkeys(evaluators))
+    return sum(_force_one(transaction, trace_id, span, name, start, u) for name in dict.fromkeys(evaluators))
 
 
-def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, u: float | None) -> int:
+def _force_one(
+    transaction: Transaction, trace_id: str, span: int, evaluator: str, start: datetime, u: float | None
+) -> int:
+    unit = {"trace": trace_id, "span": span, "evaluator": evaluator}
     rows = transaction.execute(_KNOWN, unit).rows
     rule, policy, pi, sampled, revision = rows[0] if rows else (None, None, 0.0, False, 0)
     transaction.execute(_RETIRE, unit)
@@ -149,10 +152,19 @@ def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, 
     return int(transaction.execute(_JOB, parameters).rows[0][0])
 
 
-def stored_rules(read: Read) -> list[tuple[str, str, bool]]:
-    """Return name, latest form as JSON and whether it is deleted, of each rule that was made over the API."""
+class StoredRule(NamedTuple):
+    """A rule that was made over the API."""
+
+    name: str
+    text: str
+    """Its latest form as JSON."""
+    deleted: bool
+
+
+def stored_rules(read: Read) -> list[StoredRule]:
+    """Return each rule that was made over the API, by name."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
-    return [(name, text, deleted) for name, text, deleted in read(sql).rows]
+    return [StoredRule(*row) for row in read(sql).rows]
 
 
 def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:
@@ -268,6 +280,31 @@ DOUBTFUL_USAGE = f"""
 others count every span that states usage. Read before the decision's transaction, which it would hold up."""
 
 
+class DoubtfulSpan(NamedTuple):
+    """A row of `DOUBTFUL_USAGE`."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    start_time: datetime
+    kind: str
+    response_id: str | None
+    has_usage: bool
+    silent: bool
+
+
+class DueTraces(NamedTuple):
+    """Trace ids; the last revision of each, and its numbers of spans and late spans."""
+
+    traces: tuple[str, ...] = ()
+    revisions: tuple[int | None, ...] = ()
+    known_spans: tuple[int, ...] = ()
+    known_late: tuple[int, ...] = ()
+
+
+_NO_TRACES = DueTraces()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """The traces of one decision, as they were received until a time."""
@@ -286,15 +323,14 @@ class Due:
     """The earliest receipt of a span."""
     lo: datetime | None = None
     """The earliest start of a span."""
-    columns: tuple[tuple[Any, ...], ...] = ()
-    """Trace ids; the last revision of each, and its numbers of spans and late spans."""
+    columns: DueTraces = _NO_TRACES
 
     @property
     def traces(self) -> tuple[str, ...]:
         """Their ids."""
-        return self.columns[0] if self.columns else ()
+        return self.columns.traces
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, datetime | None]:
         """Return the parameters of statements that read these spans."""
         return {"since": self.since, "until": self.until, "lo": self.lo}
 
@@ -316,7 +352,7 @@ def find_due(
         run(_LIMIT_DUE, {"most": most, "most_spans": most_spans})
         _, *summary, _ = run(_SUMMARY).rows[0]
     pending, late, lo, feedback = summary
-    columns = tuple(zip(*run(_DUE).rows, strict=True))
+    columns = DueTraces(*zip(*run(_DUE).rows, strict=True))
     # Everything that arrives from now on has a later time than this transaction.
     return Due(
         until=until, next_low=pending or until, more=is_more, late=late, feedback=feedback,

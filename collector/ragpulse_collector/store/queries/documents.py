@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
+
+
+class TraceRange(NamedTuple):
+    """Some traces (ids as hex text), and the range that their spans start in."""
+
+    ids: list[str]
+    first: datetime
+    last: datetime
+
 
 OWN_TEXTS = """
     CREATE OR REPLACE TEMP TABLE own AS
@@ -93,11 +102,11 @@ CONTEXTS = """
 """One row per context of the requests in the range: a trace lasts at most a day."""
 
 
-def contexts(store: Store, scope: Mapping[str, Any]) -> Rows:
-    """Rows of (number, span_id, id, score, text, metadata) in rank order: the contexts of the traces of `scope`."""
+def contexts(store: Store, among: TraceRange) -> Rows:
+    """Rows of (number, span_id, id, score, text, metadata) in rank order: the contexts of the traces in a range."""
     return store.read(
         f"SELECT number, span_id, id, score, text, metadata {of_traces('contexts')} ORDER BY number, span_id, rank",
-        scope,
+        among._asdict(),
     )
 
 
@@ -134,7 +143,7 @@ class NamedDocument(NamedTuple):
     source: str | None
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, NamedDocument]:
+def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, datetime]) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
@@ -145,7 +154,7 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]
     return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
-def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any]) -> Rows:
+def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, datetime]) -> Rows:
     """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found.
 
     `number` is the request's index in `trace_ids`.
@@ -162,7 +171,7 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 
 
 def shared_documents(
-    store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, Any], *, least: int
+    store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, datetime], *, least: int
 ) -> Rows:
     """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
@@ -192,24 +201,25 @@ def of_traces(table: str) -> str:
     )
 
 
-def span_counts(store: Store, scope: Mapping[str, Any]) -> Rows:
+def span_counts(store: Store, among: TraceRange) -> Rows:
     """Rows of (number, n_spans): how many spans each trace had when it was decided."""
-    return store.read(f"SELECT number, n_spans {of_traces('trace_facts')} AND latest", scope)
+    return store.read(f"SELECT number, n_spans {of_traces('trace_facts')} AND latest", among._asdict())
 
 
-def spans(store: Store, scope: Mapping[str, Any]) -> Rows:
+def spans(store: Store, among: TraceRange) -> Rows:
     """One row per span: its ids and its figures."""
     return store.read(
         "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
         f" duration_us, input_tokens, output_tokens, cost_usd, metadata {of_traces('spans')}",
-        scope,
+        among._asdict(),
     )
 
 
-def texts(store: Store, scope: Mapping[str, Any]) -> Rows:
+def texts(store: Store, among: TraceRange) -> Rows:
     """Rows of (number, span_id, query, response) of the spans that have texts."""
     return store.read(
-        f"SELECT number, span_id, any_value(query), any_value(response) {of_traces('contents')} GROUP BY ALL", scope
+        f"SELECT number, span_id, any_value(query), any_value(response) {of_traces('contents')} GROUP BY ALL",
+        among._asdict(),
     )
 
 
@@ -217,7 +227,7 @@ MAX_TURNS = 20
 _SESSION_REACH = timedelta(days=1)
 
 
-def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
+def turns_before(store: Store, among: TraceRange) -> Rows:
     """Rows of (number, query, response): the decided turns of the same session before each trace, oldest first.
 
     Turns that began at the same time are in the order of their ids. At most the last twenty are returned, of the day
@@ -227,7 +237,7 @@ def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
         f"SELECT number, session_id, start_time, trace_id {of_traces('trace_facts')} AND latest"
         " AND session_id IS NOT NULL"
     )
-    if not store.read(f"{own_turns} LIMIT 1", scope).rows:
+    if not store.read(f"{own_turns} LIMIT 1", among._asdict()).rows:
         return Rows((), [])
     return store.read(
         f"WITH own AS ({own_turns}), earlier AS ("
@@ -238,5 +248,5 @@ def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
         "   QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC, t.trace_id DESC)"
         f"   <= {MAX_TURNS})"
         " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
-        {**scope, "reach": max(scope["first"], EPOCH + _SESSION_REACH) - _SESSION_REACH},
+        {**among._asdict(), "reach": max(among.first, EPOCH + _SESSION_REACH) - _SESSION_REACH},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries.decisions import MAX_DEDUPLICATED_SPANS
@@ -43,9 +43,21 @@ _UNPRICED = """
 _GROWTH = "SELECT count(*), count(*) FILTER (received_at >= $since), min(received_at) FROM raw.spans"
 
 
-def totals(store: Store) -> dict[str, Any]:
-    """Return counts over all stored spans and decided traces; `newest_span` is a start time."""
-    return store.read(f"SELECT * FROM ({_SPANS}), ({_FACTS})").dicts()[0]
+class Totals(NamedTuple):
+    """Counts over all stored spans and decided traces."""
+
+    spans: int
+    newest_span: datetime | None
+    """A start time."""
+    truncated: int
+    late: int
+    misdated: int
+    not_deduplicated: int
+
+
+def totals(store: Store) -> Totals:
+    """Return the counts of what is stored."""
+    return Totals(*store.read(f"SELECT * FROM ({_SPANS}), ({_FACTS})").rows[0])
 
 
 def undecided(store: Store, now: datetime) -> tuple[int, datetime | None]:
@@ -73,9 +85,21 @@ def dropped_by_reason(store: Store) -> dict[str, int]:
     return dict(store.read(_DROPPED).rows)
 
 
-def results_since(store: Store, since: datetime) -> dict[str, Any]:
-    """Return the outcomes of jobs since then: `made`, `done`, and the judges' answers and errors."""
-    return store.read(_RESULTS, {"since": since}).dicts()[0]
+class Outcomes(NamedTuple):
+    """The outcomes of jobs in some time, and the judges' answers and errors."""
+
+    done: int
+    errors: int
+    answered: datetime | None
+    first_failed: datetime | None
+    last_failed: datetime | None
+    reason: str | None
+    made: int
+
+
+def results_since(store: Store, since: datetime) -> Outcomes:
+    """Return the outcomes of jobs since then."""
+    return Outcomes(*store.read(_RESULTS, {"since": since}).rows[0])
 
 
 def unpriced_calls(store: Store, since: datetime) -> dict[str, int]:

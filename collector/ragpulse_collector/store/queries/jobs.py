@@ -13,11 +13,12 @@ made, or if its replay was cancelled, was capped or failed. Jobs of a resumed re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal, NamedTuple
+from uuid import UUID
 
-from ragpulse_collector.store.protocol import Read, Transaction
+from ragpulse_collector.store.protocol import Read, Rows, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""
@@ -66,6 +67,23 @@ def pending(jobs: str = "true", *, scores: str = "true", decisions: str = "true"
     return f"SELECT * FROM ({unfinished(jobs, scores=scores, decisions=decisions)}) WHERE pending"
 
 
+class JobRow(NamedTuple):
+    """A job as the worker reads it."""
+
+    job_id: UUID
+    trace_id: UUID
+    span_id: int
+    request_time: datetime | None
+    evaluator: str
+    run_id: str | None
+    u: float | None
+    created_at: datetime
+    attempts: int
+    rule: str | None
+    oldest: datetime | None = None
+    """When the oldest pending job of the query, claimed or not, was made."""
+
+
 _JOB = "f.job_id, f.trace_id, f.span_id, f.request_time, f.evaluator, f.run_id, f.u, f.created_at, f.attempts, f.rule"
 """The columns of a job that the worker reads."""
 _NEXT = f"""
@@ -109,37 +127,40 @@ def pending_online(
     claimed: Collection[str],
     full: Collection[str],
     newest: bool = False,
-) -> list[tuple[Any, ...]]:
+) -> list[JobRow]:
     """Return the first pending online jobs made between the two instants, the oldest or the `newest` first.
 
-    Jobs that are `claimed` and jobs of `full` evaluators are left out. The last column is when the oldest pending job,
-    claimed or not, was made.
+    Jobs that are `claimed` and jobs of `full` evaluators are left out.
     """
-    window: dict[str, Any] = {"since": since, "until": until}
+    window = {"since": since, "until": until}
     times = read(f"SELECT min(request_time), max(request_time) {_SINCE} AND created_at < $until", window).rows[0]
     bounds = {"first": times[0], "last": times[1]}
-    return read(
-        _NEWEST if newest else _OLDEST, window | bounds | {"limit": limit, "claimed": list(claimed), "full": list(full)}
-    ).rows
+    chosen = {"limit": limit, "claimed": list(claimed), "full": list(full)}
+    return _job_rows(read(_NEWEST if newest else _OLDEST, {**window, **bounds, **chosen}))
+
+
+def _job_rows(found: Rows) -> list[JobRow]:
+    return [JobRow(*row) for row in found.rows]
 
 
 def pending_of_runs(
     read: Read, runs: Collection[str], *, limit: int, claimed: Collection[str], full: Collection[str]
-) -> list[tuple[Any, ...]]:
+) -> list[JobRow]:
     """Return the first pending jobs of these replays in order of u; `full` holds evaluator, newline, run id."""
     named = {"runs": list(runs), "limit": limit, "claimed": list(claimed), "full": list(full)}
-    return read(_OF_RUNS, named).rows
+    return _job_rows(read(_OF_RUNS, named))
 
 
-def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[JobRow]:
     """Return the unfinished jobs of these ids."""
     condition = "job_id IN (SELECT unnest($ids::UUID[]))"
-    return read(f"SELECT {_JOB} FROM ({unfinished(condition, scores=condition)}) f", {"ids": list(job_ids)}).rows
+    sql = f"SELECT {_JOB} FROM ({unfinished(condition, scores=condition)}) f"
+    return _job_rows(read(sql, {"ids": list(job_ids)}))
 
 
 def unfinished_of_run(
     read: Read, run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None
-) -> list[tuple[Any, ...]]:
+) -> list[JobRow]:
     """Return the unfinished jobs of one replay in order of u: the first `limit`, or those of the given ids."""
     of_run = unfinished(
         "run_id = $run AND ($ids IS NULL OR job_id IN (SELECT unnest($ids::UUID[])))",
@@ -147,10 +168,8 @@ def unfinished_of_run(
         decisions="false",
     )
     row_limit = 2**31 if limit is None else limit
-    return read(
-        f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit",
-        {"run": run_id, "ids": job_ids, "limit": row_limit},
-    ).rows
+    sql = f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit"
+    return _job_rows(read(sql, {"run": run_id, "ids": job_ids, "limit": row_limit}))
 
 
 def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:
@@ -194,11 +213,55 @@ def _replay_job_id(run_id: str, trace_id: str, span_id: int) -> str:
     return uuid.uuid5(uuid.NAMESPACE_OID, f"{run_id}/{trace_id}/{span_id:016x}").hex
 
 
-def add_results(tx: Transaction, scores: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]) -> None:
-    """Append scores, and the items that say which score meets which job; a row is a mapping of column to value."""
-    for table, rows in (("scores", scores), ("run_items", items)):
-        if rows:
-            tx.append(table, list(rows[0]), [list(row.values()) for row in rows])
+class ScoreRow(NamedTuple):
+    """A row of `raw.scores`."""
+
+    score_key: str
+    job_id: bytes
+    trace_id: bytes
+    span_id: bytes
+    request_time: datetime | None
+    evaluator: str
+    version: str
+    label_version: str | None
+    judge: str | None
+    source: Literal["online", "replay"]
+    status: str
+    score: float | None
+    normalized: float | None
+    passing: bool | None
+    label: str | None
+    explanation: str | None
+    parts: str | None
+    """JSON."""
+    ci_lo: float | None
+    ci_hi: float | None
+    calls: str | None
+    """JSON."""
+    cost_usd: float | None
+    elapsed_ms: float | None
+    attempt: int
+    created_at: datetime
+    run_id: str | None
+
+
+class ItemRow(NamedTuple):
+    """A row of `raw.run_items`: the score that meets a job; run None: an online job that reuses an earlier score."""
+
+    run_id: str | None
+    score_key: str
+    trace_id: bytes
+    span_id: bytes
+    u: float | None
+    job_id: bytes
+
+
+def add_results(tx: Transaction, scores: Sequence[ScoreRow], items: Sequence[ItemRow]) -> None:
+    """Append scores, and the items that say which score meets which job."""
+    if scores:
+        tx.append("scores", ScoreRow._fields, scores)
+    if items:
+        tx.append("run_items", ItemRow._fields, items)
 
 
 _FORGET_DELAY = timedelta(hours=1)
@@ -256,8 +319,7 @@ def spent_usd(
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:
     """Append entries; their sum is what is spent or reserved."""
-    rows: list[tuple[Any, ...]] = [(uuid.uuid4().hex, *entry, at) for entry in entries]
-    tx.append("ledger", _LEDGER, rows)
+    tx.append("ledger", _LEDGER, [(uuid.uuid4().hex, *entry, at) for entry in entries])
 
 
 def reserved(read: Read) -> dict[str, list[Entry]]:

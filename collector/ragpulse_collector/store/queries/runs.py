@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
+from uuid import UUID
 
-from ragpulse_collector.store.protocol import Read, Store, Transaction
+from pydantic import ConfigDict, TypeAdapter
+
+from ragpulse_collector.store.protocol import Parameters, Read, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What the caller of a client-side replay states about its evaluator."""
+
+    __pydantic_config__ = ConfigDict(extra="ignore")  # as a parameter too: numbers are no names
+    evaluator: str
+    version: str
+    judge: str | None = None
+    label: str = "1"
+    needs: tuple[str, ...] = ()
+    """Fields of a case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySpec:
+    """The request of a replay, as `raw.runs` holds it, and how many units match."""
+
+    judge: str | None = None
+    prompts: str | None = None
+    loads: tuple[str, ...] = ()
+    where: str | None = None
+    since: str | None = None
+    until: str | None = None
+    limit: int | None = None
+    matching: int | None = None
+    external: Declaration | None = None
+    """The evaluator if the caller evaluates; the open status is then `external`."""
+
+
+_SPECS = TypeAdapter(ReplaySpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,38 +56,30 @@ class Run:
     version: str
     judge: str | None
     """Its id as the scores show it."""
-    spec: str
-    """JSON of the request (`judge`, `prompts`, `loads`, `since`, `where`, `limit`), and how many units match."""
     status: str
     total: int
     max_usd: float | None
     error: str | None
     created_at: datetime
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The request."""
-        spec: dict[str, Any] = json.loads(self.spec or "{}")
-        return spec
-
-    @property
-    def external(self) -> dict[str, Any] | None:
-        """The declaration of the evaluator if the caller evaluates; the open status is then `external`."""
-        external: dict[str, Any] | None = self.asked.get("external")
-        return external
+    spec: ReplaySpec
 
 
-_COLUMNS = "run_id, evaluator, version, judge, spec, status, total, max_usd, error, created_at"
+_COLUMNS = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "spec")
 
 
 def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
     """Return the replays by id, newest first; with `status` or `run_id` only those."""
     rows = store.read(
-        f"SELECT {_COLUMNS} FROM raw.runs QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
+        f"SELECT {', '.join(_COLUMNS)} FROM raw.runs"
+        " QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
         " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
         {"status": status, "run": run_id},
     ).rows
-    return {row[0]: Run(*row) for row in rows}
+    return {row[0]: replace(Run(*row), spec=_spec(row[-1])) for row in rows}
+
+
+def _spec(text: str | None) -> ReplaySpec:
+    return _SPECS.validate_json(text or "{}")
 
 
 def set_status(
@@ -131,18 +157,19 @@ def shares(store: Store, evaluator: str | None) -> list[Share]:
     ).rows
     result = []
     for run_id, spec, total, version, first_open, done in rows:
-        spec = json.loads(spec or "{}")
-        matching = spec.get("matching") or total
+        spec = _spec(spec)
+        matching = spec.matching or total
         finished = total if first_open is None else done
         if finished and matching:
             below = 2.0 if first_open is None else first_open
-            result.append(Share(run_id, min(1.0, finished / matching), below, spec.get("where"), version))
+            result.append(Share(run_id, min(1.0, finished / matching), below, spec.where, version))
     return result
 
 
-def add_run(tx: Transaction, run: tuple[str, str, str, str | None, str, str, int, float | None]) -> None:
-    """Append a new replay: id, evaluator, version, judge, spec (JSON), status, total and cap in USD."""
-    tx.append("runs", _COLUMNS.split(", "), [(*run, None, tx.at)])
+def add_run(tx: Transaction, run: Run) -> None:
+    """Append a new replay."""
+    spec = _SPECS.dump_json(run.spec, exclude_none=True).decode()
+    tx.append("runs", _COLUMNS, [tuple(spec if name == "spec" else getattr(run, name) for name in _COLUMNS)])
 
 
 def started_at(read: Read, run_id: str) -> datetime | None:
@@ -151,12 +178,22 @@ def started_at(read: Read, run_id: str) -> datetime | None:
     return start
 
 
-def units_to_replay(read: Read, condition: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return trace id, span id, request time and u of the units between `$first` and `$last` that meet the condition.
+class ReplayUnit(NamedTuple):
+    """A unit that a replay would score."""
 
-    Of a trace with several units these are the decided ones; u is None for a unit without a decision.
+    trace_id: UUID
+    span_id: int
+    request_time: datetime
+    u: float | None
+    """None without a decision."""
+
+
+def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[ReplayUnit]:
+    """Return the units between `$first` and `$last` that meet the condition.
+
+    Of a trace with several units these are the decided ones.
     """
-    return read(
+    rows = read(
         "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
         f"   AND start_time >= $first AND start_time < $last AND {condition}),"
         " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
@@ -165,6 +202,7 @@ def units_to_replay(read: Read, condition: str, parameters: Mapping[str, Any]) -
         " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
         parameters,
     ).rows
+    return [ReplayUnit(*row) for row in rows]
 
 
 def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
@@ -184,12 +222,21 @@ def units_scored(read: Read, evaluator: str, version: str, judge: str | None, un
     return int(rows[0][0])
 
 
-def progress(read: Read, run_id: str) -> list[tuple[Any, ...]]:
-    """Return for each status of a replay's finished units: their number, and cost and times of the scores it made.
+class Finished(NamedTuple):
+    """The finished units of a replay with one status, and the scores that it made for them."""
 
-    The columns are status, count, USD, whether the price of any is unknown, and when the first and the last were made.
-    """
-    return read(
+    status: str
+    n: int
+    cost_usd: float | None
+    unpriced: bool
+    """Whether the price of any is unknown."""
+    first: datetime | None
+    last: datetime | None
+
+
+def progress(read: Read, run_id: str) -> list[Finished]:
+    """Return the finished units of a replay, by status."""
+    rows = read(
         "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
         " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
         "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
@@ -199,3 +246,4 @@ def progress(read: Read, run_id: str) -> list[tuple[Any, ...]]:
         " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
         {"run": run_id},
     ).rows
+    return [Finished(*row) for row in rows]

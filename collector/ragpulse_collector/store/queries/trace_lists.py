@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.traces import COLUMNS, IN_LISTS, SERIES, Filter, TraceRow, newest_scores
+from ragpulse_collector.store.queries.traces import (
+    COLUMNS,
+    IN_LISTS,
+    SERIES,
+    Filter,
+    ScoredTrace,
+    listed_scores,
+    scored,
+)
 from ragpulse_collector.store.views import SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
@@ -123,9 +131,16 @@ def with_scores(ids: str) -> str:
     """Return the traces with these ids (a relation of one column), each with its newest scores."""
     chosen = f"status = 'ok' AND {hex_trace('trace_id')} IN (FROM chosen)"
     return f"""
-        WITH chosen AS ({ids}), latest AS (
-            SELECT trace_id AS scored_id, map(list(name), list(coalesce(normalized, score))) AS scores
-            FROM ({newest_scores(chosen)}) WHERE coalesce(normalized, score) IS NOT NULL GROUP BY trace_id)
+        WITH chosen AS ({ids}), judged AS (
+            SELECT *, coalesce(normalized, score) AS value FROM ({listed_scores(chosen)})
+            WHERE coalesce(normalized, score) IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY trace_id, series, identifier ORDER BY created_at DESC) = 1),
+        named AS (
+            SELECT trace_id, value,
+                   CASE WHEN identifier <> '' AND count(*) OVER (PARTITION BY trace_id, series) > 1
+                        THEN series || ' (' || identifier || ')' ELSE series END AS name FROM judged),
+        latest AS (
+            SELECT trace_id AS scored_id, map(list(name), list(value)) AS scores FROM named GROUP BY trace_id)
         SELECT {COLUMNS}, coalesce(scores, MAP {{}}) AS scores
         FROM traces LEFT JOIN latest ON scored_id = trace_id
         WHERE trace_id IN (FROM chosen)"""
@@ -194,13 +209,14 @@ def session_figures(store: Store, name: str) -> SessionRow | None:
     return found[0] if found else None
 
 
-def session_turns(store: Store, name: str) -> list[TraceRow]:
+def session_turns(store: Store, name: str) -> list[ScoredTrace]:
     """Return the last turns of a session, the first one first."""
-    return store.read(
+    turns = store.read(
         f"SELECT {COLUMNS} FROM traces WHERE session_id = $session"
         f" ORDER BY start_time DESC, trace_id DESC LIMIT {MAX_TURNS}",
         {"session": name},
-    ).of(TraceRow)[::-1]
+    )
+    return scored(store, turns, among_others=True)[::-1]
 
 
 def session_scores(store: Store, name: str) -> list[SessionScore]:

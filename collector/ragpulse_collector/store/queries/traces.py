@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.views import DECIDED, LOW, UNDECIDED_SINCE, hex_trace
 
 _MAX_WORDS = 8
@@ -165,13 +164,13 @@ class ScoredTrace(TraceRow):
 
 
 COLUMNS = ", ".join(column.name for column in fields(TraceRow))
-"""The columns of a trace in a list."""
-_values = attrgetter(*(column.name for column in fields(TraceRow)))
+"""The columns of a trace in a list; pages are `Rows` of these until they have their scores."""
+_ID, _START = 0, 1
 
 
 def newest(
     store: Store, filter: Filter, limit: int, *, first: datetime | None = None, last: datetime | None = None
-) -> Sequence[TraceRow]:
+) -> Rows:
     """Return the newest `limit` rows of the view `traces` that pass the filter, the newest first.
 
     The filter excludes traces that start before `first` or after `last`. Ordering the view would write out the ids of
@@ -183,16 +182,14 @@ def newest(
     while True:
         since, n_spans = _undecided_from(store, span_limit, first, last)
         sql = f"SELECT {COLUMNS} FROM ({UNDECIDED_SINCE}) t WHERE {filter.sql} {_ORDER} {limit}"
-        rows: Sequence[TraceRow] = ()
-        if n_spans:
-            rows = store.read(sql, {**filter.parameters, "since": since}).of(TraceRow)
+        undecided = store.read(sql, {**filter.parameters, "since": since}) if n_spans else Rows((), [])
         # After the undecided ones: a trace that is decided in between is read twice, instead of never.
-        enough = {"enough": rows[-1].start_time if len(rows) == limit else first, "last": last}
+        enough = {"enough": undecided.rows[-1][_START] if len(undecided.rows) == limit else first, "last": last}
         sql = f"SELECT {COLUMNS} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {filter.sql}"
-        decided = store.read(f"{sql} {_ORDER} {limit}", {**filter.parameters, **enough}).of(TraceRow)
-        rows = _merged(rows, decided)[:limit]
-        if n_spans < span_limit or (len(rows) == limit and rows[-1].start_time >= since):
-            return rows
+        decided = store.read(f"{sql} {_ORDER} {limit}", {**filter.parameters, **enough})
+        found = _merged(undecided, decided, limit)
+        if n_spans < span_limit or (len(found.rows) == limit and found.rows[-1][_START] >= since):
+            return found
         span_limit *= _FURTHER
 
 
@@ -205,11 +202,9 @@ def _undecided_from(store: Store, limit: int, first: datetime, last: datetime) -
     return since, n_spans
 
 
-def _merged(undecided: Sequence[TraceRow], decided: Sequence[TraceRow]) -> Sequence[TraceRow]:
-    if not undecided:
-        return decided
-    rows = {row.trace_id: row for row in (*undecided, *decided)}
-    return sorted(rows.values(), key=lambda row: (row.start_time, row.trace_id), reverse=True)
+def _merged(undecided: Rows, decided: Rows, limit: int) -> Rows:
+    rows = {row[_ID]: row for row in (*undecided.rows, *decided.rows)}
+    return Rows(decided.columns, sorted(rows.values(), key=lambda row: (row[_START], row[_ID]), reverse=True)[:limit])
 
 
 def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[ScoredTrace]:
@@ -217,25 +212,25 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[ScoredTrace]:
     if not trace_ids:
         return []
     listed = Filter("trace_id IN (SELECT unnest($ids::UUID[]))", {"ids": list(trace_ids)})
-    sql = f"SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id) FROM ({FACTS}) WHERE {listed.sql}"
-    rows = _with_scores(store, store.read(sql, listed.parameters).of(TraceRow), listed)
-    by_id = {row.trace_id: row for row in rows}
+    sql = f"SELECT {COLUMNS} FROM (SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id) FROM ({FACTS})"
+    rows = store.read(f"{sql} WHERE {listed.sql})", listed.parameters)
+    by_id = {row.trace_id: row for row in _with_scores(store, rows, listed)}
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
 
-def scored(store: Store, rows: Sequence[TraceRow], *, among_others: bool) -> list[ScoredTrace]:
+def scored(store: Store, page: Rows, *, among_others: bool) -> list[ScoredTrace]:
     """Return the traces of one page with the newest score of each evaluator.
 
     Without others that start as late as these, a condition on time alone takes half as long.
     """
-    if not rows:
+    if not page.rows:
         return []
-    times = [row.start_time for row in rows]
+    times = [row[_START] for row in page.rows]
     about = Filter("request_time >= $first", {"first": min(times)})
     if among_others:
-        ids = {"ids": [row.trace_id for row in rows], "last": max(times)}
+        ids = {"ids": [row[_ID] for row in page.rows], "last": max(times)}
         about &= Filter("request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))", ids)
-    return _with_scores(store, rows, about)
+    return _with_scores(store, page, about)
 
 
 SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
@@ -244,22 +239,32 @@ IN_LISTS = "scope IS DISTINCT FROM 'session'"
 """The condition that a score is about a trace, not about its session."""
 
 
-def newest_scores(condition: str) -> str:
-    """Return the newest score of each evaluator by trace; several judges of one name have their identifiers."""
-    return f"""
-        SELECT {hex_trace("trace_id")} AS trace_id,
-               CASE WHEN identifier <> '' AND count(*) OVER (PARTITION BY trace_id, series) > 1
-                    THEN series || ' (' || identifier || ')' ELSE series END AS name,
-               normalized, status, passing, label, score
-        FROM (SELECT *, {SERIES} AS series FROM raw.scores WHERE {condition} AND {IN_LISTS}
-              QUALIFY row_number() OVER (PARTITION BY trace_id, series, identifier ORDER BY created_at DESC) = 1)"""
+def listed_scores(condition: str) -> str:
+    """Return the scores that lists show, each with its column (`series`) and the identifier of its judge."""
+    return (
+        f"SELECT {hex_trace('trace_id')} AS trace_id, {SERIES} AS series, identifier, normalized, status, passing,"
+        f" label, score, created_at FROM raw.scores WHERE {condition} AND {IN_LISTS}"
+    )
 
 
-def _with_scores(store: Store, rows: Sequence[TraceRow], about: Filter) -> list[ScoredTrace]:
-    scores: dict[str, dict[str, TraceScore]] = defaultdict(dict)
-    for trace_id, name, *values in store.read(newest_scores(about.sql), about.parameters).rows:
-        scores[trace_id][name] = TraceScore(*values)
-    return [ScoredTrace(*_values(row), scores=scores.get(row.trace_id, {})) for row in rows]
+def _with_scores(store: Store, page: Rows, about: Filter) -> list[ScoredTrace]:
+    """Return the traces with the newest score of each evaluator; several judges of one name have their identifiers.
+
+    Newest and names are found here: windows in SQL, as in `with_scores`, take four times as long for a page.
+    """
+    found: dict[str, dict[str, dict[str | None, TraceScore]]] = defaultdict(lambda: defaultdict(dict))
+    sql = f"SELECT * EXCLUDE (created_at) FROM ({listed_scores(about.sql)}) ORDER BY created_at"
+    for trace_id, series, identifier, *values in store.read(sql, about.parameters).rows:
+        found[trace_id][series][identifier] = TraceScore(*values)
+    return [ScoredTrace(*row, scores=_by_name(found.get(row[_ID], {}))) for row in page.rows]
+
+
+def _by_name(series: Mapping[str, Mapping[str | None, TraceScore]]) -> dict[str, TraceScore]:
+    return {
+        f"{name} ({identifier})" if identifier and len(judges) > 1 else name: score
+        for name, judges in series.items()
+        for identifier, score in judges.items()
+    }
 
 
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
@@ -293,7 +298,7 @@ class Grouping(NamedTuple):
 
 
 def grouping_of(
-    store: Store, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...], limit: int
+    store: Store, within: Mapping[str, datetime], filter: Filter, columns: tuple[str, ...], limit: int
 ) -> Grouping:
     """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
     if not columns:
@@ -369,7 +374,7 @@ def prompt_starts(filter: Filter) -> str:
         ORDER BY t"""
 
 
-def has_service(store: Store, service: str, within: Mapping[str, Any]) -> bool:
+def has_service(store: Store, service: str, within: Mapping[str, datetime]) -> bool:
     """Whether a decided trace of this service starts in the range."""
     sql = f"SELECT EXISTS (FROM ({FACTS}) WHERE service = $service AND start_time >= $first AND start_time < $last)"
     return bool(store.read(sql, {**within, "service": service}).rows[0][0])

@@ -195,7 +195,8 @@ def edit_date(material: Material) -> Edit | None:
 
 def edit_name(material: Material) -> Edit | None:
     """A name from another case in place of one of this answer."""
-    given = {t.start for t in names(material.tokens)}
+    sentences = split_sentences(material.response)
+    given = {s.start + t.start for s in sentences for t in names(tokenize(s.text))}
     mine = [t for t in material.tokens if t.start in given or t.norm in material.donors.names]
     fresh = [w for n, w in material.donors.names.items() if not {t.key for t in tokenize(n)} & material.known]
     donors = fresh or list(_SPARE_NAMES)

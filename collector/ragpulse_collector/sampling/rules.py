@@ -1,0 +1,318 @@
+"""Rules: which units are evaluated online, by what, at which rate. One model; its SQL; the rules in force.
+
+A rule is from the file (read-only), from the API and pages (in the store), or built in. Settings and API each parse
+their text into `RuleSettings`; a `Rule` is one whose conditions were checked as SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from threading import Lock
+from typing import Any, NamedTuple, Self
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from ragpulse_collector.configuration import source_line
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
+from ragpulse_collector.settings import RuleSettings, Settings, SettingsError, Stratum
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, add_rule, latest_score, stored_rules
+from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
+
+_DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
+"""Newer keys with their default, which is not written: the policy of older rules stays the same."""
+
+
+class Rule(RuleSettings):
+    """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
+
+    A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Conditions of
+    strata may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): these hold once all
+    the scores are stored. Raises Invalid for a rate outside 0..1, no evaluators, or a `where` that is not one SQL
+    boolean over the columns of `traces` (and, in strata, over the scores of other evaluators).
+    """
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    source: str = Field("store", exclude=True)
+    """`file`, `api` or `built-in`; no part of the policy."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise Invalid(_first_message(error)) from error
+
+    @classmethod
+    def of(cls, written: RuleSettings, *, source: str) -> Rule:
+        """Check the rule of a file or of a request; raises Invalid."""
+        return cls(**{name: getattr(written, name) for name in RuleSettings.model_fields}, source=source)
+
+    def changed(self, **values: Any) -> Rule:
+        """Return the rule with other values, checked again."""
+        copy = self.model_copy(update=values)
+        return Rule.of(copy, source=copy.source)
+
+    @classmethod
+    def stored(cls, text: str) -> Rule:
+        """Read the JSON of the store; raises Invalid for unknown keys and wrong types."""
+        return cls(**{**json.loads(text), "source": "api"})
+
+    @model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        if self.where is not None:
+            if scores_in(self.where):
+                raise Invalid(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+            condition(self.where)
+        for stratum in self.strata:
+            condition(stratum.where, scores_in(stratum.where))
+        circular = set(self.scores).intersection(self.evaluators)
+        if circular:
+            raise Invalid(f"rule {self.name!r}: score.{min(circular)} is not there before {min(circular)} is drawn")
+        return self
+
+    @cached_property
+    def scores(self) -> tuple[str, ...]:
+        """The evaluators whose scores the strata name; each has to run on everything."""
+        return tuple(sorted({name for stratum in self.strata for name in scores_in(stratum.where)}))
+
+    @cached_property
+    def policy(self) -> str:
+        """The version of the rule: 12 hex of sha256 over its canonical form; any change is a new policy."""
+        canonical = json.dumps(json.loads(self.text), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    @property
+    def text(self) -> str:
+        """The JSON that `stored` reads, with the keys of `ragpulse.toml`."""
+        return self.model_dump_json(exclude={name for name, value in _DEFAULTS if getattr(self, name) == value})
+
+    def pi_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
+        if not self.scores:
+            return self.chance_sql()
+        stored = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
+        return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
+
+    def chance_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold.
+
+        Where the rule names scores the row has them as fields of a column `score`.
+        """
+        rates = [repr(float(self.rate)), *map(_rate_sql, self.strata)]
+        highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
+        return (
+            highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"
+        )
+
+
+class RuleSet(NamedTuple):
+    """The rules that decided from a time on: later spans of a unit are decided by the rules of its time."""
+
+    since: datetime
+    rules: Sequence[Rule]
+
+    @classmethod
+    def stored(cls, text: str) -> RuleSet:
+        """Read the JSON of the store."""
+        value = json.loads(text)
+        return cls(datetime.fromisoformat(value["at"]), [Rule(**rule) for rule in value["rules"]])
+
+    @property
+    def text(self) -> str:
+        """The JSON that `stored` reads."""
+        at = self.since.isoformat(timespec="microseconds")
+        return json.dumps({"at": at, "rules": [json.loads(rule.text) for rule in self.rules]})
+
+    def decides_like(self, rules: Sequence[Rule]) -> bool:
+        """Return whether these are the same rules, wherever they were written."""
+        return [rule.policy for rule in self.rules] == [rule.policy for rule in rules]
+
+    def of_unit(self, unit: str) -> RuleSet:
+        """Return the rules about units of one kind."""
+        return self._replace(rules=of_unit(unit, self.rules))
+
+
+def of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
+    """Return the rules about units of one kind."""
+    return [rule for rule in rules if rule.unit == unit]
+
+
+def _rate_sql(stratum: Stratum) -> str:
+    """Return SQL for the rate of a stratum at a row of facts, 0 where its condition does not hold."""
+    scores = scores_in(stratum.where)
+    stored = [f"score.{identifier(name)} IS NOT NULL" for name in scores]
+    met = " AND ".join([*stored, holds(condition(stratum.where, scores))])
+    return f"CASE WHEN {met} THEN {stratum.rate!r} ELSE 0.0 END"
+
+
+def _first_message(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    reason = first.get("ctx", {}).get("error")
+    return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+OFFLINE = Rule(
+    name="offline",
+    evaluators=("groundedness", "context_utilization", "citation_check", "refusal"),
+    rate=1.0,
+    source="built-in",
+)
+"""The rule without configuration: checks that need neither judge nor key."""
+DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
+"""The second built-in rule where a judge is configured and no rule is."""
+
+
+class Rules:
+    """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
+
+    def __init__(self, settings: Settings, store: Store, *, check_evaluator: Callable[[str], object]) -> None:
+        """`check_evaluator(name)` raises Invalid or NotFound where an evaluator cannot run online here."""
+        self._store, self._check_evaluator, self._lock = store, check_evaluator, Lock()
+        self._load()
+        self.reload(settings)()
+
+    def _load(self) -> None:
+        rows = stored_rules(self._store.read)
+        self._stored = tuple(Rule.stored(row.text) for row in rows if not row.deleted)
+        self._deleted = frozenset(row.name for row in rows if row.deleted)
+
+    def reload(self, settings: Settings) -> Callable[[], None]:
+        """Check the rules of the file; returns the function that puts them in force. Raises SettingsError."""
+        file = settings.source or "ragpulse.toml"
+        fixed = tuple(self._of_file(settings, number) for number in range(len(settings.rule)))
+        for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
+            raise SettingsError(f"rule {name!r} is in {file} and in the store: rename one, or delete the stored one")
+        judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
+
+        def apply() -> None:
+            self._file, self._fixed = file, fixed
+            self._built_in = () if fixed else (OFFLINE, *judged)
+
+        return apply
+
+    def _of_file(self, settings: Settings, number: int) -> Rule:
+        entry, key = settings.rule[number], "where"
+        try:
+            rule = Rule.of(entry, source="file")
+            key = "evaluators"
+            self._check_evaluators(rule)
+        except Refusal as error:
+            line = source_line(settings, "rule", number, key) or settings.source or "ragpulse.toml"
+            raise SettingsError(f"{line}: rule {entry.name!r}: {error.args[0]}") from error
+        return rule
+
+    def _check_evaluators(self, rule: Rule) -> None:
+        for name in (*rule.evaluators, *rule.scores):
+            self._check_evaluator(name)
+
+    def effective(self) -> Sequence[Rule]:
+        """Return the rules in force now; the sampler reads them before every decision."""
+        stored = {rule.name for rule in self._stored}
+        built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
+        return (*built_in, *self._fixed, *self._stored)
+
+    def budgets(self) -> dict[str, float]:
+        """Return the daily budgets of the rules that have one, by name."""
+        return {rule.name: rule.budget_usd_per_day for rule in self.effective() if rule.budget_usd_per_day is not None}
+
+    def checked(self, draft: RuleSettings) -> Rule:
+        """Return a draft as a rule that could run here; raises Invalid or NotFound naming the mistake."""
+        rule = Rule.of(draft, source="api")
+        self._check_evaluators(rule)
+        return rule
+
+    def save(self, draft: RuleSettings, *, actor: str, replace: bool) -> Rule:
+        """Store a rule; with `replace` it takes the place of a stored or built-in one of its name.
+
+        Raises Invalid naming the mistake, Conflict where the name is taken.
+        """
+        self._refuse_fixed(draft.name)
+        rule = self.checked(draft)
+        if not replace and self._named(rule.name):
+            raise Conflict(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
+        self._append(rule, "change" if replace else "create", actor)
+        return rule
+
+    def delete(self, name: str, *, actor: str) -> None:
+        """Delete a stored or built-in rule; raises NotFound, Conflict for one of the file."""
+        self._refuse_fixed(name)
+        rule = self._named(name)
+        if rule is None:
+            raise NotFound(f"there is no rule {name!r}")
+        self._append(rule, "delete", actor)
+
+    def _named(self, name: str) -> Rule | None:
+        return next((rule for rule in self.effective() if rule.name == name), None)
+
+    def _refuse_fixed(self, name: str) -> None:
+        if any(rule.name == name for rule in self._fixed):
+            raise Conflict(f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP")
+
+    def _append(self, rule: Rule, action: str, actor: str) -> None:
+        with self._lock:
+            self._store.write(
+                lambda tx: add_rule(tx, rule.name, rule.policy, rule.text, action=action, actor=actor)
+            ).result()
+            self._load()
+
+
+def scored_evaluators(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The evaluators whose scores the rules name."""
+    return tuple(sorted({name for rule in rules for name in rule.scores}))
+
+
+def draw_sql(
+    rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *, where: str = "true", append: bool = False
+) -> str:
+    """Return the statement that decides every unit for every evaluator of the rules, into the table `drawn`.
+
+    `where` is a condition on the units; with `append` the rows are added to the table.
+
+    `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
+    `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
+    """
+    by_evaluator: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for evaluator in rule.evaluators:
+            by_evaluator.setdefault(evaluator, []).append(rule)
+    groups: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
+    for evaluator, own_rules in by_evaluator.items():
+        groups.setdefault((tuple(own_rules), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
+    selects = [_chance_sql(names, own_rules, *scale) for (own_rules, scale), names in groups.items()]
+    return f"""
+        {"INSERT INTO drawn" if append else "CREATE OR REPLACE TEMP TABLE drawn AS"}
+        WITH chance AS ({" UNION ALL ".join(selects)})
+        SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
+               c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
+               CASE WHEN c.environment = '{TEST_ENVIRONMENT}' THEN 'test_run'
+                    WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
+                    WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id WHERE {where}"""
+
+
+def _chance_sql(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+    """One row per trace: the rule with the highest probability wins, the first of equals."""
+    chances = [f"({rule.chance_sql()})" for rule in rules]
+    best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
+    names = ", ".join(literal(name) for name in evaluators)
+    rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
+    return f"""
+        SELECT trace_uuid, revision, upstream_pi, environment, [{names}] AS evaluators,
+               {_of_best(chances, best, [rule.name for rule in rules])} AS rule,
+               {_of_best(chances, best, [rule.policy for rule in rules])} AS policy, {best}::DOUBLE AS designed,
+               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
+
+
+def _of_best(chances: Sequence[str], best: str, texts: Sequence[str]) -> str:
+    if len(texts) == 1:
+        return literal(texts[0])
+    whens = " ".join(
+        f"WHEN {chance} >= {best} THEN {literal(text)}" for chance, text in zip(chances, texts, strict=True)
+    )
+    return f"CASE {whens} END"
