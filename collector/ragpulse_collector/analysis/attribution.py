@@ -295,7 +295,7 @@ def documents(
 _QUERY = f"""
 WITH retrievals AS MATERIALIZED ({{retrievals}}
 ), pairs AS MATERIALIZED (
-    SELECT trace, doc FROM retrievals GROUP BY trace, doc
+    SELECT trace, doc, any_value(weight) AS weight FROM retrievals GROUP BY trace, doc
 ), scored AS MATERIALIZED (
     SELECT hash(trace_id) AS trace, normalized AS y, pi, cluster, identified FROM ({{scored}})
     WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
@@ -303,11 +303,11 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     SELECT hash(trace_id) AS trace, flatten(list(from_json(parts::JSON -> '$.used', '["BIGINT"]'))) AS used_ranks
     FROM ({{used}}) WHERE status = 'ok' AND parts IS NOT NULL GROUP BY trace
 ), ranks AS (
-    SELECT trace, doc, min(text_rank) AS text_rank FROM (
-        SELECT trace, doc, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
+    SELECT trace, doc, min(text_rank) AS text_rank, any_value(weight) AS weight FROM (
+        SELECT trace, doc, weight, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
         FROM retrievals WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
 ), used AS (
-    SELECT doc, count(*) AS n_use, count_if(list_contains(used_ranks, text_rank)) AS n_used
+    SELECT doc, sum(weight) AS n_use, coalesce(sum(weight) FILTER (list_contains(used_ranks, text_rank)), 0) AS n_used
     FROM ranks JOIN uses USING (trace) GROUP BY doc
 ), whole AS (
     SELECT sum(y / pi) AS wy, sum(1 / pi) AS w, sum(y / pi) / sum(1 / pi) AS prior
@@ -330,12 +330,12 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
            (mean - prior) / sqrt(error) AS z,
            count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
-    FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
+    FROM (SELECT doc, round(sum(weight))::BIGINT AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
 ), listed AS MATERIALIZED (
     SELECT * FROM ranked ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
 ), totals AS (
-    SELECT count(DISTINCT query) AS queries, count(DISTINCT trace) AS traces FROM retrievals
+    SELECT count(DISTINCT query) AS queries, (SELECT sum(weight) FROM (SELECT any_value(weight) AS weight FROM pairs GROUP BY trace)) AS traces FROM retrievals
 ), history AS (
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
     FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
@@ -370,7 +370,7 @@ class _Rated(NamedTuple):
     whole_wy: float | None
     whole_w: float | None
     all_queries: int
-    all_traces: int
+    all_traces: float
 
     @property
     def hub(self) -> bool:

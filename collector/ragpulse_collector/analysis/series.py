@@ -109,8 +109,7 @@ def _check_assistant(check: str | None, family: str, evaluator: str, *, correcte
 
 def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
     points = defaultdict[Group, dict[datetime, TrafficPoint]](dict)
-    is_mean = name == "error_rate" or NAMES[name].each
-    for point, group in _means(snapshot, name) if is_mean else _totals(snapshot, name):
+    for point, group in _means(snapshot, name) if NAMES[name].each else _totals(snapshot, name):
         points[group][point.t] = point
     if not points and not snapshot.groups:
         points[()] = {}
