@@ -304,7 +304,8 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     FROM ({{used}}) WHERE status = 'ok' AND parts IS NOT NULL GROUP BY trace
 ), ranks AS (
     SELECT trace, doc, min(text_rank) AS text_rank, any_value(weight) AS weight FROM (
-        SELECT trace, doc, weight, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
+        SELECT trace, doc, weight,
+               row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
         FROM retrievals WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
 ), used AS (
     SELECT doc, sum(weight) AS n_use, coalesce(sum(weight) FILTER (list_contains(used_ranks, text_rank)), 0) AS n_used
@@ -335,7 +336,8 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
 ), listed AS MATERIALIZED (
     SELECT * FROM ranked ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
 ), totals AS (
-    SELECT count(DISTINCT query) AS queries, (SELECT sum(weight) FROM (SELECT any_value(weight) AS weight FROM pairs GROUP BY trace)) AS traces FROM retrievals
+    SELECT (SELECT count(DISTINCT query) FROM retrievals) AS queries, sum(weight) AS traces
+    FROM (SELECT any_value(weight) AS weight FROM pairs GROUP BY trace)
 ), history AS (
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
     FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc

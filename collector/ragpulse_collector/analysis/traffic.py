@@ -348,7 +348,7 @@ def _tails(store: Store, window: Window, filters: Filter, limits: str) -> list[T
     counts = (_counted(one) for one in ("latency_ms IS NOT NULL", "latency_ms > usual", "cost_usd IS NOT NULL"))
     rows = store.read(
         f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd, upstream_pi"
-        f" {_INSIDE}{filters.sql}) SELECT t, {_ESTIMATED}, sum({WEIGHT} ** 2) / {_REQUESTS},"
+        f" {_INSIDE}{filters.sql}) SELECT t, {_ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
         f" {', '.join((*counts, *sums))} FROM known, ({limits}) GROUP BY t ORDER BY t",
         {**window.parameters, **filters.parameters},
     ).rows

@@ -18,7 +18,7 @@ _Z = 1.959963984540054
 KEPT = "coalesce(upstream_pi, 1)"
 """The probability with which an upstream sampler kept a request, from a row of `traces` or `raw.trace_facts`."""
 WEIGHT = f"(1 / {KEPT})"
-"""How many requests a stored one stands for. Every count, sum, share, mean and percentile of requests is weighted so."""
+"""How many requests a stored one stands for: the weight of every count, sum, share, mean and percentile."""
 
 CLUSTER = (
     "CASE WHEN user_id IS NOT NULL THEN hash(user_id) WHEN session_id IS NOT NULL THEN hash(session_id)"
