@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
-from ragpulse_collector.analysis.traffic import CoverageRow, sum_coverage
+from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus

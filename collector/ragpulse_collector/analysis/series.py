@@ -15,6 +15,7 @@ from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.calibration import Version, assist, correct
 from ragpulse_collector.analysis.quality import Bucket, Figures
 from ragpulse_collector.analysis.quality.buckets import FAILURES
+from ragpulse_collector.analysis.quality.coverage import DecisionCounts
 from ragpulse_collector.analysis.quality.points import (
     CoveragePoint,
     Line,
@@ -22,7 +23,7 @@ from ragpulse_collector.analysis.quality.points import (
     QualityPoint,
     TrafficPoint,
 )
-from ragpulse_collector.analysis.traffic import NAMES, DecisionCounts, check_metric
+from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name

@@ -14,9 +14,10 @@ from typing import Literal
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.quality.coverage import coverage_rows
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import NAMES, by_user, coverage_rows, weighted_quantile
+from ragpulse_collector.analysis.traffic import NAMES, by_user, weighted_quantile
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import KEPT
