@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from stored_units import Units, open_store, uniform
 
+from ragpulse_collector.cli import run
+from ragpulse_collector.client import connect
 from ragpulse_collector.sampling import Rule
 from ragpulse_collector.sampling.proposal import RateClass, allocation, half_width, proposal_of, propose
 from ragpulse_collector.settings import Stratum
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_evaluators.statistics import hajek
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
 
 
 def plain(
@@ -43,7 +51,7 @@ PLANTED = {
 def test_a_proposal_is_narrower_at_the_same_cost(name: str) -> None:
     """Within 0.01 and 1, and in the order of today's rates."""
     classes = PLANTED[name]
-    found = propose("judge", classes)
+    found = propose("strict", classes)
     rates = [each.rate for each in found.rates]
     assert found.half_width is not None
     assert found.half_width < 0.95 * (found.half_width_now or 0.0)
@@ -92,7 +100,7 @@ def test_no_other_rates_at_the_cost_are_better(seed: int) -> None:
 )
 def test_what_stands_in_the_way_is_said(classes: list[RateClass], why: str) -> None:
     """No rates, and the reason."""
-    found = propose("judge", classes)
+    found = propose("strict", classes)
     assert not found.rates
     assert why in found.words
 
@@ -105,7 +113,7 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     opened.close()
 
 
-RULE = Rule(name="r", evaluators=("judge",), rate=0.2, strata=(Stratum(where="model = 'doubtful'", rate=0.2),))
+RULE = Rule(name="r", evaluators=("strict",), rate=0.2, strata=(Stratum(where="model = 'doubtful'", rate=0.2),))
 
 
 def traffic(
@@ -119,8 +127,8 @@ def traffic(
         units.unit(number, at=at, model="doubtful" if doubtful else "sure")
         if uniform(number, "u") < pi:
             value = float(uniform(number, "score") < (0.5 if doubtful else 0.995))
-            units.decision(number, "judge", pi=pi, at=at)
-            units.score(number, "judge", value, cost_usd=0.01, at=at)
+            units.decision(number, "strict", pi=pi, at=at)
+            units.score(number, "strict", value, cost_usd=0.01, at=at)
             found.append((value, pi))
     units.save()
     return found
@@ -145,6 +153,22 @@ def test_the_proposal_comes_true(store: EmbeddedStore) -> None:
     assert sum(0.01 for _ in after) == pytest.approx(sum(0.01 for _ in before), rel=0.1)
 
 
+def test_plan_prints_the_proposal(collector: Callable[..., Collector], capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the collector: the preview and the command say the same, with keys that the file takes."""
+    running = collector(settings={"evaluator": [{"name": "strict", "use": "refusal"}]})
+    traffic(running.store, (0.2, 0.2), 0, 1500)
+    client = connect(running.url)
+    client.call("POST rules", json.loads(RULE.text))
+    assert run(["plan", "-e", "strict", "--half-width", "0.02", "--url", running.url]) == 0
+    out = capsys.readouterr().out
+    assert "rule r: 0.2 -> " in out
+    keys = tomllib.loads(out[out.index("rate = ") :])
+    strata = json.dumps(json.loads(RULE.text)["strata"])
+    preview = client.call("GET rules/preview", {**json.loads(RULE.text), "strata": strata})["proposal"]
+    assert [keys["rate"], keys["strata"][0]["rate"]] == [each["rate"] for each in preview["rates"]]
+    assert keys["strata"][0]["where"] == "model = 'doubtful'"
+
+
 def test_a_rule_without_strata_has_one_rate(store: EmbeddedStore) -> None:
     """There is nothing to propose."""
-    assert proposal_of(store, Rule(name="r", evaluators=("judge",), rate=0.1), 7, "") is None
+    assert proposal_of(store, Rule(name="r", evaluators=("strict",), rate=0.1), 7, "") is None

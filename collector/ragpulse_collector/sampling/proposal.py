@@ -8,6 +8,7 @@ from few scores are noisy: they are proposed, never applied without a person.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -76,6 +77,8 @@ class Proposal:
     cost_usd_per_day: float | None = None
     words: str
     """The proposal in a sentence, or why there is none."""
+    toml: str | None = None
+    """The keys of the `[[rule]]`, for one that is written in the file."""
 
 
 def proposal_of(store: Store, rule: Rule, days: int, units: str) -> Proposal | None:
@@ -117,14 +120,23 @@ def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:
     changes = ", ".join(f"{each.rate:g} -> {moved[each.where]:g} for {each.name}" for each in now)
     cost = math.fsum(each.rate * each.units * (each.price or 0.0) for each in then)
     same = "$" if cost else "number of answers"
+    rates = [ProposedRate(each.where, each.rate, moved.get(each.where, each.rate)) for each in classes]
     return Proposal(
         evaluator=evaluator,
-        rates=[ProposedRate(each.where, each.rate, moved.get(each.where, each.rate)) for each in classes],
+        rates=rates,
+        toml=_toml(rates),
         half_width_now=widths[0],
         half_width=widths[1],
         cost_usd_per_day=cost,
         words=f"{changes}: a day's interval ±{widths[0]:.3f} -> ±{widths[1]:.3f} at the same {same}",
     )
+
+
+def _toml(rates: Sequence[ProposedRate]) -> str:
+    strata = "".join(
+        f"    {{ where = {json.dumps(each.where, ensure_ascii=False)}, rate = {each.rate} }},\n" for each in rates[1:]
+    )
+    return f"rate = {rates[0].rate}\nstrata = [\n{strata}]\n"
 
 
 def _obstacle(classes: Sequence[RateClass]) -> str | None:
