@@ -341,8 +341,9 @@ def _columns(line: ChartLine, grid: Sequence[int]) -> dict[str, JsonValue]:
     def column(name: str) -> list[JsonValue]:
         return [_finite(getattr(point, name, None)) for point in points]
 
-    low, thin = column("lo"), [point is not None and point.thin for point in points]
-    band = {} if all(value is None for value in low) else {"lo": low, "hi": column("hi"), "thin": list[JsonValue](thin)}
+    low = column("lo")
+    thin: list[JsonValue] = [point is not None and point.thin for point in points]
+    band = {} if all(value is None for value in low) else {"lo": low, "hi": column("hi"), "thin": thin}
     return {
         "label": line.label,
         "group": dict(line.group),
