@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _assisted
 import _cells
 import _clustered
+import _rates
 from _promises import Promise, run
 
 NOON = datetime(2026, 11, 20, 12)
@@ -468,6 +469,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "a/a": (no_difference, 200, 4000),
     "risk": (risk_oversampled, 100, 5000),
     "upstream": (upstream_errors, 60, 2000),
+    "rates": (_rates.proposed, 20, 400),
     "day": (uneven_day, 6, 100),
     "peeking": (peeking, 12, 400),
     "labels": (labels, 60, 2000),

@@ -150,13 +150,14 @@ def _rate(text: str, field: str) -> float:
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """Show what the rule in the form would select and cost a day."""
+    """Show what the rule in the form would select and cost a day, and the rates that would be better."""
+    form = request.query_params
     try:
-        rule = _rule_in(request.query_params)
+        rule = _rule_in(form)
         answer: RulePreview = await site.api("GET rules/preview", {**rule.params(), "name": rule.name or "preview"})
     except ApiError as error:
         return site.render(request, "rule_preview.html", {"problem": error.message})
-    return site.render(request, "rule_preview.html", {"preview": answer})
+    return site.render(request, "rule_preview.html", {"preview": answer, "rule": rule, "form": form})
 
 
 async def save(site: Site, request: Request) -> Response:
