@@ -342,8 +342,8 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
     FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
 ), summed AS (
-    SELECT doc, [{MOMENTS}] AS moments, bool_or(known) AS identified
-    FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
+    SELECT doc, [{MOMENTS}] AS moments, max(known) AS identified
+    FROM (SELECT doc, cluster, max(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
 SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy,
@@ -368,7 +368,7 @@ class _Rated(NamedTuple):
     queries: int
     last_seen: datetime
     moments: Sequence[float] | None
-    identified: bool | None
+    identified: int | None
     whole_wy: float | None
     whole_w: float | None
     all_queries: int
@@ -393,7 +393,7 @@ def _document(row: _Rated, name: NamedDocument) -> RatedDocument:
         queries=row.queries,
         used_share=row.used_share,
         shrunk=row.shrunk,
-        quality=Figures.of(moments.estimate() if moments else None, identified=bool(row.identified)),
+        quality=Figures.of(moments.estimate() if moments else None, identified=row.identified or 0),
         quality_without=((row.whole_wy or 0.0) - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
         hub=row.hub,
         last_seen=row.last_seen,

@@ -66,6 +66,8 @@ class TrafficSummary:
     n_traces: int
     error_rate: float | None
     error_interval: tuple[float, float] | None
+    n_errors: int | None = None
+    """Null where an upstream sampler dropped requests: then nobody counted them."""
     n_answers: int
     """Requests that are known to be answered or not."""
     n_empty: int
@@ -137,6 +139,9 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
         n_answers=round(math.fsum(bucket.known["answer"] for bucket in buckets)),
         n_empty=round(math.fsum(bucket.empty for bucket in buckets)),
         n_refused=round(math.fsum(bucket.refused for bucket in buckets)),
+        n_errors=None
+        if any(bucket.estimated for bucket in buckets)
+        else round(sum(b.total("errors") for b in buckets)),
         error_interval=None if interval is None else (interval.lo, interval.hi),
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,

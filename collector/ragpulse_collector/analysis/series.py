@@ -27,6 +27,7 @@ from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
+from ragpulse_dashboards.words import few_errors
 
 __all__ = ["ManySeries", "MetricSeries", "series"]
 
@@ -130,7 +131,9 @@ def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]
     for place, mean in means.items():
         if place.start is not None:
             figures = Figures.of(mean.moments.estimate() if mean.moments else None, identified=mean.identified)
-            more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated}
+            exact = name == "error_rate" and not mean.estimated
+            words = few_errors(round((figures.value or 0.0) * figures.n), figures.n) if exact else None
+            more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated, "words": words}
             yield extended(TrafficPoint, figures, t=place.start, **more), place.group
 
 

@@ -207,8 +207,8 @@ class ClusteredMean:
 
     moments: Moments | None
     """None without a value."""
-    identified: bool
-    """Whether any request names its user or session."""
+    identified: int
+    """2: some request names its user, 1: some name their session, 0: none of both."""
     estimated: bool
     """Whether an upstream sampler dropped requests."""
 
@@ -232,10 +232,10 @@ def by_user(
 
 
 def _user(cluster: str) -> str:
-    return f"{cluster} AS cluster, bool_or({IDENTIFIED}) AS identified, {_ESTIMATED} AS estimated"
+    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, {_ESTIMATED} AS estimated"
 
 
-_MOMENTS = f"bool_or(identified), bool_or(estimated), {MOMENTS}"
+_MOMENTS = f"max(identified), bool_or(estimated), {MOMENTS}"
 
 
 def _clustered(
@@ -244,7 +244,7 @@ def _clustered(
     """Yield the first columns, the keys, with the mean of the others."""
     for row in store.read(sql, parameters).rows:
         identified, estimated, *sums = row[keys:]
-        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), bool(identified), bool(estimated))
+        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), identified or 0, bool(estimated))
 
 
 def means(
@@ -292,7 +292,7 @@ def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, .
         " GROUP BY ALL"
     )
     whole_users = (
-        f"SELECT NULL AS t{group_sql}, bool_or(identified) AS identified, bool_or(estimated) AS estimated,"
+        f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"
         f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
     sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"

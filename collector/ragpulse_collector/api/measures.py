@@ -76,7 +76,7 @@ class Measures:
     def check(self, params: models.Check) -> Check:
         """Answer `GET check`."""
         limit = Limit.of(params.min, params.max)
-        return check(*self._asked(params), params.evaluator, limit, measure=params.measure)
+        return check(*self._asked(params), params.evaluator, limit, measure=params.measure, corrected=params.corrected)
 
     def plan(self, params: models.Plan) -> Plan:
         """Answer `GET plan`."""

@@ -102,8 +102,9 @@ def _class(where: str | None, rate: float, rows: Sequence[ClassScores], evaluato
         return RateClass(where=where, rate=rate, units=units)
     costs = [row.cost for row in rows]
     price = None if None in costs else math.fsum(filter(None, costs))
-    figures = {"scores": found.scores, "mean": found.mean, "square": found.square}
-    return RateClass(where=where, rate=rate, units=units, price=price, **figures)
+    return RateClass(
+        where=where, rate=rate, units=units, price=price, scores=found.scores, mean=found.mean, square=found.square
+    )
 
 
 def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:

@@ -25,8 +25,8 @@ CLUSTER = (
     " ELSE hash(trace_id) END"
 )
 """Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own."""
-IDENTIFIED = "(user_id IS NOT NULL OR session_id IS NOT NULL)"
-"""Whether a row of `raw.trace_facts` says whose answer it is."""
+IDENTIFIED = "(CASE WHEN user_id IS NOT NULL THEN 2 WHEN session_id IS NOT NULL THEN 1 ELSE 0 END)::UTINYINT"
+"""What a row of `raw.trace_facts` says of whose answer it is: 2 its user, 1 its session only, 0 nothing."""
 
 
 def _polynomial(low: float, high: float, coefficients: tuple[float, ...]) -> str:
@@ -147,7 +147,7 @@ def hajek(source: str, *, keys: str) -> str:
         clustered AS (
             SELECT {keys}, cluster, count(*) AS c_n, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy,
                    sum(1 / pi ** 2) AS c_ww, min(pi) AS rarest, min(y) AS c_low, max(y) AS c_high,
-                   bool_or(y > 0 AND y < 1) AS c_between, bool_or(identified) AS known
+                   bool_or(y > 0 AND y < 1) AS c_between, bool_or(identified::BOOLEAN) AS known
             FROM picked GROUP BY {keys}, cluster),
         means AS (
             SELECT {keys}, sum(c_wy) / sum(c_w) AS m, sum(c_w) AS w, sum(c_n) AS n, count(*) AS clusters,

@@ -45,7 +45,7 @@ class Scored:
     value: float
     pi: float
     cluster: int
-    identified: bool
+    identified: int
     explanation: str | None
     failed: int | None
     """1 where the evaluator fails it, None where it has no pass or fail."""
