@@ -120,15 +120,17 @@ def judge() -> None:
 
 @judge.command("check")
 @option("--judge", "model", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
+@option("--db", help="Database beside which the report is stored (default: that of ./ragpulse.toml).")
 @max_usd_option
 @option("--cache", type=FILE, default="ragpulse.judge-check.jsonl", help="Recorded answers: a second run goes on.")
 @option("--concurrency", type=COUNT, help="Questions at the same time (default: [judge] concurrency).")
 @json_option
-def check_judge_(model: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool) -> int:
+def check_judge_(
+    model: str | None, db: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool
+) -> int:
     """Ask a judge about 400 labelled answers: is it better than guessing? Exit 3: stopped at its cap."""
-    from datetime import UTC, datetime
-
     from ragpulse_collector.evaluation.judge_checks import store_check
+    from ragpulse_collector.store.protocol import utc_now
     from ragpulse_evaluators import FileCache
     from ragpulse_evaluators.errors import BudgetExceeded, EvaluatorError
     from ragpulse_evaluators.meta.judge_check import check_judge
@@ -146,7 +148,7 @@ def check_judge_(model: str | None, max_usd: float | None, cache: str, concurren
             click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
             return 3
         raise
-    store_check(settings.collector.db, found, datetime.now(UTC))
+    store_check(db or settings.collector.db, found, utc_now())
     if as_json:
         print_json(asdict(found))
     else:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError
-from ragpulse_evaluators.judged.session import VerdictReply as Reply
 from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapper
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
@@ -34,7 +33,7 @@ class JudgeCheck:
     """What a check of a judge found."""
 
     judge: str
-    server: Mapping[str, Any]
+    server: Mapping[str, str | int | bool | list[str] | None]
     """What the server supports."""
     questions: int
     detection: Detection
@@ -129,10 +128,12 @@ async def _ask(name: str, cases: Sequence[Case], judge: Judge, options: Mapping[
 
 async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:
     """Put one question that asks for everything; the judge notes what the server rejects."""
+    from ragpulse_evaluators.judged.session import VerdictReply  # prompts: readers of stored checks need none
+
     content = (
         'Does "the shop opens at nine" say when the shop opens? Answer with JSON: {"reason": "...", "verdict": "YES"}'
     )
-    calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=Reply, logprobs=True)
+    calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=VerdictReply, logprobs=True)
     return {**getattr(judge, "accepted", {}), "logprobs": any(call.logprobs for call in calls)}
 
 
