@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragpulse_collector.cli.options import COUNT, FILE, Failure, failing, json_option, max_usd_option, option
 from ragpulse_collector.cli.questions import capped, configured_judge
 from ragpulse_collector.cli.tables import dotted, print_json, table
-
-if TYPE_CHECKING:
-    from ragpulse_evaluators.local import ModelFolder
 
 
 @click.group()
@@ -28,18 +26,15 @@ def models() -> None:
 @option("--labels", help="Names of its labels in order, where its configuration has none: supported,hallucinated.")
 @option("--template", help="The text that it reads, with {context}, {claim} and {question}.")
 def add(model: str, revision: str | None, graph: str | None, labels: str | None, template: str | None) -> None:
-    """Fetch a model of the hub, or copy an exported folder. Run it again to go on after an interruption."""
+    """Fetch a model of the hub, or note options in an exported folder. Run it again to go on after an interruption."""
     from ragpulse_evaluators.local.adding import add_model
 
     chosen: dict[str, Any] = {"graph": graph, "labels": labels and labels.split(","), "template": template}
-    with failing(ValueError):
+    with failing(ValueError, OSError):
         found = add_model(model, say=click.echo, revision=revision, **chosen)
-    click.echo(f"added, digest {found.digest}. In ragpulse.toml:\n\n{_lines(found)}\n")
-    click.echo(f"next: ragpulse models check {found.name}")
-
-
-def _lines(found: ModelFolder) -> str:
-    return f'[[evaluator]]\nname = "grounded"\nuse = "groundedness_model"\nmodel = "{found.name}"'
+    click.echo(f"added, digest {found.digest}. In ragpulse.toml:\n")
+    click.echo(f'[[evaluator]]\nname = "grounded"\nuse = "groundedness_model"\nmodel = "{found.name}"\n')
+    click.echo(f"next: ragpulse models check {shlex.quote(found.name)}")
 
 
 @models.command("list")

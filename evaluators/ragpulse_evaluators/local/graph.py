@@ -16,13 +16,13 @@ _FEEDS = ("input_ids", "attention_mask", "token_type_ids")
 class Graph:
     """Tokenizer and ONNX session of a model; any number of threads may use it."""
 
-    def __init__(self, folder: ModelFolder, threads: int) -> None:
+    def __init__(self, folder: ModelFolder) -> None:
         """Raises `ConfigurationError` where a file cannot be read, or is not what the configuration says."""
         import onnxruntime
         from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self._folder = folder
         try:

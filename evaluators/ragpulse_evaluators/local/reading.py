@@ -73,8 +73,8 @@ def _halves(piece: TextPiece, texts: Sequence[str]) -> list[Sequence[TextPiece]]
 class Reader:
     """Reads responses with one model."""
 
-    def __init__(self, folder: ModelFolder, *, threads: int = 1) -> None:
-        self._folder, self._graph = folder, Graph(folder, threads)
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder, self._graph = folder, Graph(folder)
 
     def read(
         self, question: str, contexts: Sequence[str], response: str, claims: Sequence[tuple[int, int]]

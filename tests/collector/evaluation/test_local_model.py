@@ -63,7 +63,6 @@ def test_a_model_gets_a_process_with_limits_of_its_own(tmp_path: Path) -> None:
     [
         ({"max_cpu_share": 0}, "max_cpu_share=0: Input should be greater than 0"),
         ({"max_cpu_share": "half"}, "max_cpu_share='half'"),
-        ({"threads": 0}, "threads=0: Input should be greater than or equal to 1"),
         ({"max_cpu": 0.5}, "has no parameter 'max_cpu'; did you mean 'max_cpu_share'?"),
         ({"model": "org/none"}, "ragpulse models add org/none"),
     ],
