@@ -65,7 +65,9 @@ def test_a_model_is_added_listed_checked_and_removed(tmp_path: Path, capsys: pyt
     assert row["digest"] in shown
     assert run(["models", "check", "org/tiny", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["accuracy"] == pytest.approx((report["caught"] + report["passed"]) / 2, abs=0.001)
+    assert report["accuracy"] == pytest.approx(
+        (report["sensitivity"]["estimate"] + report["specificity"]["estimate"]) / 2, abs=0.001
+    )
     assert report["verdict"].startswith("no better than guessing")
     assert report["answers_per_minute"] == pytest.approx(60_000 / report["ms_per_answer"], rel=0.05)
     assert run(["models", "remove", "org/tiny"]) == 0

@@ -85,9 +85,7 @@ def check(model: str, threshold: float, as_json: bool) -> None:
     report = {
         "model": model,
         "accuracy": round(right / len(cases), 3),
-        "caught": found.sensitivity and round(found.sensitivity.estimate, 3),
-        "passed": found.specificity and round(found.specificity.estimate, 3),
-        "verdict": found.verdict,
+        **asdict(found),
         "ms_per_answer": round(seconds * 1000, 1),
         "answers_per_minute": round(60 / seconds),
     }

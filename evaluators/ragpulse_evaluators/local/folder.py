@@ -190,8 +190,8 @@ def used_files(model: str, names: Collection[str], chosen: str | None) -> tuple[
 
 def _kind(model: str, config: ModelConfig) -> Kind:
     names = config.architectures or []
-    for name in names:
-        if kind := next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None):
+    for ending, kind in KINDS.items():
+        if any(name.endswith(ending) for name in names):
             return kind
     raise ConfigurationError(
         f"{model}: the architecture {', '.join(names) or 'is not named'} is not supported:"

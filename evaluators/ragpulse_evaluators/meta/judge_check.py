@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, quantiles
 from typing import Any
 
@@ -17,7 +18,7 @@ from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapp
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
 from ragpulse_evaluators.meta.evaluation import builtin_tests
-from ragpulse_evaluators.meta.pairs import Detection, builtin_pairs, detection
+from ragpulse_evaluators.meta.pairs import BETTER, Detection, builtin_pairs, detection
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 from ragpulse_evaluators.runner import Progress, evaluate
 
@@ -82,11 +83,11 @@ async def check_judge(
     server = await _server(watched, judge)
     pairs = builtin_pairs()
     cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
-    options: dict[str, Any] = {"concurrency": concurrency, "progress": progress}
+    ask = partial(_ask, concurrency=concurrency, progress=progress)
     labelled = [*cases, *_unit_tests()]
-    once = await _ask("faithfulness", [case for case, _ in labelled], first, options)
-    again = await _ask("faithfulness", [case for case, _ in cases], second, options)
-    chosen = await _ask("pairwise", [pair.choice for pair in pairs], first, options)
+    once = await ask("faithfulness", [case for case, _ in labelled], first)
+    again = await ask("faithfulness", [case for case, _ in cases], second)
+    chosen = await ask("pairwise", [pair.choice for pair in pairs], first)
     watched.raise_failure([*once, *again, *chosen])
     found = detection(once, [right for _, right in labelled])
     twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
@@ -121,7 +122,7 @@ def _costs(calls: Sequence[JudgeCall]) -> dict[str, float | None]:
     }
 
 
-async def _ask(name: str, cases: Sequence[Case], judge: Judge, options: Mapping[str, Any]) -> list[EvaluationResult]:
+async def _ask(name: str, cases: Sequence[Case], judge: Judge, **options: Any) -> list[EvaluationResult]:
     (results,) = (await evaluate(cases, name, judge=judge, **options)).values()
     return results
 
@@ -143,9 +144,8 @@ def _vote(result: EvaluationResult) -> float | None:
 
 def _verdicts(found: Detection, twice: Consistency, position: PositionBias | None) -> tuple[str, ...]:
     """Say what the figures mean."""
-    verdicts = [found.verdict]
-    if found.verdict == "better than guessing" and (found.kappa or 0.0) >= _KAPPA:
-        verdicts = ["good: it tells right answers from wrong ones"]
+    good = found.verdict == BETTER and (found.kappa or 0.0) >= _KAPPA
+    verdicts = ["good: it tells right answers from wrong ones" if good else found.verdict]
     if position and position.p is not None and position.p < _SURE:
         side = "first" if position.first_preferred > position.second_preferred else "second"
         verdicts.append(f"biased by position: it prefers the {side} answer, so compare in both orders only")
