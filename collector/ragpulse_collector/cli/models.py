@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -89,10 +90,14 @@ def check(model: str, threshold: float, as_json: bool) -> None:
         "ms_per_answer": round(seconds * 1000, 1),
         "answers_per_minute": round(60 / seconds),
     }
+    _print("check", report, as_json)
+
+
+def _print(title: str, report: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        table("check", ("name", "value"), report.items())
+        table(title, ("name", "value"), [row for row in dotted(report) if row[1] not in (None, (), [])])
 
 
 @models.command()
@@ -142,9 +147,5 @@ def check_judge_(
             return 3
         raise
     store_check(db or settings.collector.db, found, utc_now())
-    if as_json:
-        print_json(asdict(found))
-    else:
-        table("judge check", ("name", "value"), [row for row in dotted(asdict(found)) if row[1] not in (None, (), [])])
-        click.echo("\n".join(found.verdicts))
+    _print("judge check", asdict(found), as_json)
     return 0

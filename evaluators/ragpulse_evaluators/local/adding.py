@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +14,12 @@ from ragpulse_evaluators.local.folder import (
     MANIFEST,
     ModelConfig,
     ModelFolder,
+    manifest_of,
     meaning,
     models_home,
     open_model,
     place_of,
     read_folder,
-    read_json,
     sha256_of,
     used_files,
 )
@@ -116,17 +115,14 @@ def _note(model: str, place: Path, facts: Mapping[str, Any]) -> ModelFolder:
     manifest = {"id": model, **facts, "files": found.files, "digest": found.digest}
     partial = place / f"{MANIFEST}.part"
     partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    os.replace(partial, place / MANIFEST)
+    partial.replace(place / MANIFEST)
     return found
 
 
 def added_models() -> list[tuple[str, dict[str, Any]]]:
     """Return each added model with its manifest; an empty one is half a download."""
     places = sorted(path for path in models_home().glob("*--*") if path.is_dir())
-    return [
-        (place.name.replace("--", "/", 1), read_json(place / MANIFEST) if (place / MANIFEST).is_file() else {})
-        for place in places
-    ]
+    return [(place.name.replace("--", "/", 1), manifest_of(place) or {}) for place in places]
 
 
 def remove_model(model: str) -> None:

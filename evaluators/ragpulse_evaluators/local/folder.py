@@ -98,17 +98,18 @@ def place_of(model: str) -> Path:
 def open_model(model: str) -> ModelFolder:
     """Read what a folder, or an added model of the hub, says; raises `ConfigurationError` with the fix."""
     if (folder := Path(model).expanduser()).is_dir():
-        return read_folder(model, folder, _manifest(folder) or {})
+        return read_folder(model, folder, manifest_of(folder) or {})
     place = place_of(model)
     add = f"ragpulse models add {model}"
     if not place.is_dir():
         raise ConfigurationError(f"the model {model} is not on this machine: {add}")
-    if (manifest := _manifest(place)) is None:
+    if (manifest := manifest_of(place)) is None:
         raise ConfigurationError(f"the model {model} is half a download: run again {add}")
     return read_folder(model, place, manifest)
 
 
-def _manifest(folder: Path) -> dict[str, Any] | None:
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """Return what was noted when a model was added; None where nothing was."""
     return read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
 
 
