@@ -25,7 +25,7 @@ _WORTH = 0.95
 """An interval that is not at least this much narrower is not proposed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RateClass:
     """The units that one rate of a rule applies to, with the scores of them."""
 
@@ -50,11 +50,6 @@ class RateClass:
         """Return s² around the mean of all classes."""
         q = self.shrunk
         return (self.scores * self.square + 1.0) / (self.scores + 2.0) - q * q + (q - mean) ** 2
-
-    @property
-    def name(self) -> str:
-        """What a sentence calls it."""
-        return "the others" if self.where is None else self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +94,10 @@ def _class(where: str | None, rate: float, rows: Sequence[ClassScores], evaluato
     units = rows[0].units / days if rows else 0.0
     found = next((row for row in rows if row.evaluator == evaluator), None)
     if found is None:
-        return RateClass(where=where, rate=rate, units=units)
+        return RateClass(where, rate, units)
     costs = [row.cost for row in rows]
     price = None if None in costs else math.fsum(filter(None, costs))
-    figures = {"scores": found.scores, "mean": found.mean, "square": found.square}
-    return RateClass(where=where, rate=rate, units=units, price=price, **figures)
+    return RateClass(where, rate, units, found.scores, found.mean, found.square, price)
 
 
 def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:
@@ -117,7 +111,7 @@ def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:
         words = "no other rates: these are near the best"
         return Proposal(evaluator=evaluator, half_width_now=widths[0], words=words)
     moved = {each.where: each.rate for each in then}
-    changes = ", ".join(f"{each.rate:g} -> {moved[each.where]:g} for {each.name}" for each in now)
+    changes = ", ".join(f"{each.rate:g} -> {moved[each.where]:g} for {each.where or 'the others'}" for each in now)
     cost = math.fsum(each.rate * each.units * (each.price or 0.0) for each in then)
     same = "$" if cost else "number of answers"
     rates = [ProposedRate(each.where, each.rate, moved.get(each.where, each.rate)) for each in classes]
@@ -145,7 +139,7 @@ def _obstacle(classes: Sequence[RateClass]) -> str | None:
     if len(classes) < 2:
         return "all units of these days have one rate"
     if few:
-        return f"{few[0].scores} scores of {few[0].name}, at least {_ENOUGH} are needed"
+        return f"{few[0].scores} scores of {few[0].where or 'the others'}, at least {_ENOUGH} are needed"
     if any(each.price is None for each in classes):
         return "the cost of a verdict is not known"
     return None if all(each.rate for each in classes) else "a rate is 0"
