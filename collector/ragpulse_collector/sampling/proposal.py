@@ -168,25 +168,34 @@ def allocation(classes: Sequence[RateClass]) -> list[float]:
             (a, spread_a, cost_a), (b, spread_b, cost_b) = pools[-2:]
             pools[-2:] = [(a + b, spread_a + spread_b, cost_a + cost_b)]
     budget = math.fsum(each.rate * each.units * price for each, price in zip(classes, prices, strict=True))
-    scale = _scale([(math.sqrt(spread / cost), cost) for _, spread, cost in pools], budget)
+    least = min(_LEAST, *(each.rate for each in classes))  # else the floor could cost more than today's rates
+    scale = _scale([(math.sqrt(spread / cost), cost) for _, spread, cost in pools], budget, least)
     rates = {
-        number: _bounded(scale * math.sqrt(spread / cost)) for members, spread, cost in pools for number in members
+        number: _bounded(scale * math.sqrt(spread / cost), least)
+        for members, spread, cost in pools
+        for number in members
     }
-    return [math.floor(rates[number] * 1000.0) / 1000.0 for number in range(len(classes))]
+    return [_written(rates[number]) for number in range(len(classes))]
 
 
-def _scale(pools: Sequence[tuple[float, float]], budget: float) -> float:
+def _scale(pools: Sequence[tuple[float, float]], budget: float, least: float) -> float:
     """Return the factor of the ideal rates (each with its cost at rate 1) that spends the budget, by bisection."""
     low, high = 0.0, _MOST / min(rate for rate, _ in pools)
     for _ in range(60):
         middle = (low + high) / 2.0
-        spent = math.fsum(cost * _bounded(middle * rate) for rate, cost in pools)
+        spent = math.fsum(cost * _bounded(middle * rate, least) for rate, cost in pools)
         low, high = (low, middle) if spent > budget else (middle, high)
     return low
 
 
-def _bounded(rate: float) -> float:
-    return min(_MOST, max(_LEAST, rate))
+def _bounded(rate: float, least: float) -> float:
+    return min(_MOST, max(least, rate))
+
+
+def _written(rate: float) -> float:
+    """Return the rate with three digits, rounded down: it must not cost more."""
+    step = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return round(math.floor(rate / step + 1e-6) * step, 12)
 
 
 def _mean(classes: Sequence[RateClass]) -> float:
