@@ -293,7 +293,7 @@ def test_markdown_holds_tables_and_verdicts(
     capsys.readouterr()
     assert run(["regress", str(path), "--url", running.url, "--format", "markdown", "--min-jaccard", "0.5"]) == 3
     printed = capsys.readouterr().out
-    assert "| retrieved, Jaccard | 1 (0.207 to 1.000) n=1 |" in printed
+    assert "| retrieved, Jaccard | 1.00 (0.21-1.00) n=1 |" in printed
     assert "| cost, USD per 1,000, b - a | 0 n=1 | 0.065 | 0.065 |" in printed
     assert "this \\| that" in printed
     assert printed.startswith("1 questions compared\n")

@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,24 @@ def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:
     assert client(api).post("/drift/run", data={"evaluator": "faithfulness"}).status_code == 303
     assert api.calls[-1] == ("POST drift/run", {"evaluator": "faithfulness"})
     assert client(api).post("/drift/forget", data={"evaluator": "faithfulness"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("judge", "words", "missing"),
+    [
+        ({}, "The judge is good: it tells right answers from wrong ones.", "never checked"),
+        ({"judge": "other"}, "The judge is no better than guessing.", "never checked"),
+        ({"judge": "new"}, "This judge was never checked. Ask it about 400 labelled answers:", "The judge is"),
+        ({"checks": []}, "This judge was never checked. Ask it about 400 labelled answers:", "The judge is"),
+        ({"judge": None, "command": None}, "Evaluators", "never checked"),
+    ],
+)
+def test_the_newest_check_of_the_configured_judge_is_shown(judge: dict[str, Any], words: str, missing: str) -> None:
+    """Its verdict in words; of a judge without one the command; checks of other judges say nothing about it."""
+    api = FakeApi()
+    api.judge = judge
+    page = client(api).get("/evaluators").text
+    assert words in text_of(page)
+    assert missing not in text_of(page)
+    assert ("ragpulse judge check --judge" in page) == (judge.get("judge", "") is not None)
+    assert ('class="problem">The judge' in page) == (judge.get("judge") == "other")

@@ -174,14 +174,15 @@ def compare(
 @since_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
+@option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
 @source
 def check(
     source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
-    condition: str | None, summary: str | None,
+    condition: str | None, summary: str | None, corrected: bool,
 ) -> int:  # fmt: skip
     """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
-        limits = {"min": minimum, "max": maximum, "measure": measure}
+        limits = {"min": minimum, "max": maximum, "measure": measure, "corrected": str(corrected).lower()}
         params = {"evaluator": evaluator, "from": since, "where": condition, **limits}
         answer = source.asker()("GET check", params)
     except Failure as failure:
@@ -190,6 +191,8 @@ def check(
     limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
     name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
     click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
+    if (correction := answer.get("correction")) and not answer.get("uncorrected"):
+        click.echo(f"ragpulse: {correction}", err=True)
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:

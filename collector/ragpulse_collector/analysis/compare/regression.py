@@ -256,7 +256,9 @@ def gates(report: Regression, limits: Mapping[str, float], *, max_drop: float | 
     unmeasured = [name for name, measured, *_ in requests if measured is None]
     if unmeasured:
         raise NotFound(f"{', '.join(unmeasured)}: not measured on these questions")
-    decided = [_gate(name, measured, limit, missing) for name, measured, limit, missing in requests if measured]
+    decided = [
+        _gate(name, measured, limit, missing) for name, measured, limit, missing in requests if measured is not None
+    ]
     if max_drop is not None:
         decided += [
             Gate(metric=f"{name}, b - a", min=-max_drop, verdict="undecided", n=0, need=None, missing=missing)

@@ -55,8 +55,8 @@ class Sample:
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
     normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL:
-    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a
-    user or session is known), and the columns of `traces` asked for.
+    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (2:
+    the user is known, 1: the session, 0: neither), and the columns of `traces` asked for.
     """
 
     sql: str
@@ -87,7 +87,7 @@ SELECT s.unit, s.evaluator, s.trace_id, s.span_id, s.request_time, s.version, s.
        s.normalized, s.score, s.passing, s.label, s.explanation, s.parts, s.run_id,
        s.created_at, s.label_version, s.score_key,
        {pi} AS pi, coalesce(t.cluster, hash(s.trace_id)) AS cluster,
-       coalesce(t.identified, false) AS identified{columns}
+       coalesce(t.identified, 0) AS identified{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.unit = s.unit{joins}
 """
 _REPLAYED = """, parts AS (
@@ -212,6 +212,14 @@ LABELS = """
     SELECT trace_id, span_id, arg_max(score, created_at) AS human, arg_max(label_pi, created_at) AS label_pi
     FROM raw.labels WHERE evaluator = $evaluator GROUP BY ALL"""
 """One row per unit that a person labelled for `$evaluator`: the latest label, and the probability of being asked."""
+
+
+def has_drawn_labels(store: Store, evaluator: str) -> bool:
+    """Whether people labelled answers that were drawn with a known probability."""
+    sql = "SELECT 1 FROM raw.labels WHERE evaluator = $evaluator AND label_pi IS NOT NULL LIMIT 1"
+    return bool(store.read(sql, {"evaluator": evaluator}).rows)
+
+
 FIRST_SCORES = """
     SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
     WHERE evaluator = $check AND source = 'online' AND status = 'ok'
