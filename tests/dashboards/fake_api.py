@@ -193,7 +193,7 @@ class FakeApi(FakeFigures):
                     **base,
                     "name": "quality",
                     "metric": "quality:groundedness",
-                    "state": "firing",
+                    "state": "ok" if self.young else "firing",
                     "value": 0.742,
                     "text": "quality:groundedness fell from its level of 0.865",
                     "history": history,

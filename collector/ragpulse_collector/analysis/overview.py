@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
-from ragpulse_collector.analysis.traffic import CoverageRow, sum_coverage
+from ragpulse_collector.analysis.traffic import ClusteredMean, CoverageRow, sum_coverage
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -22,6 +22,7 @@ __all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic, which pages mark as a demo."""
+_WHOLE = Place(None, ())
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -40,6 +41,8 @@ class Headline(Measured):
     """The share of answers with pass or fail; null where the evaluator has none."""
     previous: Uncertain | None
     """The estimate in the range of equal length before."""
+    difference: Uncertain | None
+    """From then to now; null where one of the intervals is unknown."""
     verdict: Literal["better", "worse", "undecided"] | None
     wording: str | None
     """That the share of clear answers moved, where it surely did: then the wording of the answers changed."""
@@ -79,6 +82,10 @@ class TrafficSummary:
 class RangeSummary(TrafficSummary):
     """The headline of a range; `only=traffic` omits quality and coverage."""
 
+    lead: str = ""
+    """The evaluator whose quality leads."""
+    error_change: Uncertain | None = None
+    """The difference of the error rate from the range of equal length before."""
     quality: Sequence[Headline] = ()
     coverage: Sequence[CoverageRow] = ()
     queued: int = 0
@@ -90,7 +97,7 @@ class RangeSummary(TrafficSummary):
     cost_per_good_answer: GoodCost | None = None
 
 
-def overview(snapshot: Snapshot) -> RangeSummary:
+def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
     """Answer `GET overview`: quality against the window of equal length before; charts of the range share its data."""
     summary, window, filters = _traffic(snapshot), snapshot.window.whole, snapshot.filters
     buckets, before = snapshot.whole(), snapshot.before()
@@ -101,6 +108,8 @@ def overview(snapshot: Snapshot) -> RangeSummary:
     return extended(
         RangeSummary,
         summary,
+        lead=lead,
+        error_change=_uncertain(_error_change(snapshot)),
         quality=[_headline(name, buckets, before) for name in names],
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
@@ -120,8 +129,7 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
     buckets, window = snapshot.traffic(), snapshot.window
     n = sum(bucket.n for bucket in buckets)
     costs = [bucket.cost for bucket in buckets if bucket.cost is not None]
-    failed = snapshot.failing().get(Place(None, ()))
-    failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
+    failing = _failing_share(snapshot.failing().get(_WHOLE))
     received, started = newest_span(snapshot.store)
     return TrafficSummary(
         as_of=snapshot.now,
@@ -150,7 +158,7 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     assert bucket is not None, "an evaluator without a bucket has no name here"
     earlier = _same(before, bucket)
-    was = earlier.estimate if earlier else None
+    was, difference = earlier.estimate if earlier else None, _difference(bucket, earlier)
     return bucket.measured_as(
         Headline,
         evaluator=evaluator,
@@ -160,7 +168,8 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         passing_rate=bucket.passing_rate,
         clear_share=bucket.clear_share,
         previous=None if was is None else Uncertain(value=was.estimate, lo=was.lo, hi=was.hi),
-        verdict=_verdict(bucket, earlier),
+        difference=_uncertain(difference),
+        verdict=_verdict(difference),
         wording=bucket.wording(earlier),
     )
 
@@ -177,10 +186,27 @@ def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
     return next(matches, None)
 
 
-def _verdict(now: Bucket, before: Bucket | None) -> Literal["better", "worse", "undecided"] | None:
-    """Return better or worse where the difference is sure, whatever the missing verdicts are."""
+def _difference(now: Bucket, before: Bucket | None) -> Interval | None:
+    """Return the difference, whatever the missing verdicts are."""
     a, b = now.interval, before.interval if before else None
-    if a is None or b is None:
+    return None if a is None or b is None else minus(a, b)
+
+
+def _error_change(snapshot: Snapshot) -> Interval | None:
+    now, before = _failing_share(snapshot.failing().get(_WHOLE)), _failing_share(snapshot.failing_before())
+    return None if now is None or before is None else minus(now, before)
+
+
+def _failing_share(rate: ClusteredMean | None) -> Interval | None:
+    return Interval.of(rate.moments.estimate()) if rate and rate.moments else None
+
+
+def _uncertain(interval: Interval | None) -> Uncertain | None:
+    return None if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
+
+
+def _verdict(difference: Interval | None) -> Literal["better", "worse", "undecided"] | None:
+    """Return better or worse where the difference is sure."""
+    if difference is None:
         return None
-    difference = minus(a, b)
     return "better" if difference.lo > 0 else "worse" if difference.hi < 0 else "undecided"

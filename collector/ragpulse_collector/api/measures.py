@@ -26,6 +26,7 @@ from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.traffic import Coverage, coverage
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.settings.lead import BUILT_IN
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 
@@ -33,8 +34,8 @@ from ragpulse_collector.store.protocol import utc_now
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
-        self._store, self._clock, self._snapshots = store, clock, Snapshots(store)
+    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str]) -> None:
+        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
@@ -52,7 +53,7 @@ class Measures:
     def overview(self, params: models.Overview) -> RangeSummary:
         """Answer `GET overview`."""
         snapshot = self._snapshot(params)
-        return traffic_alone(snapshot) if params.only == "traffic" else overview(snapshot)
+        return traffic_alone(snapshot) if params.only == "traffic" else overview(snapshot, self._lead())
 
     def coverage(self, params: models.Filters) -> Coverage:
         """Answer `GET coverage`."""
@@ -99,9 +100,11 @@ class Measures:
         return suggest(*self._asked(params), params.evaluator, params.limit)
 
 
-def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Operation, ...]:
-    """Return the operations."""
-    of = Measures(store, clock)
+def measures(
+    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = lambda: BUILT_IN
+) -> tuple[Operation, ...]:
+    """Return the operations; `lead` returns the evaluator that leads."""
+    of = Measures(store, clock, lead)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),

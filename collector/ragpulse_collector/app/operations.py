@@ -57,6 +57,7 @@ from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings.lead import leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
@@ -87,13 +88,16 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
+    def lead() -> str:
+        return leading(rules.effective(), settings.evaluator, settings.lead)
+
     targets = Targets(
         store,
         settings.target,
         evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
-    reads = (*_reads(store, settings, status), *measures(store), _evaluators(store, catalog, rules))
+    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules))
     table = (
         *reads,
         *_rules(store, rules),

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, read_metrics
 from ragpulse_dashboards.formats import metric_name
-from ragpulse_dashboards.headline import decline, sentences, steady_facts
+from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.overview import RangeSummary
     from ragpulse_collector.analysis.quality.points import Point
     from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
@@ -107,7 +108,7 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        "sentences": sentences(figures.view, answer),
+        "statements": headline(figures.view, answer, figures.targets, await _monitors(site), complete=figures.complete),
         "steady": steady_facts(figures.view, answer, figures.targets),
         "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
@@ -117,6 +118,11 @@ async def overview(site: Site, request: Request) -> Response:
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
     return site.render(request, "overview.html", context)
+
+
+async def _monitors(site: Site) -> Sequence[ShownMonitor]:
+    answer: MonitorList = await site.api("GET monitors", {})
+    return answer.monitors
 
 
 def _max_age(site: Site, request: Request) -> float:
@@ -240,12 +246,12 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
 async def steady(site: Site, request: Request) -> Response:
     """Show the sentences and facts alone, for a page that stays open."""
     view = read_view(request)
-    answer, watched = await asyncio.gather(
-        site.api("GET overview", view.params()), site.api("GET targets", view.params())
+    answer, watched, monitors = await asyncio.gather(
+        site.api("GET overview", view.params()), site.api("GET targets", view.params()), _monitors(site)
     )
     context = {
         "view": view,
-        "sentences": sentences(view, answer),
+        "statements": headline(view, answer, watched.targets, monitors),
         "steady": steady_facts(view, answer, watched.targets),
     }
     return site.render(request, "steady.html", context)
