@@ -49,7 +49,7 @@ ONE_HOME = {
     r"datetime\(1970": "instants.py",
     r"\.timestamp\(\) \* 1(?:e6|_000_000)": None,
     r'"ragpulse\.binding"': "settings/tables.py",
-    r'frozenset\(\{"llm", "embedding"': None,
+    r"'llm', 'embedding', 'reranker'|frozenset\(\{.llm., .embedding.": None,
     r"AKIA": None,
 }
 """A fact as it would stand in code, and the module that states it; None: only the SDK does, or no module."""

@@ -16,7 +16,7 @@ from ragpulse_collector.client import connect
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
-from ragpulse_collector.otlp.wire import Scope, WireRows
+from ragpulse_collector.otlp.wire import WireRows, WireScope
 from ragpulse_dashboards.pages import traces as pages
 from ragpulse_evaluators import Case, UnknownEvaluator, evaluate_sync, get_evaluator
 from ragpulse_evaluators.registry import Registry
@@ -39,7 +39,7 @@ def test_an_attribute_of_a_dialect() -> None:
     ((path, source),) = walks.changes("Read a new attribute of a dialect").items()
     before, after = walks.original(path), walks.run(path, source)
     changed = tuple(after.RULES if rules is before.RULES else rules for rules in DIALECTS)
-    rows = WireRows(Scope({}))
+    rows = WireRows(WireScope({}))
     rows.add(b"t" * 16, b"s" * 8, None, "ask", 1, 2, {"traceloop.association.properties.chat_id": "c-7"})
     sessions = [
         [span.session_id for span in spans_of(Mapper(RuleBook(book)).spans(rows.batch()).spans)]

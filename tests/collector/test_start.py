@@ -43,7 +43,7 @@ LATER = (
     "google.protobuf",
     "opentelemetry",
     "urllib.request",
-    *(f"ragpulse_collector.{name}" for name in ("client", "conventions", "demo", "metrics", "worker")),
+    *(f"ragpulse_collector.{name}" for name in ("client", "conventions.bodies", "demo", "metrics", "worker")),
 )
 FAMILIES = tuple(f"ragpulse_evaluators.{name}" for name in ("judged", "text", "ranking", "structure", "grounding"))
 

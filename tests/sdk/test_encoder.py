@@ -168,7 +168,8 @@ def test_each_record_says_how_it_is_encoded_and_what_it_is_sent_with() -> None:
         assert (sent_path, count) == (path, 1)
         assert (resource in body, record.encode() in body) == (True, True)
         assert library.encode() in scope
-    requests = encoder.encode_requests([*(record for _, record in records), Unencodable()])
+    broken: Any = Unencodable()
+    requests = encoder.encode_requests([*(record for _, record in records), broken])
     assert [(path, count) for path, _, count in requests] == [("traces", 4), ("logs", 1)]
 
 

@@ -36,13 +36,13 @@ _FAMILIES = {
 _GROUPS = {
     "First day": ("demo", "serve", "run", "traces", "doctor"),
     "Look": ("show", "metrics", "tail", "status", "sql", "mcp"),
-    "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions"),
-    "Judges and models": ("judge", "models"),
+    "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions",
+              "judge", "models"),
     "Replay and compare": ("replay", "compare", "check", "plan", "freeze", "regress"),
     "Run": ("monitors", "monitor", "key", "prices"),
     "Data": ("import", "export", "snapshot", "prune"),
     "Advanced": ("healthy", "migrate", "remap", "vacuum"),
-}
+}  # fmt: skip
 """The commands in `ragpulse --help`, by what a person wants to do."""
 
 

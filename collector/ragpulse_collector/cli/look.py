@@ -67,7 +67,7 @@ def metrics(
     for answer in answers:
         for series in answer["series"]:
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
-            by = [f"assisted by {series['assisted_by']}"] if "assisted_by" in series else []
+            by = [f"assisted by {series['assisted_by']}"] if series.get("assisted_by") else []
             rows = [
                 (point["t"], interval(point), *([_assisted(point["assisted"])] if by else []))
                 for point in series["points"]

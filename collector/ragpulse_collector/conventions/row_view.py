@@ -18,6 +18,8 @@ class RowView:
     def __init__(self, wire: WireBatch, values: Mapping[str, Sequence[Any]]) -> None:
         self._wire, self._values = wire, values
         self._positions: dict[int, tuple[Shape, int]] = {}
+        self._last: tuple[int, Mapping[str, Any]] = -1, {}
+        """The row whose attributes were asked for last: a reader asks for several, and a span may have thousands."""
         self.row = 0
 
     @property
@@ -27,8 +29,10 @@ class RowView:
             self._positions = {
                 row: (shape, index) for shape in self._wire.shapes for index, row in enumerate(shape.rows)
             }
-        shape, index = self._positions[self.row]
-        return {name: column[index] for name, column in shape.attributes.items()}
+        if self._last[0] != self.row:
+            shape, index = self._positions[self.row]
+            self._last = self.row, {name: column[index] for name, column in shape.attributes.items()}
+        return self._last[1]
 
     @property
     def start_ns(self) -> int:

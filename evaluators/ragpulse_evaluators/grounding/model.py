@@ -99,14 +99,21 @@ class _Claim:
         self.content = [i for i, t in enumerate(tokens) if t.content and i not in counted]
         self.new = [i for i in self.content if self._is_new(i)]
         self.known = support[0].quantities if support and self.quantities else []
-        self.lost = [q for q in self.quantities if not _agrees(q, self.known) and not self._somewhere(q)]
+        self.lost = [q for q in self.quantities if not self._somewhere(q)]
 
     def _is_new(self, i: int) -> bool:
         return self.keys[i] not in self.index.postings or self.keys[i] in self.denied
 
     def _somewhere(self, quantity: Quantity) -> bool:
-        """Tell whether any context holds a quantity, or one sentence gives what it follows from."""
-        held = any(_agrees(quantity, s.quantities) for s in self.index.sentences)
+        """Tell whether any context holds a quantity, or one sentence gives what it follows from.
+
+        A number without a unit is equal to another quantity only in the sentence that speaks of the claim.
+        """
+        held = any(
+            quantity.agrees(q) and (s.tokens is self.best or q.sort == quantity.sort)
+            for s in self.index.sentences
+            for q in s.quantities
+        )
         return held or any(is_derived(self.tokens, quantity, s.quantities) for s in self.support)
 
 

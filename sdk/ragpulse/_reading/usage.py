@@ -317,11 +317,8 @@ def _settle(fields: Mapping[str, Any], facts: Facts) -> None:
     for name in _UNPRICED:
         if not facts.get(name, 1):
             del facts[name]
-    total, input, output = (
-        facts.pop(names.TOTAL_TOKENS, 0),
-        facts.get(names.INPUT_TOKENS),
-        facts.get(names.OUTPUT_TOKENS),
-    )
+    total = facts.pop(names.TOTAL_TOKENS, 0)
+    input, output = facts.get(names.INPUT_TOKENS), facts.get(names.OUTPUT_TOKENS)
     cached = facts.get(names.CACHE_READ_TOKENS, 0) + facts.get(names.CACHE_WRITE_TOKENS, 0)
     thought, stated = facts.get(names.REASONING_TOKENS, 0), (input or 0) + (output or 0)
     if not _THOUGHTS.isdisjoint(fields) or (output is not None and thought > output):

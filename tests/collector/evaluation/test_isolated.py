@@ -91,7 +91,7 @@ ENDS = {
     "crashes": "the evaluator's process was ended by SIGSEGV",
     "grows": "beyond the memory limit of 1024 MB",
 }
-HANGS = {name: "no result within 2 s" for name in ("spins", "sleeps", "holds_the_lock")}
+HANGS = {name: "no result within 1 s" for name in ("spins", "sleeps", "holds_the_lock")}
 BAD = ENDS | HANGS
 ONCE = ("leaves",)
 """What their own code raises is not tried again."""
@@ -147,7 +147,7 @@ def test_a_bad_evaluator_ends_as_an_error(
 ) -> None:
     """What ended its process or hung is tried three times, what the code raises once; one log line says why."""
     hangs = name in HANGS  # beside it a good one might be too slow on a busy machine
-    work_off(store, users, (name, "groundedness", *(() if hangs else ("says",))), 2 if hangs else 60)
+    work_off(store, users, (name, "groundedness", *(() if hangs else ("says",))), 1 if hangs else 60)
     found = rows(store, "SELECT evaluator, status, attempt FROM raw.scores ORDER BY ALL")
     attempts = (3,) if name in ONCE else (1, 2, 3)
     assert [row for row in found if row[0] == name] == [(name, "error", attempt) for attempt in attempts]

@@ -212,6 +212,33 @@ def test_wrong_quantities_fail_and_right_ones_do_not() -> None:
     assert [text for text, passing in wrong if passing is not False] == []
 
 
+@pytest.mark.parametrize(
+    ("response", "passing"),
+    [
+        ("Refunds take five weeks.", False),
+        ("Refunds take ten working days.", False),
+        ("The office opens at 9 pm.", False),
+        ("Tickets cost a hundred euros.", False),
+        ("Tickets cost twelve dollars.", False),
+        ("The trial lasts 14 hours.", False),
+        ("60 per cent of the members voted.", False),
+        ("It opened on 2019-03-15.", False),
+        ("Refunds take one week.", True),
+        ("Tickets cost €12.", True),
+        ("The trial lasts a fortnight.", True),
+        ("50 percent of the members voted.", True),
+        ("It opened on March 5th, 2019.", True),
+    ],
+)
+def test_a_number_said_of_something_else_supports_no_quantity(response: str, passing: bool) -> None:
+    """A bare 5 of a date elsewhere does not say "five weeks"; the same value in its own sentence does."""
+    context = (
+        "Refunds take five working days. The office opens at 9 am. Tickets cost 12 euros. The trial lasts 14 days. "
+        "Half of the members voted. It opened on 5 March 2019."
+    )
+    assert (assess(response, [context]).passing is not False) is passing
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("response", "passing"),

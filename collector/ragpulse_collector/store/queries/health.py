@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from ragpulse_collector.records import MODEL_KINDS
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries.decisions import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
@@ -35,9 +36,9 @@ _RESULTS = """
            arg_max(explanation, created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS reason,
            (SELECT count(*) FROM raw.eval_jobs WHERE created_at >= $since) AS made
     FROM raw.scores WHERE created_at >= $since AND source <> 'human'"""
-_UNPRICED = """
+_UNPRICED = f"""
     SELECT coalesce(model, 'no model name') AS model, count(*) FROM raw.spans
-    WHERE start_time >= $since AND kind IN ('llm', 'embedding', 'reranker') AND cost_unknown_reason IS NOT NULL
+    WHERE start_time >= $since AND kind IN {MODEL_KINDS} AND cost_unknown_reason IS NOT NULL
       AND coalesce(input_tokens, output_tokens) IS NOT NULL
     GROUP BY 1 ORDER BY 2 DESC LIMIT 20"""
 _GROWTH = "SELECT count(*), count(*) FILTER (received_at >= $since), min(received_at) FROM raw.spans"
