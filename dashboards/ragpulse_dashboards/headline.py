@@ -66,8 +66,9 @@ class SteadyFact:
 
 
 def decline(overview: RangeSummary) -> Shift | None:
-    """Return the surest change of a score for the worse."""
-    return next((shift for shift in overview.changes if shift.metric.startswith("quality:") and shift.worse), None)
+    """Return the fall of the quality that leads: the share of used contexts, say, falls with the number of contexts."""
+    metric = f"quality:{overview.lead}"
+    return next((shift for shift in overview.changes if shift.metric == metric and shift.worse), None)
 
 
 def headline(

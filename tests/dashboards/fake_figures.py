@@ -182,7 +182,7 @@ class FakeFigures(FakeTraces):
             "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044, "evaluators": ["groundedness"]},
             "as_of": as_of,
             "changes": [] if self.young else self._changes(),
-            "lead": "groundedness",
+            "lead": self.lead,
             "error_change": {"value": 0.001, "lo": -0.002, "hi": 0.004},
         }
 

@@ -193,3 +193,19 @@ def test_sums_are_drawn_as_rates() -> None:
     assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows
+
+
+def test_the_evaluator_that_leads_is_first_everywhere() -> None:
+    """The panel of worst answers, the first chart, the preset of alerts, the form of labels, the metric of Explain."""
+    api = FakeApi()
+    assert "Worst answers now: groundedness" in text_of(client(api).get("/").text)
+    api.lead = "citation_check"
+    html = client(api).get("/").text
+    assert "Worst answers now" not in html  # another number fell
+    assert html.index('id="chart-quality-citation_check"') < html.index('id="chart-quality-refusal"')
+    assert 'value="quality:citation_check"' in client(api).get("/alerts/new?preset=quality").text
+    form = client(api).get("/label").text
+    assert "<option selected>citation_check" in form
+    client(api).get("/explain")
+    explained = [params["metric"] for operation, params in api.calls if operation == "GET explain"]
+    assert explained == ["quality:citation_check"]

@@ -104,7 +104,7 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
     rows = sum_coverage(snapshot.decided(), buckets)
     names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row.scored for row in rows)
-    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names))
+    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names, lead))
     return extended(
         RangeSummary,
         summary,
@@ -116,7 +116,7 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
         coverage=rows,
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
         changes=snapshot.part("changes", lambda: changes(snapshot)),
-        cost_per_good_answer=_good_cost(summary, share, names),
+        cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
     )
 
 
@@ -150,8 +150,9 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
 
 
 def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
-    cost = cost_of_good(traffic.cost_usd, traffic.n_traces, share)
-    return None if cost is None else extended(GoodCost, cost, evaluators=good_by(evaluators))
+    answered = round(traffic.n_traces * (1.0 - (traffic.error_rate or 0.0)))
+    cost = cost_of_good(traffic.cost_usd, answered, share)
+    return None if cost is None else extended(GoodCost, cost, evaluators=evaluators)
 
 
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:

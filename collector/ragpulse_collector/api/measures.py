@@ -26,7 +26,6 @@ from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.traffic import Coverage, coverage
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
-from ragpulse_collector.settings.lead import BUILT_IN
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 
@@ -72,7 +71,8 @@ class Measures:
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""
-        return compare(*self._asked(params), params.a, params.b, evaluator=params.evaluator, by=params.by)
+        ask = partial(compare, *self._asked(params), evaluator=params.evaluator, by=params.by, lead=self._lead())
+        return ask(params.a, params.b)
 
     def check(self, params: models.Check) -> Check:
         """Answer `GET check`."""
@@ -85,11 +85,12 @@ class Measures:
 
     def documents(self, params: models.Documents) -> RatedDocuments:
         """Answer `GET documents`."""
-        return documents(*self._asked(params), evaluator=params.evaluator, sort=params.sort, limit=params.limit)
+        ask = partial(documents, *self._asked(params), sort=params.sort, limit=params.limit)
+        return ask(evaluator=params.evaluator, lead=self._lead())
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
-        return failure_attribution(*self._asked(params))
+        return failure_attribution(*self._asked(params), self._lead())
 
     def calibration(self, params: models.Calibration) -> Calibration:
         """Answer `GET calibration`."""
@@ -101,9 +102,9 @@ class Measures:
 
 
 def measures(
-    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = lambda: BUILT_IN
+    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = str
 ) -> tuple[Operation, ...]:
-    """Return the operations; `lead` returns the evaluator that leads."""
+    """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
     of = Measures(store, clock, lead)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,

@@ -97,7 +97,7 @@ def operations(
         evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
-    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules))
+    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules, lead))
     table = (
         *reads,
         *_rules(store, rules),
@@ -169,12 +169,12 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
     )  # fmt: skip
 
 
-def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
+def _evaluators(store: Store, catalog: Catalog, rules: Rules, lead: Callable[[], str]) -> Operation:
     def agreement(name: str) -> Agreement | None:
         query = models.Calibration(evaluator=name).query(utc_now())
         return next(iter(calibration(store, query, name).versions), None)
 
-    run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
+    run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement, lead=lead)
     return Operation("GET evaluators", run, "The evaluators of this installation.", Params, EvaluatorList)
 
 

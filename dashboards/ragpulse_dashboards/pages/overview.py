@@ -88,7 +88,7 @@ class _Figures:
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
-    """The metric that changed most, large."""
+    """The metric that changed, large: the quality that leads, else the surest."""
     groups: Sequence[_GroupRow] = ()
     """One row for each group."""
     complete: bool = True
@@ -179,7 +179,8 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
     targets = watched.targets
     since = {shift.metric: shift.t for shift in answer.changes}
-    lead = _lead(view, answer.changes, metrics, targets, corrected=corrected)
+    changes = sorted(answer.changes, key=lambda shift: shift.metric != f"quality:{answer.lead}")
+    lead = _lead(view, changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
     efficiency = _efficiency(view, metrics, targets)
     return _Figures(
@@ -199,8 +200,8 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
 
 
 def _evaluators(answer: RangeSummary, pinned: Sequence[str]) -> list[str]:
-    """Return the evaluators that have a chart, the surest change first."""
-    order = [shift.metric.removeprefix("quality:") for shift in answer.changes]
+    """Return the evaluators that have a chart: the one that leads, then the surest change."""
+    order = [answer.lead, *(shift.metric.removeprefix("quality:") for shift in answer.changes)]
     measured = [row.evaluator for row in answer.quality if row.n]
     names = [name for name in measured if not pinned or name in pinned]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))[:MAX_QUALITY]
@@ -219,7 +220,7 @@ def _lead(
     *,
     corrected: bool,
 ) -> Chart | None:
-    """Return the chart of the surest change with the level before it; a rate has no such level."""
+    """Return the chart of the first change with the level before it; a rate has no such level."""
     shift = next((shift for shift in changes if shift.metric in metrics), None)
     if shift is None or view.group_by:
         return None
