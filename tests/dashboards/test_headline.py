@@ -15,7 +15,7 @@ from stored_units import T0, Units, open_store, uniform
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.changes import Level, Shift
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
-from ragpulse_collector.analysis.traffic import CoverageRow
+from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
@@ -66,7 +66,8 @@ def monitor(name: str, state: str = "firing") -> ShownMonitor:
 
 CALM = RangeSummary(
     as_of=AT, demo=False, newest_span=AT, lag_s=1.0, n_traces=400, error_rate=0.01, error_interval=(0.0, 0.02),
-    n_answers=400, n_empty=0, n_refused=0, latency_p95=900.0, cost_usd=1.0, cost_unknown_share=0.0, tokens=1,
+    n_answers=400, n_empty=0, n_refused=0, estimated=False,
+    latency_p95=900.0, cost_usd=1.0, cost_unknown_share=0.0, tokens=1,
     lead="groundedness", quality=[quality("groundedness", 0.90, 0.89)], coverage=[scored(390, 400)],
     error_change=Uncertain(value=0.0, lo=-0.01, hi=0.01),
 )  # fmt: skip
