@@ -16,6 +16,8 @@ NAMES = (
     "unlike",
     "a/a",
     "risk",
+    "rates",
+    "upstream",
     "day",
     "peeking",
     "labels",

@@ -45,6 +45,7 @@ class FakeTraces:
         self.hostile = hostile
         self.n_spans = n_spans
         self.young = False
+        self.lead = "groundedness"
         self.as_of: datetime | None = None
         """Whether all there is came in the last half hour."""
         self.fresh = 0
@@ -52,6 +53,8 @@ class FakeTraces:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.runs: dict[str, Any] = {}
         """What differs in replays."""
+        self.judge: dict[str, Any] = {}
+        """What differs in the checks of judges."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:

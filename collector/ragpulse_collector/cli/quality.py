@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -207,13 +209,23 @@ def check(
 @json_option
 @asking
 def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
-    """Plan how many traces to score, at which rate, at what cost."""
+    """Plan how many traces to score, at which rate, at what cost; with better rates of the rules that have strata."""
     answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": since})
     if as_json:
         print_json(answer)
         return
     rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
     table("plan", ("name", "value"), rows)
+    for rule in ask("GET rules", {})["rules"]:
+        if evaluator in rule["evaluators"] and rule["strata"]:
+            _propose(ask, rule)
+
+
+def _propose(ask: Ask, rule: Mapping[str, Any]) -> None:
+    """Print the rates that the collector proposes for a rule, and the keys to copy."""
+    draft = {key: rule[key] for key in ("name", "evaluators", "rate", "where", "unit")}
+    proposal = ask("GET rules/preview", {**draft, "strata": json.dumps(rule["strata"])})["proposal"]
+    click.echo(f"rule {rule['name']}: {proposal['words']}\n{proposal['toml'] or ''}".rstrip())
 
 
 @click.command()
