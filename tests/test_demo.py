@@ -41,7 +41,7 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
         assert told in done.stdout, told
     assert "groundedness, v2 against v1: worse" in done.stdout
     assert "prompt qa v2 began" in done.stdout
-    before, after = (float(one) for one in re.findall(r"(0\.\d+) \[", done.stdout.split("groundedness")[1])[:2])
+    before, after = (float(one) for one in re.findall(r"(0\.\d+) [(±]", done.stdout.split("groundedness")[1])[:2])
     assert before > 0.9
     assert 0.7 < after < 0.8, "a regression that one can see, not a broken service"
     assert "unclear share" in done.stdout
