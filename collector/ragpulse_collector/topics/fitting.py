@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragpulse_collector.refusals import Conflict
-from ragpulse_collector.topics.clusters import SEED, clustered
+from ragpulse_collector.topics.clusters import SEED, SMALLEST, clustered
 from ragpulse_collector.topics.model import Topic, Topics, nearest
 from ragpulse_collector.topics.terms import terms_by_topic
 from ragpulse_collector.topics.vectors import static_vectors, unit
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 LEAST_QUESTIONS, MOST_QUESTIONS = 500, 20_000
 LEAST_USERS = 5
 """Users behind each text that is shown."""
-SMALLEST = 10
-"""Questions of the smallest topic; smaller groups are "other"."""
 LONGEST_SHOWN = 300
 NAMED_BY = 3
 
@@ -79,7 +77,7 @@ def _centres(vectors: Matrix, counts: list[int]) -> Matrix:
     labels = numpy.full(len(vectors), -1)
     known = vectors.any(axis=1)
     if known.any():
-        labels[known] = clustered(vectors[known])
+        labels[known] = clustered(vectors[known], weights[known])
     first = _means(vectors, weights, labels)
     return _means(vectors, weights, nearest(vectors, first))
 

@@ -41,7 +41,8 @@ def unit(rows: Matrix) -> Matrix:
     import numpy
 
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
-    return numpy.divide(rows, lengths, out=numpy.zeros_like(rows), where=lengths > 0)
+    directions: Matrix = rows / numpy.maximum(lengths, 1e-9)
+    return directions
 
 
 @lru_cache(maxsize=1)

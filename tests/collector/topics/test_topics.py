@@ -11,7 +11,6 @@ import pytest
 
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.topics import Topic, Topics, assign, assign_all, fit, match
-from ragpulse_collector.topics import clusters as grouping
 from ragpulse_collector.topics import fitting, vectors
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -169,9 +168,10 @@ def test_hard_questions_are_assigned(question: str, found: bool) -> None:
         (["?"] * 300 + ["🤷"] * 300, []),
         ([f"{'word ' * 20_000}{number}" for number in range(20)] * 30, [600]),
         (["Where is my parcel?"] * 595 + ["Reset the password"] * 5, [595]),
+        ([f"Help me {PLANTED[name][0]} this {name}" for name in PLANTED] * 80, [80] * 8),
         ([" ".join(random.Random(n).sample("a b c d e f g h".split(), 8)) for n in range(600)], [600]),
     ],
-    ids=["identical", "empty", "no word", "20,000 words", "a group too small", "same words"],
+    ids=["identical", "empty", "no word", "20,000 words", "a group too small", "buttons", "same words"],
 )
 def test_hard_data_is_fitted(questions: list[str], sizes: list[int]) -> None:
     """Few or no topics, and no error."""
@@ -225,7 +225,7 @@ def test_without_the_extra_the_refusal_has_the_line_to_install(monkeypatch: pyte
     """Both packages are named; nothing is imported before a fit."""
     monkeypatch.setitem(__import__("sys").modules, "sklearn.cluster", None)
     with pytest.raises(Conflict, match=r"scikit-learn: pip install 'ragpulse\[topics\]'"):
-        grouping.clustered(vectors.static_vectors(["one", "two"]))
+        fitted(["Where is my parcel?"] * 500)
     vectors._model.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "wordllama", None)
     with pytest.raises(Conflict, match=r"word vectors: pip install 'ragpulse\[topics\]'"):
