@@ -1,6 +1,7 @@
 """Questions to a helpdesk whose topics are known: twenty in English, twenty in German, noise, typos.
 
-The same each time. A topic is a sentence with choices, `(reset|change) my (password|passphrase)`. Sizes fall from 400 to 10.
+The same each time. A topic is a sentence with choices, `(reset|change) my (password|passphrase)`. Sizes fall
+from 400 to 10.
 """
 
 from __future__ import annotations

@@ -143,6 +143,11 @@ def prepared(part: Part) -> Matrix:
     return smoothed(unit(part.vectors - COMMON * part.vectors.mean(axis=0)))
 
 
+def tfidf(part: Part) -> Labels:
+    plain = TfidfVectorizer(min_df=2, sublinear_tf=True).fit_transform(part.questions)
+    return kmeans(normalize(TruncatedSVD(100, random_state=0).fit_transform(plain)), part.number).labels_
+
+
 GIVEN: dict[str, Method] = {
     "TF-IDF, SVD, k-means, number given": tfidf,
     "k-means, number given": lambda part: kmeans(part.vectors, part.number).labels_,

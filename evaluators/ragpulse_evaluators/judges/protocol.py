@@ -335,7 +335,7 @@ class SyncEmbedder:
 
 
 def word_vectors() -> Any:
-    """Return the static word vectors from the wheel itself: given as its own cache, the package finds the tokenizer it ships."""
+    """Return the static word vectors of the wheel: given as its own cache, the package finds the tokenizer it ships."""
     try:
         import wordllama
     except ImportError as missing:

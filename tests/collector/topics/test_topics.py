@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from ragpulse_collector.refusals import Conflict
-from ragpulse_collector.topics import Topic, Topics, assign, assign_all, fit, match
-from ragpulse_collector.topics import fitting, vectors
+from ragpulse_collector.topics import Topic, Topics, assign, assign_all, fit, fitting, match, vectors
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
 pytest.importorskip("sklearn", reason="the extra [topics] is not installed")
@@ -35,10 +34,12 @@ def planted(seed: int, each: int = 80, names: tuple[str, ...] = tuple(PLANTED)) 
 
 
 def users_of(count: int, different: int = 40) -> list[str]:
+    """Return a user for each question, in turn."""
     return [f"user {number % different}" for number in range(count)]
 
 
 def fitted(questions: list[str], different: int = 40) -> Topics:
+    """Return the topics of questions of some users."""
     return fit(questions, users_of(len(questions), different))
 
 
@@ -66,8 +67,10 @@ def test_a_topic_tells_what_it_is() -> None:
     for name in PLANTED:
         topic = assign(topics, f"How do I {PLANTED[name][0]} my {name}?")
         assert topic is not None
-        assert topic.terms[0] == name and topic.name.startswith(name)
-        assert topic.question is not None and name in topic.question
+        assert topic.terms[0] == name
+        assert topic.name.startswith(name)
+        assert topic.question is not None
+        assert name in topic.question
     assert sum(topic.size for topic in topics.topics) + topics.other == len(made)
     assert [topic.id for topic in topics.topics] == list(range(1, len(topics.topics) + 1))
     assert sorted((topic.size for topic in topics.topics), reverse=True) == [topic.size for topic in topics.topics]
@@ -109,7 +112,8 @@ def test_identities_go_on_over_ten_refits() -> None:
         assert any(said) == (week == 4)
         assert any("parcel" in topic.terms for topic in matched.vanished) == (week == 7)
         renamed = assign(now, "How do I reset my password?")
-        assert renamed is not None and renamed.name == "Logins"
+        assert renamed is not None
+        assert renamed.name == "Logins"
     assert all(len(ids) == 1 for ids in seen.values()), seen
 
 
@@ -169,7 +173,7 @@ def test_hard_questions_are_assigned(question: str, found: bool) -> None:
         ([f"{'word ' * 20_000}{number}" for number in range(20)] * 30, [600]),
         (["Where is my parcel?"] * 595 + ["Reset the password"] * 5, [595]),
         ([f"Help me {PLANTED[name][0]} this {name}" for name in PLANTED] * 80, [80] * 8),
-        ([" ".join(random.Random(n).sample("a b c d e f g h".split(), 8)) for n in range(600)], [600]),
+        ([" ".join(random.Random(n).sample(list("abcdefgh"), 8)) for n in range(600)], [600]),
     ],
     ids=["identical", "empty", "no word", "20,000 words", "a group too small", "buttons", "same words"],
 )
@@ -184,8 +188,11 @@ def test_languages_mix() -> None:
     """A second language has topics of its own; neither breaks the other."""
     topics = fitted([question for question, _ in planted(1)] + [*GERMAN] * 40)
     german, english = assign(topics, GERMAN[0]), assign(topics, "How do I reset my password?")
-    assert german is not None and english is not None
-    assert german.id != english.id and "kennwort" in german.terms and "password" in english.terms
+    assert german is not None
+    assert english is not None
+    assert german.id != english.id
+    assert "kennwort" in german.terms
+    assert "password" in english.terms
 
 
 def test_too_few_questions_are_refused() -> None:
@@ -213,7 +220,8 @@ def test_a_person_is_never_in_a_topic() -> None:
     topics = fit(questions + personal, users_of(len(questions)) + ["jane"] * 100)
     shown = " ".join(f"{topic.name} {topic.question} {topic.terms}" for topic in topics.topics).casefold()
     assert "password" in shown
-    assert "jane" not in shown and "roe" not in shown
+    assert "jane" not in shown
+    assert "roe" not in shown
 
 
 def test_long_texts_are_not_shown() -> None:
