@@ -61,6 +61,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "replays/{id}/cancel", {"id": "RUN"}),
     ("POST", "replays/{id}/resume", {"id": "RUN", "max_usd": 1}),
     ("GET", "drift", {}),
+    ("GET", "judge/checks", {}),
     ("POST", "monitors", {"name": "silence", "metric": "requests", "condition": "no data"}),
     ("PUT", "monitors/{name}", {"name": "silence", "metric": "requests", "condition": "< 5"}),
     ("GET", "monitors/preview", {"metric": "requests", "condition": "< 5"}),

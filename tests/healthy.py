@@ -39,7 +39,16 @@ HEALTHY = CollectorStatus(
     disk=DiskSpace(free_bytes=50 * 10**9, growth_bytes_per_day=10**9),
     undecided=Undecided(traces=0, oldest_s=0.0),
     evaluations=Evaluations(
-        new_per_s=1.0, done_per_s=1.0, clears_in_s=5.0, pending=5, due=5, oldest_s=1.0, done=0, dropped={}, by_status={}
+        new_per_s=1.0,
+        done_per_s=1.0,
+        clears_in_s=5.0,
+        pending=5,
+        due=5,
+        oldest_s=1.0,
+        done=0,
+        dropped={},
+        by_status={},
+        keeps_up={},
     ),
     judge=JudgeHealth(errors=0, down_since=None, reason=None, model="m", spent_today_usd=0.0, budget_usd=1.0, rules=()),
     unknown_price=UnknownPrice(calls=0, per_hour=0.0, models={}),

@@ -76,6 +76,10 @@ class ChartRow:
     hi: float | None
     n: int
     users: int | None
+    users_are: str | None
+    passed: tuple[int, int] | None
+    words: str | None
+    """Of an error rate of few errors: their number."""
     asked: float | None
     """The answers that it represents; None for traffic and coverage."""
     missing: int | None
@@ -389,6 +393,9 @@ def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
             hi=_finite(point.hi),
             n=point.n,
             users=point.users,
+            users_are=point.users_are,
+            passed=getattr(point, "passed", None),
+            words=getattr(point, "words", None) if line.metric == "error_rate" else None,
             asked=getattr(point, "asked", None),
             missing=getattr(point, "missing", None),
             not_scored=not_scored,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-from ragpulse_dashboards.words import SHARES
+from ragpulse_dashboards.words import SHARES, basis, half_width, level
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.queries.trace_answers import SpanScore
@@ -166,24 +166,24 @@ def _field(answer: Any, name: str) -> Any:
 
 
 def estimate(measured: Any, unit: str = "ratio") -> str:
-    """An estimate with half its 95 % interval: `0.87 ± 0.03`, `91 % ± 2 %`; the value alone where none is known."""
+    """An estimate with its 95 % interval as `words.level` writes it; the value alone where none is known."""
     value, low, high = (_number(_field(measured, name)) for name in ("value", "lo", "hi"))
     if value is None:
         return DASH
-    half = None if low is None or high is None else (high - low) / 2
-    digits = 3 if half is not None and 0 < half < 0.005 else 2
-    parts = [value] if half is None else [value, half]
-    return f"{NBSP}±{NBSP}".join(by_unit(part, unit) if unit != "ratio" else f"{part:.{digits}f}" for part in parts)
+    if low is None or high is None:
+        return f"{value:.2f}" if unit == "ratio" else by_unit(value, unit)
+    return level(value, low, high, share=unit == "share").replace(" ", NBSP)
 
 
 def rests_on(measured: Any, eligible: Any = None) -> str:
     """The sample of an estimate, as far as it is known: `412 of 9,800 answers · 58 users · 169 missing`."""
     n, total = _number(_field(measured, "n")) or 0, round(_number(eligible) or 0)
-    answers = f"{count(n)} of {counted(total, 'answer')}" if total and total != n else counted(n, "answer")
-    users, missing = _number(_field(measured, "users")), _number(_field(measured, "missing"))
-    independent = "taken as independent" if _number(_field(measured, "lo")) is not None else ""
-    parts = (answers, counted(users, "user") if users else independent, f"{count(missing)} missing" if missing else "")
-    return " · ".join(filter(None, parts))
+    users, users_are, passed = (_field(measured, name) for name in ("users", "users_are", "passed"))
+    missing = _number(_field(measured, "missing"))
+    answers = basis(round(n), asked=total, passed=passed, users=users, users_are=users_are)
+    if users is None and _number(_field(measured, "lo")) is None:
+        answers = answers.removesuffix(" · taken as independent")
+    return f"{answers} · {count(missing)} missing" if missing else answers
 
 
 def signed(value: Any, unit: str = "ratio") -> str:
@@ -191,7 +191,7 @@ def signed(value: Any, unit: str = "ratio") -> str:
     number = _number(value)
     if number is None:
         return DASH
-    sign = "+" if number > 0 else "−" if number < 0 else "±"
+    sign = "+" if number > 0 else "−" if number < 0 else ""
     return sign + by_unit(abs(number), unit)
 
 
@@ -377,6 +377,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
         rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer, iso,
+        urlencode, no_answer, iso, half_width,
     )
 }  # fmt: skip

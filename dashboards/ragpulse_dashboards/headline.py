@@ -19,6 +19,7 @@ from ragpulse_dashboards.formats import (
     usd,
 )
 from ragpulse_dashboards.site import View
+from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
@@ -94,11 +95,19 @@ def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetSta
     unknown, errors = overview.cost_unknown_share, overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
     range_of_errors = interval(*errors, "share") if errors else ""
+    estimated = "estimated: sampled upstream" if overview.estimated else ""
+    few = few_errors(overview.n_errors, overview.n_traces)
     facts = [
         ("Cost", "cost_usd", usd(overview.cost_usd), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
-        ("Errors", "error_rate", percent(overview.error_rate), range_of_errors, view.url("/traces", error="true")),
+        (
+            "Errors",
+            "error_rate",
+            few or percent(overview.error_rate),
+            range_of_errors,
+            view.url("/traces", error="true"),
+        ),
         ("Latency p95", "latency_p95", ms(overview.latency_p95), "", view.url("/traces", sort="slow")),
-        ("Traffic", "requests", counted(overview.n_traces, "answer"), "", view.url("/traces")),
+        ("Traffic", "requests", counted(overview.n_traces, "answer"), estimated, view.url("/traces")),
     ]
     worse = {shift.metric: shift.worse for shift in overview.changes}
     return [

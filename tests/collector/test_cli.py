@@ -71,7 +71,7 @@ def test_metrics_print_value_interval_and_n(collector: Start, capsys: pytest.Cap
     """A quality number never stands without its interval and n."""
     running = scored(collector)
     assert run(["metrics", "quality:refusal", "--step", "1d", "--url", running.url]) == 0
-    assert "1.00 (0.44 to 1.00) · 3 answers · 3 users" in capsys.readouterr().out
+    assert "1.00 (0.44-1.00) · 3 answers · 3 sessions" in capsys.readouterr().out
 
 
 def test_replay_prints_the_bill_runs_and_repeats_free(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ NAMES = (
     "unlike",
     "a/a",
     "risk",
+    "upstream",
     "day",
     "peeking",
     "labels",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from local_servers import LocalServer
@@ -15,9 +18,11 @@ from served import Served
 from traffic import rag_trace, send
 from waiting import eventually
 
+from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
-from ragpulse_collector.evaluation.judge_checks import stored_checks
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks, stored_checks
+from ragpulse_collector.settings import Settings
 from ragpulse_evaluators.meta import builtin_tests
 from ragpulse_evaluators.meta.pairs import builtin_pairs, detection
 from ragpulse_evaluators.result import EvaluationResult
@@ -167,6 +172,40 @@ def test_a_cap_stops_it_and_a_larger_one_goes_on(
     assert run(["judge", "check", "--json", "--max-usd", "100"]) == 0
     assert json.loads(capsys.readouterr().out)["verdicts"] == [GOOD]
     assert len(model.asked) < 500
+
+
+def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[..., LoopbackModel]) -> None:
+    """Newest first, with the id of the configured judge; the command that it names stores beside its database."""
+    lenient, good = serve(lambda _: True), serve()
+    model = f"{good.url}#m"
+    settings = (
+        Settings().with_options("judge", {"model": model}).with_options("collector", {"db": "own.duckdb", "port": 0})
+    )
+    collector = Collector(settings)
+    collector.start()
+
+    def answer() -> JudgeChecks:
+        found: JudgeChecks = asyncio.run(collector.components.operations.call("GET judge/checks", {}))
+        return found
+
+    def page() -> str:
+        return str(urlopen(f"{collector.url}/evaluators").read().decode())
+
+    assert answer().checks == []
+    assert "This judge was never checked" in page()
+    program, *command = shlex.split(answer().command or "")
+    assert program == "ragpulse"
+    assert run(command) == 0
+    assert run(["judge", "check", "--judge", f"{lenient.url}#m", "--db", "own.duckdb", "--cache", "other.jsonl"]) == 0
+    newest, oldest = answer().checks
+    assert newest.at > oldest.at
+    assert oldest.check.judge == answer().judge
+    assert oldest.check.verdicts == (GOOD,)
+    assert newest.check.judge != answer().judge
+    assert newest.check.verdicts[0].startswith(GUESS)
+    assert f"The judge is {GOOD}." in page()
+    assert connect(collector.url).call("GET judge/checks")["checks"][1]["at"].endswith("Z")
+    collector.stop()
 
 
 @pytest.mark.parametrize(

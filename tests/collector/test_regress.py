@@ -107,6 +107,72 @@ def test_unchanged_scores_leave_room_for_what_was_not_seen() -> None:
     assert gates(more, {}, max_drop=0.05).verdict == "above"
 
 
+def judged(passing: bool | None) -> Score:
+    """A verdict; None: its evaluation failed."""
+    return Score("judge", "1", "m", None if passing is None else float(passing))
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "missing"),
+    [
+        # of 100 questions (good, bad, without a verdict) after; before, 80 were good
+        ((95, 5, 0), "above", 0),
+        ((76, 0, 24), "undecided", 24),  # the bad answers crash the evaluator: +0.26 on the others
+        ((96, 2, 2), "above", 0),  # two cannot turn it
+        ((10, 88, 2), "below", 0),
+        ((0, 0, 100), "undecided", 100),  # no verdict at all is no reason to pass
+    ],
+)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_missing_verdicts_decide_no_limit(
+    after: tuple[int, int, int], verdict: str, missing: int, *, dropped: bool
+) -> None:
+    """`--max-drop` passes a version only if it would with each missing verdict against it."""
+    good, bad, lost = after
+    verdicts = [Score("judge", None, None, None) if dropped else judged(None)] * lost
+    verdicts += [judged(True)] * good + [judged(False)] * bad
+    old = [judged(number < 80) for number in range(100)]
+    pairs = [
+        Pair(side(str(n), "x", "a", a), side(str(n), "y", "a", b), 1.0)
+        for n, (a, b) in enumerate(zip(old, verdicts, strict=True))
+    ]
+    decided = gates(regression(pairs), {}, max_drop=0.05)
+    assert (decided.verdict, decided.gates[0].verdict, decided.gates[0].missing) == (verdict, verdict, missing)
+    scored = decided.scores[0].missing if decided.scores else decided.unscored["judge"]
+    assert scored == lost
+
+
+CRASHING = """
+from ragpulse_evaluators import evaluator
+
+@evaluator(name="polite", version="1")
+def polite(response: str) -> float:
+    if "rude" in response:
+        raise ValueError("no words for this")
+    return 1.0
+"""
+
+
+def test_an_evaluator_that_crashes_on_bad_answers_passes_no_version(
+    collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through the store: failed evaluations are read with the scores, and the report says how many there are."""
+    (tmp_path / "polite.py").write_text(CRASHING)
+    settings = {"evaluators": {"files": [str(tmp_path / "polite.py")]}}
+    running, path = collector(settings=settings, rules=[("polite", "polite", 1.0)]), tmp_path / "queries.jsonl"
+    ask(running, questions(40))
+    client = connect(running.url)
+    until(client, "SELECT 1 FROM scores WHERE evaluator = 'polite' AND status = 'ok'", 40)
+    frozen(running, path)
+    ask(running, questions(40)[:20], first=100)
+    ask(running, questions(40)[20:], first=200, response="a rude answer")
+    until(client, "SELECT 1 FROM scores WHERE evaluator = 'polite' AND status = 'error'", 20)
+    until(client, "SELECT 1 FROM scores WHERE evaluator = 'polite' AND status = 'ok'", 60)
+    capsys.readouterr()
+    assert run(["regress", str(path), "--url", running.url, "--max-drop", "0.2"]) != 0
+    assert "20 missing verdicts" in capsys.readouterr().out
+
+
 def test_a_lost_retriever_is_no_overlap_and_none_at_all_is_not_measured() -> None:
     """None on one side is an empty list; None on both says nothing."""
     bare = Answered("q", "x", "t", "2026-11-01", None)
@@ -227,7 +293,7 @@ def test_markdown_holds_tables_and_verdicts(
     capsys.readouterr()
     assert run(["regress", str(path), "--url", running.url, "--format", "markdown", "--min-jaccard", "0.5"]) == 3
     printed = capsys.readouterr().out
-    assert "| retrieved, Jaccard | 1 (0.207 to 1.000) n=1 |" in printed
+    assert "| retrieved, Jaccard | 1.00 (0.21-1.00) n=1 |" in printed
     assert "| cost, USD per 1,000, b - a | 0 n=1 | 0.065 | 0.065 |" in printed
     assert "this \\| that" in printed
     assert printed.startswith("1 questions compared\n")

@@ -41,7 +41,7 @@ RAW = re.compile(r"[{}]|\d{4}-\d\d-\d\dT|\d\.\d{5,}|  $|\brefusal\b|\d[_ ]s ago|
         ({}, "-"),
         ([], "-"),
         (["ingest", "evaluate"], "ingest, evaluate"),
-        ({"estimate": 0.9, "lo": 0.81234, "hi": 0.95, "n": 40, "se": 0.1}, "0.9 (0.812 to 0.950) n=40"),
+        ({"estimate": 0.9, "lo": 0.81234, "hi": 0.95, "n": 40, "se": 0.1}, "0.90 (0.81-0.95) n=40"),
         ({"value": None, "lo": None, "hi": None}, "-"),
         ("two\nlines\x1b[31m", "two lines [31m"),
     ],
@@ -54,7 +54,7 @@ def test_a_value_is_one_readable_line(value: Any, shown: str) -> None:
 @pytest.mark.parametrize(
     ("point", "shown"),
     [
-        ({"value": 196.4, "lo": -644.244, "hi": 1036.982, "n": 5}, "196.4 (-644.2 to 1,037) n=5"),
+        ({"value": 196.4, "lo": -644.244, "hi": 1036.982, "n": 5}, "196 ± 841 n=5"),
         ({"value": 17, "n": 1700}, "17 n=1,700"),
         ({"value": 921.5, "lo": None, "hi": None, "n": 3}, "921.5 n=3"),
         ({"value": 0.5, "words": "0.50 (0.4 to 0.6) · 9 answers"}, "0.50 (0.4 to 0.6) · 9 answers"),

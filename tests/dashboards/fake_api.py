@@ -57,6 +57,31 @@ class FakeApi(FakeFigures):
             ]
         }
 
+    def get_judge_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The judge of the day was checked yesterday, another one before."""
+
+        def stored(judge: str, days: int, verdict: str) -> dict[str, Any]:
+            share = {"estimate": 0.9, "se": None, "lo": 0.8, "hi": 0.95, "n": 60, "n_eff": 60.0}
+            found = {
+                "n": 120,
+                "unread": 0,
+                "sensitivity": share,
+                "specificity": share,
+                "kappa": 0.8,
+                "verdict": verdict,
+            }
+            steady = {"n": 120, "rounds": 2, "flip_rate": 0.02, "flip_ci": (0.0, 0.05), "spread": 0.0, "alpha": 0.9}
+            check = {
+                "judge": judge, "server": {"structured": "json_schema", "several_samples": True, "omits": []},
+                "questions": 400, "detection": found, "consistency": steady, "position": None,
+                "usd_per_1000_answers": 0.2, "latency_s": 0.5, "latency_p95_s": 0.9, "waits": 0, "verdicts": [verdict],
+            }  # fmt: skip
+            return {"at": iso(NOW - timedelta(days=days)), "check": check}
+
+        own, good = "openai/gpt-5-mini", "good: it tells right answers from wrong ones"
+        checks = [stored("other", 0, "no better than guessing"), stored(own, 1, good), stored(own, 2, "strict")]
+        return {"judge": own, "command": f"ragpulse judge check --judge {own}", "checks": checks, **self.judge}
+
     def get_rules(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One rule of each source."""
         base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True}
@@ -94,6 +119,22 @@ class FakeApi(FakeFigures):
             "budget_usd_per_day": None,
             "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
             "uncovered_share": 0.0 if params["rate"] else 1.0,
+            "proposal": self._proposal(params) if params.get("strata") else None,
+        }
+
+    def _proposal(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Rates for a rule with strata."""
+        return {
+            "evaluator": "faithfulness",
+            "rates": [
+                {"where": None, "now": params["rate"], "rate": 0.02},
+                {"where": params["strata"][0]["where"], "now": params["strata"][0]["rate"], "rate": 0.8},
+            ],
+            "half_width_now": 0.041,
+            "half_width": 0.029,
+            "cost_usd_per_day": 0.27,
+            "words": "0.05 -> 0.02 for the others: a day's interval ±0.041 -> ±0.029 at the same $",
+            "toml": "rate = 0.02\n",
         }
 
     def _run(self, number: int, status: str) -> dict[str, Any]:
@@ -276,6 +317,7 @@ class FakeApi(FakeFigures):
                 "done": 4816,
                 "dropped": {"budget": 3},
                 "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},
+                "keeps_up": {} if self.empty else {"grounded": 0.45},
             },
             "judge": {
                 "model": "openai/gpt-5-mini",

@@ -126,7 +126,8 @@ class FakeFigures(FakeTraces):
                 "cost_per_good_answer",
             ))  # fmt: skip
             none = dict.fromkeys(("n_traces", "n_answers", "n_empty", "n_refused", "tokens", "dropped", "queued"), 0)
-            return {**nothing, **none, "quality": [], "coverage": [], "changes": [], "demo": False, "as_of": as_of}
+            no = {"demo": False, "estimated": False, "as_of": as_of}
+            return {**nothing, **none, "quality": [], "coverage": [], "changes": [], **no}
         quality = [
             {
                 "evaluator": name,
@@ -162,6 +163,7 @@ class FakeFigures(FakeTraces):
         ]
         return {
             "newest_span": iso(NOW),
+            "estimated": False,
             "lag_s": 2.1,
             "n_traces": 12904,
             "n_answers": 12904,

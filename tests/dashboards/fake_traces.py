@@ -52,6 +52,8 @@ class FakeTraces:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.runs: dict[str, Any] = {}
         """What differs in replays."""
+        self.judge: dict[str, Any] = {}
+        """What differs in the checks of judges."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:

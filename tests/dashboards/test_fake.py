@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ragpulse_collector.analysis.traffic import Coverage, CoverageRow
+from ragpulse_collector.analysis.quality.coverage import Coverage, CoverageRow
 
 from .fake_answers import typed
 

@@ -1,5 +1,9 @@
 """Evaluators, their rules and judges as HTML, and their forms."""
 
+import re
+from html import unescape
+from typing import Any
+
 import pytest
 
 from .fake_api import FakeApi
@@ -19,6 +23,34 @@ def test_a_rule_is_saved_paused_and_deleted() -> None:
     assert '"/evaluators" data-go="e" aria-current="page"' in client(api).get("/rules/judged/edit").text
     response = client(api).post("/rules/nightly/delete", data={"x": ""})
     assert (response.status_code, "change it there" in response.text) == (409, True)
+
+
+@pytest.mark.parametrize("source", ["api", "file"])
+def test_proposed_rates_are_applied_with_one_click(source: str) -> None:
+    """The button sends the whole rule with the proposed rates; a rule of the file shows the keys to copy."""
+    api = FakeApi()
+    form = {"name": "judged", "existing": "judged", "evaluators": "faithfulness", "rate": "0.05", "unit": "session"}
+    form |= {"where": "model = 'm'", "budget_usd_per_day": "2.5", "stratum_where_0": "error", "stratum_rate_0": "0.5"}
+    html = client(api).get("/rules/preview", params={**form, "source": source}).text
+    assert "±0.041 -> ±0.029 at the same $" in text_of(html)
+    assert ("rate = 0.02" in html) == (source == "file")
+    assert ("Use these rates" in html) == (source == "api")
+    if source == "api":
+        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', html))
+        data = {name: unescape(value) for name, value in fields.items()}
+        assert client(api).post("/rules", data=data).status_code == 303
+        strata = [{"where": "error", "rate": 0.8}]
+        rule = {"name": "judged", "evaluators": ["faithfulness"], "rate": 0.02, "where": "model = 'm'"}
+        rule |= {"strata": strata, "unit": "session", "budget_usd_per_day": "2.5"}
+        assert api.calls[-1] == ("PUT rules/judged", rule)
+
+
+def test_a_rule_of_the_file_is_shown_and_not_saved() -> None:
+    """Its page has the prediction, and no button that would be refused."""
+    text = client().get("/rules/nightly/edit").text
+    assert "change it there" in text_of(text)
+    assert "Save" not in text_of(text)
+    assert "Delete rule" not in text_of(text)
 
 
 @pytest.mark.parametrize("rate", ["", "many", "1.5", "-1", "nan"])
@@ -57,3 +89,24 @@ def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:
     assert client(api).post("/drift/run", data={"evaluator": "faithfulness"}).status_code == 303
     assert api.calls[-1] == ("POST drift/run", {"evaluator": "faithfulness"})
     assert client(api).post("/drift/forget", data={"evaluator": "faithfulness"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("judge", "words", "missing"),
+    [
+        ({}, "The judge is good: it tells right answers from wrong ones.", "never checked"),
+        ({"judge": "other"}, "The judge is no better than guessing.", "never checked"),
+        ({"judge": "new"}, "This judge was never checked. Ask it about 400 labelled answers:", "The judge is"),
+        ({"checks": []}, "This judge was never checked. Ask it about 400 labelled answers:", "The judge is"),
+        ({"judge": None, "command": None}, "Evaluators", "never checked"),
+    ],
+)
+def test_the_newest_check_of_the_configured_judge_is_shown(judge: dict[str, Any], words: str, missing: str) -> None:
+    """Its verdict in words; of a judge without one the command; checks of other judges say nothing about it."""
+    api = FakeApi()
+    api.judge = judge
+    page = client(api).get("/evaluators").text
+    assert words in text_of(page)
+    assert missing not in text_of(page)
+    assert ("ragpulse judge check --judge" in page) == (judge.get("judge", "") is not None)
+    assert ('class="problem">The judge' in page) == (judge.get("judge") == "other")

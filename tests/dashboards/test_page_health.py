@@ -20,6 +20,12 @@ def test_health_says_how_long_evaluations_wait() -> None:
     )
 
 
+def test_health_says_what_share_a_local_model_keeps_up_with() -> None:
+    """By evaluator, and nothing where no local model runs."""
+    assert "grounded keeps up with 45 %" in text_of(client().get("/health").text).replace("\xa0", " ")
+    assert "keeps up with" not in text_of(client(FakeApi(empty=True)).get("/health").text)
+
+
 @pytest.mark.parametrize(
     ("evaluations", "words"),
     [

@@ -15,7 +15,7 @@ def test_overview_reads_without_scripts() -> None:
     """Estimate, interval, n and verdict of each evaluator are text in the page."""
     text = text_of(client().get("/").text)
     assert "groundedness 0.86 ± 0.02 · 1,204 of 1,290 answers" in text
-    assert "answered 68 % ± 1.9 % · 1,201 of 1,290 answers" in text
+    assert "answered 68 % ± 2 % · 1,201 of 1,290 answers" in text
     assert "worse was 0.903" in text
     assert "Groundedness as a table" in text
 

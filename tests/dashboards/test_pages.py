@@ -65,7 +65,7 @@ def test_no_text_is_turned_round() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
-    [(0.4, 0.5, "0.45 ± 0.05"), (0.494, 0.502, "0.498 ± 0.004"), (0.5, 0.5, "0.50 ± 0.00")],
+    [(0.4, 0.5, "0.45 ± 0.05"), (0.494, 0.502, "0.498 ± 0.004"), (0.5, 0.5, "0.50 (0.50-0.50)")],
 )
 def test_a_narrow_interval_is_not_shown_as_none(low: float, high: float, shown: str) -> None:
     """A third digit where two would say that nothing is uncertain."""

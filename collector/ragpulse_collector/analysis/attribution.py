@@ -295,7 +295,7 @@ def documents(
 _QUERY = f"""
 WITH retrievals AS MATERIALIZED ({{retrievals}}
 ), pairs AS MATERIALIZED (
-    SELECT trace, doc FROM retrievals GROUP BY trace, doc
+    SELECT trace, doc, any_value(weight) AS weight FROM retrievals GROUP BY trace, doc
 ), scored AS MATERIALIZED (
     SELECT hash(trace_id) AS trace, normalized AS y, pi, cluster, identified FROM ({{scored}})
     WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
@@ -303,11 +303,12 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     SELECT hash(trace_id) AS trace, flatten(list(from_json(parts::JSON -> '$.used', '["BIGINT"]'))) AS used_ranks
     FROM ({{used}}) WHERE status = 'ok' AND parts IS NOT NULL GROUP BY trace
 ), ranks AS (
-    SELECT trace, doc, min(text_rank) AS text_rank FROM (
-        SELECT trace, doc, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
+    SELECT trace, doc, min(text_rank) AS text_rank, any_value(weight) AS weight FROM (
+        SELECT trace, doc, weight,
+               row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
         FROM retrievals WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
 ), used AS (
-    SELECT doc, count(*) AS n_use, count_if(list_contains(used_ranks, text_rank)) AS n_used
+    SELECT doc, sum(weight) AS n_use, coalesce(sum(weight) FILTER (list_contains(used_ranks, text_rank)), 0) AS n_used
     FROM ranks JOIN uses USING (trace) GROUP BY doc
 ), whole AS (
     SELECT sum(y / pi) AS wy, sum(1 / pi) AS w, sum(y / pi) / sum(1 / pi) AS prior
@@ -330,18 +331,19 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
            (mean - prior) / sqrt(error) AS z,
            count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
-    FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
+    FROM (SELECT doc, round(sum(weight))::BIGINT AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
 ), listed AS MATERIALIZED (
     SELECT * FROM ranked ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
 ), totals AS (
-    SELECT count(DISTINCT query) AS queries, count(DISTINCT trace) AS traces FROM retrievals
+    SELECT (SELECT count(DISTINCT query) FROM retrievals) AS queries, sum(weight) AS traces
+    FROM (SELECT any_value(weight) AS weight FROM pairs GROUP BY trace)
 ), history AS (
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
     FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
 ), summed AS (
-    SELECT doc, [{MOMENTS}] AS moments, bool_or(known) AS identified
-    FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
+    SELECT doc, [{MOMENTS}] AS moments, max(known) AS identified
+    FROM (SELECT doc, cluster, max(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
 SELECT listed.* EXCLUDE (z), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy,
@@ -366,11 +368,11 @@ class _Rated(NamedTuple):
     queries: int
     last_seen: datetime
     moments: Sequence[float] | None
-    identified: bool | None
+    identified: int | None
     whole_wy: float | None
     whole_w: float | None
     all_queries: int
-    all_traces: int
+    all_traces: float
 
     @property
     def hub(self) -> bool:
@@ -391,7 +393,7 @@ def _document(row: _Rated, name: NamedDocument) -> RatedDocument:
         queries=row.queries,
         used_share=row.used_share,
         shrunk=row.shrunk,
-        quality=Figures.of(moments.estimate() if moments else None, identified=bool(row.identified)),
+        quality=Figures.of(moments.estimate() if moments else None, identified=row.identified or 0),
         quality_without=((row.whole_wy or 0.0) - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
         hub=row.hub,
         last_seen=row.last_seen,

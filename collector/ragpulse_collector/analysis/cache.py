@@ -11,19 +11,17 @@ from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
+from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.analysis.traffic import (
     ClusteredMean,
-    DecisionCounts,
     Tail,
     TrafficBucket,
-    decision_counts,
     failing,
     means,
     p95,
     prompt_markers,
-    queue,
     tails,
     traffic,
 )

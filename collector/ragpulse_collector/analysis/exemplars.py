@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.traffic import NAMES
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER
+from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
 from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
@@ -23,8 +25,7 @@ def column_of(metric: str) -> str:
     """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
     if metric in NAMES and (each := NAMES[metric].each):
         return each
-    errors = "coalesce(error, false)::INTEGER"
-    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": errors, "errors": errors}
+    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "errors": NAMES["error_rate"].each or ""}
     same = ("cost_usd", "input_tokens", "output_tokens")
     return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
 
@@ -130,6 +131,8 @@ class ChartedRequest:
     time: datetime
     value: float
     weight: float
+    requests: float
+    """How many requests it stands for, where an upstream sampler dropped others."""
     attributes: tuple[Key, ...]
     bad: bool
     cluster: int
@@ -146,52 +149,55 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
             measured(family, evaluator),
             query.window.parameters,
             query.filters,
-            columns=(*_ATTRIBUTES, "tags", "metadata", "query"),
+            columns=(*_ATTRIBUTES, "tags", "metadata", "query", "upstream_pi"),
         )
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, cluster,"
-            f" {_COLUMNS_READ}, query"
+            f" {_COLUMNS_READ}, query, upstream_pi"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
             sample.parameters,
         )
     else:
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
-            f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query"
+            f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi"
             " FROM traces"
             f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
             query.parameters,
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
+        f"SELECT trace_id, start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
         f" FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
-    bad = _bad([(float(row[2]), row[4]) for row in rows], scored=scored)
+    bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows], scored=scored)
     return [
         ChartedRequest(
             row[0].hex,
             row[1],
             float(row[2]),
             1.0 / row[3],
-            tuple(_attributes_of(row[5:-1])),
-            bad(float(row[2]), row[4]),
+            1.0 / row[4],
+            tuple(_attributes_of(row[6:-1])),
+            bad(float(row[2]), row[5]),
             row[-1],
         )
         for row in rows
     ]
 
 
-def _bad(values: Sequence[tuple[float, bool | None]], *, scored: bool) -> Callable[[float, bool | None], bool]:
+def _bad(rows: Sequence[tuple[float, float, bool | None]], *, scored: bool) -> Callable[[float, bool | None], bool]:
     """Return the test for bad: an answer that fails, an error, the highest tenth, or the lowest tenth of scores."""
-    if any(passing is not None for _, passing in values):
+    if any(passing is not None for *_, passing in rows):
         return lambda _, passing: passing is False
-    ordered = sorted((value for value, _ in values), reverse=not scored)
+    weighted = sorted(((value, requests) for value, requests, _ in rows), reverse=not scored)
+    ordered = [value for value, _ in weighted]
     if not ordered or ordered[0] == ordered[-1]:
         all_bad = not scored and ordered[:1] == [1.0]
         return lambda *_: all_bad
-    limit = ordered[int(len(ordered) * _WORST)]
+    upto = list(accumulate(requests for _, requests in weighted))
+    limit = ordered[bisect_right(upto, upto[-1] * _WORST)]
     if limit == ordered[-1]:  # most are equal: the others
         return lambda value, _: value < limit if scored else value > limit
     return lambda value, _: value <= limit if scored else value >= limit

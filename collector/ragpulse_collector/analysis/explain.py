@@ -283,7 +283,7 @@ def explain(store: Store, query: Query, metric: str, box: Box, *, bad: bool = Fa
     window = query.window
     rows = requests_of(store, metric, query)
     bars = _bars(rows, window)
-    dip = _dip(bars) if bad else None
+    dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
     selected = {index for index, row in enumerate(rows) if row in box and (row.bad or not bad)}
@@ -304,16 +304,21 @@ def explain(store: Store, query: Query, metric: str, box: Box, *, bad: bool = Fa
 
 def _bars(rows: Sequence[ChartedRequest], window: Window) -> list[Bar]:
     """Return start, requests and bad requests of each time bucket."""
-    starts, counts = list(window.starts()), [[0, 0] for _ in window.starts()]
+    starts, counts = list(window.starts()), [[0.0, 0.0] for _ in window.starts()]
     step = timedelta(seconds=window.step_s)
     for row in rows:
         count = counts[min(len(starts) - 1, max(0, (row.time - starts[0]) // step))]
-        count[0] += 1
-        count[1] += row.bad
-    return [Bar(start, n, bad) for start, (n, bad) in zip(starts, counts, strict=True)]
+        count[0] += row.requests
+        count[1] += row.bad * row.requests
+    return [Bar(start, round(n), round(bad)) for start, (n, bad) in zip(starts, counts, strict=True)]
 
 
-def _dip(bars: Sequence[Bar]) -> Dip | None:
+def _mean_weight(rows: Sequence[ChartedRequest]) -> float:
+    """Return how many requests a charted one stands for, by its squares: the others tell nothing (Kish)."""
+    return math.fsum(row.requests**2 for row in rows) / (math.fsum(row.requests for row in rows) or 1.0)
+
+
+def _dip(bars: Sequence[Bar], weight: float) -> Dip | None:
     """Return the period whose bad requests exceed the overall share most surely, or None."""
     total, bad = sum(bar.n for bar in bars), sum(bar.bad for bar in bars)
     if len(bars) < 2 or not 0 < bad < total:
@@ -324,7 +329,7 @@ def _dip(bars: Sequence[Bar]) -> Dip | None:
         for last in range(first, len(bars)):
             n, more = n + bars[last].n, more + bars[last].bad
             if 0 < n < total:
-                surplus = (more - n * share) / math.sqrt(n * share * (1 - share) * (1 - n / total))
+                surplus = (more - n * share) / math.sqrt(n * share * (1 - share) * (1 - n / total) * weight)
                 best = max(best, (surplus, first, last + 1))
     _, first, last = best
     if not last:
@@ -340,9 +345,9 @@ def _heatmap(rows: Sequence[ChartedRequest], window: Window) -> HeatCounts:
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
     width = (high - low) / _ROWS or 1.0
-    cells = [[0] * _ROWS for _ in starts]
+    cells = [[0.0] * _ROWS for _ in starts]
     step = timedelta(seconds=window.step_s)
     for row in rows:
         x = min(len(starts) - 1, max(0, (row.time - starts[0]) // step))
-        cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += 1
-    return HeatCounts(starts, [low + width * index for index in range(_ROWS)], cells)
+        cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += row.requests
+    return HeatCounts(starts, [low + width * index for index in range(_ROWS)], [list(map(round, row)) for row in cells])

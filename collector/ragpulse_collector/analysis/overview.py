@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
-from ragpulse_collector.analysis.traffic import CoverageRow, sum_coverage
+from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -57,6 +57,8 @@ class TrafficSummary:
     """The traffic of a range, read at `as_of`."""
 
     as_of: datetime
+    estimated: bool
+    """Whether an upstream sampler dropped requests: counts and totals are scaled up."""
     demo: bool
     """Whether generated traffic is in the range."""
     newest_span: datetime | None
@@ -64,6 +66,8 @@ class TrafficSummary:
     n_traces: int
     error_rate: float | None
     error_interval: tuple[float, float] | None
+    n_errors: int | None = None
+    """Null where an upstream sampler dropped requests: then nobody counted them."""
     n_answers: int
     """Requests that are known to be answered or not."""
     n_empty: int
@@ -118,26 +122,31 @@ def traffic_alone(snapshot: Snapshot) -> RangeSummary:
 
 def _traffic(snapshot: Snapshot) -> TrafficSummary:
     buckets, window = snapshot.traffic(), snapshot.window
-    n = sum(bucket.n for bucket in buckets)
-    costs = [bucket.cost for bucket in buckets if bucket.cost is not None]
+    n = math.fsum(bucket.total("requests") for bucket in buckets)
+    costs = [cost for bucket in buckets if (cost := bucket.values["cost_usd"]) is not None]
     failed = snapshot.failing().get(Place(None, ()))
-    failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
+    failing = failed.moments.estimate() if failed and failed.moments else None
+    interval = None if failing is None else Interval.of(failing)
     received, started = newest_span(snapshot.store)
     return TrafficSummary(
         as_of=snapshot.now,
+        estimated=any(bucket.estimated for bucket in buckets),
         demo=has_service(snapshot.store, DEMO_SERVICE, window.parameters),
         newest_span=started,
         lag_s=None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
-        n_traces=n,
-        error_rate=sum(bucket.failed for bucket in buckets) / n if n else None,
-        n_answers=sum(bucket.known["answer"] for bucket in buckets),
-        n_empty=sum(bucket.empty for bucket in buckets),
-        n_refused=sum(bucket.refused for bucket in buckets),
-        error_interval=None if failing is None else (failing.lo, failing.hi),
+        n_traces=round(n),
+        error_rate=None if failing is None else failing.estimate,
+        n_answers=round(math.fsum(bucket.known["answer"] for bucket in buckets)),
+        n_empty=round(math.fsum(bucket.empty for bucket in buckets)),
+        n_refused=round(math.fsum(bucket.refused for bucket in buckets)),
+        n_errors=None
+        if any(bucket.estimated for bucket in buckets)
+        else round(sum(b.total("errors") for b in buckets)),
+        error_interval=None if interval is None else (interval.lo, interval.hi),
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,
-        cost_unknown_share=1.0 - sum(bucket.known["cost_usd"] for bucket in buckets) / n if n else None,
-        tokens=sum(bucket.tokens for bucket in buckets),
+        cost_unknown_share=1.0 - math.fsum(bucket.known["cost_usd"] for bucket in buckets) / n if n else None,
+        tokens=round(math.fsum(b.total("input_tokens") + b.total("output_tokens") for b in buckets)),
     )
 
 

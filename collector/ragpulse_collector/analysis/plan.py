@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ragpulse_collector.analysis.answers import extended
+from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.quality import Bucket, Measured, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import Invalid, NotFound
@@ -105,7 +106,10 @@ def _needed(bucket: Bucket | None, half: float) -> _Needed:
     n, mean = math.ceil(moments.n * times), min(1.0, max(0.0, moments.mean))
     if moments.clusters >= moments.n:
         return _Needed(mean, "measured", n)
-    source = f"measured: a user asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    asker = "session" if bucket.identified == 1 else "user"
+    source = (
+        f"measured: a {asker} asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
+    )
     return _Needed(mean, source, n, math.ceil(moments.clusters * times))
 
 
@@ -156,13 +160,20 @@ class Check(Measured):
     verdict: Verdict
     note: str | None
     """A warning where the store holds scores of a former meaning."""
+    uncorrected: Uncertain | None
+    """The judge's figure, where people's labels corrected it."""
+    correction: str | None
+    """What people's labels did or could do, in words."""
     markdown: str
 
 
-def check(store: Store, query: Query, evaluator: str, limit: Limit, *, measure: str = "quality") -> Check:
+def check(
+    store: Store, query: Query, evaluator: str, limit: Limit, *, measure: str = "quality", corrected: bool = True
+) -> Check:
     """Answer `GET check`: is the quality of an evaluator at least `limit.min`, or at most `limit.max`?
 
-    `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`).
+    `measure` names another metric of the evaluator (`fail_rate`, `unclear_rate`, `pass_rate`). `corrected` false
+    decides by the judge's figure also where enough labels correct it.
 
     `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
     `undecided`. Raises NotFound where nothing was scored.
@@ -172,10 +183,11 @@ def check(store: Store, query: Query, evaluator: str, limit: Limit, *, measure: 
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
         raise NotFound(f"{evaluator} scored nothing in this window{missing}: start a replay, or look further back")
-    verdict = _verdict(*bucket.limits(bucket.estimate), limit.value)
+    decided = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
+    verdict = _verdict(decided.measured.least, decided.measured.most, limit.value)
     return extended(
         Check,
-        bucket.measured,
+        decided.measured,
         evaluator=evaluator,
         version=bucket.version,
         judge=bucket.judge,
@@ -184,7 +196,9 @@ def check(store: Store, query: Query, evaluator: str, limit: Limit, *, measure: 
         max=limit.max,
         verdict=verdict,
         note=changed_meaning(store, evaluator),
-        markdown=_markdown(bucket, measure, limit.value, verdict),
+        uncorrected=decided.uncorrected,
+        correction=decided.correction,
+        markdown=_markdown(bucket, decided.measured.words, measure, limit.value, verdict),
     )
 
 
@@ -205,9 +219,9 @@ def changed_meaning(store: Store, evaluator: str) -> str | None:
     return f"{name} changed its meaning: {'; '.join(stored)}" if stored else None
 
 
-def _markdown(bucket: Bucket, measure: str, limit: float, verdict: Verdict) -> str:
+def _markdown(bucket: Bucket, words: str, measure: str, limit: float, verdict: Verdict) -> str:
     sign = {"above": "≥", "below": "<", "undecided": "?"}[verdict]
     return (
         f"| evaluator | {measure} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
-        f"| {called(bucket.evaluator)} {bucket.version or ''} | {bucket.words} | {sign} {limit} | **{verdict}** |"
+        f"| {called(bucket.evaluator)} {bucket.version or ''} | {words} | {sign} {limit} | **{verdict}** |"
     )

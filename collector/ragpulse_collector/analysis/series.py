@@ -15,6 +15,7 @@ from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.calibration import Version, assist, correct
 from ragpulse_collector.analysis.quality import Bucket, Figures
 from ragpulse_collector.analysis.quality.buckets import FAILURES
+from ragpulse_collector.analysis.quality.coverage import DecisionCounts
 from ragpulse_collector.analysis.quality.points import (
     CoveragePoint,
     Line,
@@ -22,10 +23,11 @@ from ragpulse_collector.analysis.quality.points import (
     QualityPoint,
     TrafficPoint,
 )
-from ragpulse_collector.analysis.traffic import NAMES, DecisionCounts, check_metric
+from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
+from ragpulse_dashboards.words import few_errors
 
 __all__ = ["ManySeries", "MetricSeries", "series"]
 
@@ -109,8 +111,7 @@ def _check_assistant(check: str | None, family: str, evaluator: str, *, correcte
 
 def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
     points = defaultdict[Group, dict[datetime, TrafficPoint]](dict)
-    is_mean = name == "error_rate" or NAMES[name].each
-    for point, group in _means(snapshot, name) if is_mean else _totals(snapshot, name):
+    for point, group in _means(snapshot, name) if NAMES[name].each else _totals(snapshot, name):
         points[group][point.t] = point
     if not points and not snapshot.groups:
         points[()] = {}
@@ -130,7 +131,9 @@ def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]
     for place, mean in means.items():
         if place.start is not None:
             figures = Figures.of(mean.moments.estimate() if mean.moments else None, identified=mean.identified)
-            more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated}
+            exact = name == "error_rate" and not mean.estimated
+            words = few_errors(round((figures.value or 0.0) * figures.n), figures.n) if exact else None
+            more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated, "words": words}
             yield extended(TrafficPoint, figures, t=place.start, **more), place.group
 
 

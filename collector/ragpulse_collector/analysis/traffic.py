@@ -1,74 +1,93 @@
-"""The traffic: its metrics in one pass, and the coverage of each evaluator."""
+"""The traffic: its metrics in one pass, weighted where an upstream sampler dropped requests."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place
-from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
+from ragpulse_collector.store.estimates import (
+    CLUSTER,
+    CLUSTER_SUMS,
+    IDENTIFIED,
+    KEPT,
+    MOMENTS,
+    WEIGHT,
+    by_class,
+    quantiles,
+)
 from ragpulse_collector.store.protocol import Parameters
-from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
-from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
-from ragpulse_collector.store.queries.traces import Filter, facts_of, prompt_starts, with_columns
+from ragpulse_collector.store.queries.traces import Filter, prompt_starts, with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A metric of the traffic: SQL for its value, its unit, and whether an empty bucket is 0."""
+    """A metric of the traffic: SQL for its value (None for a mean), its unit, and whether an empty bucket is 0."""
 
-    sql: str
+    sql: str | None
     unit: str
     count: bool = False
     of: str | None = None
     """The column that it reads; every total has a share of unknown values."""
     each: str | None = None
     """A mean: its SQL for a request, null if the request does not count."""
+    quantile: tuple[str, float] | None = None
+    """A percentile: its column and share; the SQL is right where no upstream sampler dropped requests."""
+
+
+def _quantile_of(column: str, share: float) -> Traffic:
+    shares = _QUANTILES[column]
+    # DuckDB computes equal aggregates once.
+    sql = f"quantile_cont({column}, {list(shares)})[{shares.index(share) + 1}]"
+    return Traffic(sql, "ms", quantile=(column, share))
 
 
 def _share_of(answer: str) -> Traffic:
     """Return the share of the answers that are so, of those that are known to be answered or not."""
     each = f"CASE WHEN answer IS NOT NULL THEN ({answer})::INTEGER END"
-    return Traffic(f"avg({each})", "share", of="answer", each=each)
+    return Traffic(None, "share", of="answer", each=each)
 
 
-_SCALED = "sum(1 / coalesce(upstream_pi, 1))"
-# DuckDB computes equal aggregates once.
-_LATENCY = "quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
-_TTFT = "quantile_cont(ttft_ms, [0.5, 0.95])"
+def _counted(condition: str) -> str:
+    """Return SQL for the number of requests that are so."""
+    return f"sum(CASE WHEN {condition} THEN {WEIGHT} ELSE 0 END)"
+
+
+_QUANTILES = {"latency_ms": (0.5, 0.95, 0.99), "ttft_ms": (0.5, 0.95)}
+_REQUESTS = f"sum({WEIGHT})"
 ACCEPTED = "CASE WHEN feedback IS NOT NULL THEN greatest(feedback, 0) END"
 """What a request adds to acceptance; a thumb down is 0, also if the client sent -1."""
 NAMES: dict[str, Traffic] = {
-    "requests": Traffic(_SCALED, "requests", count=True),
-    "errors": Traffic("sum(CASE WHEN error THEN 1 / coalesce(upstream_pi, 1) ELSE 0 END)", "requests", count=True),
-    "error_rate": Traffic("count(*) FILTER (error)", "share"),  # the number of failures; `failing` has the share
-    "latency_p50": Traffic(f"{_LATENCY}[1]", "ms"),
-    "latency_p95": Traffic(f"{_LATENCY}[2]", "ms"),
-    "latency_p99": Traffic(f"{_LATENCY}[3]", "ms"),
-    "ttft_p50": Traffic(f"{_TTFT}[1]", "ms"),
-    "ttft_p95": Traffic(f"{_TTFT}[2]", "ms"),
-    "input_tokens": Traffic("sum(input_tokens / coalesce(upstream_pi, 1))", "tokens", of="input_tokens"),
-    "output_tokens": Traffic("sum(output_tokens / coalesce(upstream_pi, 1))", "tokens", of="output_tokens"),
-    "cost_usd": Traffic("sum(cost_usd / coalesce(upstream_pi, 1))", "USD", of="cost_usd"),
-    "throughput": Traffic(_SCALED, "requests/s", count=True),
+    "requests": Traffic(_REQUESTS, "requests", count=True),
+    "errors": Traffic(_counted("error"), "requests", count=True),
+    "error_rate": Traffic(None, "share", each="coalesce(error, false)::INTEGER"),
+    "latency_p50": _quantile_of("latency_ms", 0.5),
+    "latency_p95": _quantile_of("latency_ms", 0.95),
+    "latency_p99": _quantile_of("latency_ms", 0.99),
+    "ttft_p50": _quantile_of("ttft_ms", 0.5),
+    "ttft_p95": _quantile_of("ttft_ms", 0.95),
+    "input_tokens": Traffic(f"sum(input_tokens * {WEIGHT})", "tokens", of="input_tokens"),
+    "output_tokens": Traffic(f"sum(output_tokens * {WEIGHT})", "tokens", of="output_tokens"),
+    "cost_usd": Traffic(f"sum(cost_usd * {WEIGHT})", "USD", of="cost_usd"),
+    "throughput": Traffic(_REQUESTS, "requests/s", count=True),
     "empty_rate": _share_of("answer = 'empty'"),
     "refused_rate": _share_of("answer = 'refused'"),
     "unanswered_rate": _share_of("answer <> 'answered'"),
-    "acceptance": Traffic(f"avg({ACCEPTED})", "share", of="feedback", each=ACCEPTED),
+    "acceptance": Traffic(None, "share", of="feedback", each=ACCEPTED),
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
+_ESTIMATED = "coalesce(bool_or(upstream_pi < 1), false)"
+"""Whether an upstream sampler dropped requests."""
 _FAMILIES = (*MEASURES, "coverage")
 
 
@@ -102,15 +121,8 @@ def check_evaluator(
         raise Invalid(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
-_TOTALS = (
-    "count(*)",
-    "bool_or(coalesce(upstream_pi, 1) < 1)",
-    "sum(cost_usd)",
-    "coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)), 0)",
-    "count(*) FILTER (error)",
-    "count(*) FILTER (answer = 'empty')",
-    "count(*) FILTER (answer = 'refused')",
-)
+_VALUES = {name: metric.sql for name, metric in NAMES.items() if metric.sql is not None}
+_TOTALS = ("count(*)", _ESTIMATED, _counted("answer = 'empty'"), _counted("answer = 'refused'"))
 """The fields of `TrafficBucket` from `n` on."""
 _KNOWN = tuple(dict.fromkeys(one.of for one in NAMES.values() if one.of))
 """Columns that a request may lack."""
@@ -118,49 +130,75 @@ _KNOWN = tuple(dict.fromkeys(one.of for one in NAMES.values() if one.of))
 
 @dataclass(frozen=True, slots=True)
 class TrafficBucket:
-    """The requests of one group in one bucket."""
+    """The requests of one group in one bucket; where an upstream sampler dropped some, the figures are scaled up."""
 
     start: datetime
     group: tuple[GroupValue, ...]
     values: Mapping[str, float | None]
-    """The metrics, by the keys of NAMES."""
-    known: Mapping[str, int]
+    """The metrics that are no means, by the keys of NAMES."""
+    known: Mapping[str, float]
     """The requests with a value of a column."""
     n: int
+    """The stored requests."""
     estimated: bool
-    """Whether an upstream sampler dropped requests: the metrics are scaled up, all other fields are not."""
-    cost: float | None
-    tokens: int
-    failed: int
-    empty: int
-    refused: int
+    """Whether an upstream sampler dropped requests."""
+    empty: float
+    refused: float
 
     def unknown_share(self, name: str) -> float:
         """Return the share of requests without a value of the metric."""
         column = NAMES[name].of
-        return 0.0 if column is None else 1.0 - self.known[column] / self.n
+        return 0.0 if column is None else 1.0 - self.known[column] / self.total("requests")
+
+    def total(self, name: str) -> float:
+        """Return a metric, 0 where it is unknown."""
+        return self.values[name] or 0.0
 
 
 def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> list[TrafficBucket]:
-    """Return every metric per group and bucket."""
-    columns = (*groups, *(metric.sql for metric in NAMES.values()), *(f"count({name})" for name in _KNOWN), *_TOTALS)
-    rows = store.read(
-        f"SELECT {window.bucket('start_time')} AS t, {', '.join(columns)} FROM {with_columns('traces', groups)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
-        {**window.parameters, **filters.parameters},
-    ).rows
+    """Return every metric that is no mean, per group and bucket."""
+    known = (_counted(f"{name} IS NOT NULL") for name in _KNOWN)
+    parameters = {**window.parameters, **filters.parameters}
+    columns = (f"{window.bucket('start_time')} AS t", *groups, *_VALUES.values(), *known, *_TOTALS)
+    source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL", parameters).rows
     first = 1 + len(groups)
-    known, totals = first + len(NAMES), first + len(NAMES) + len(_KNOWN)
-    return [
+    middle, totals = first + len(_VALUES), first + len(_VALUES) + len(_KNOWN)
+    buckets = [
         TrafficBucket(
             row[0],
             tuple(row[1:first]),
-            dict(zip(NAMES, row[first:known], strict=True)),
-            dict(zip(_KNOWN, row[known:totals], strict=True)),
+            dict(zip(_VALUES, row[first:middle], strict=True)),
+            dict(zip(_KNOWN, row[middle:totals], strict=True)),
             *row[totals:],
         )
         for row in rows
     ]
+    if not any(bucket.estimated for bucket in buckets):
+        return buckets
+    timed = f"SELECT *, {window.bucket('start_time')} AS t FROM {source}"
+    found = _all_quantiles(store, timed, ("t", *groups), parameters)
+    return [replace(bucket, values={**bucket.values, **found[bucket.start, *bucket.group]}) for bucket in buckets]
+
+
+def _all_quantiles(
+    store: Store, source: str, keys: Sequence[str], parameters: Parameters
+) -> dict[tuple[Any, ...], dict[str, float]]:
+    """Return the percentiles of NAMES by the values of the keys, weighted."""
+    found: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    for name, metric in NAMES.items():
+        if metric.quantile is not None:
+            for place, value in weighted_quantile(store, source, *metric.quantile, parameters, keys=keys).items():
+                found[place][name] = value
+    return found
+
+
+def weighted_quantile(
+    store: Store, source: str, column: str, share: float, parameters: Parameters, *, keys: Sequence[str] = ()
+) -> dict[tuple[GroupValue, ...], float]:
+    """Return a quantile of the requests that the rows of `source` stand for, by the values of the keys."""
+    rows = store.read(quantiles(source, column, (share,), keys=keys), parameters).rows
+    return {tuple(key): value for *key, (value,) in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +207,8 @@ class ClusteredMean:
 
     moments: Moments | None
     """None without a value."""
-    identified: bool
-    """Whether any request names its user or session."""
+    identified: int
+    """2: some request names its user, 1: some name their session, 0: none of both."""
     estimated: bool
     """Whether an upstream sampler dropped requests."""
 
@@ -182,17 +220,22 @@ def by_user(
     columns = ", ".join((*keys, _user(cluster), CLUSTER_SUMS.format(y="y")))
     users = f"SELECT {columns} FROM ({source}) GROUP BY ALL"
     sql = f"SELECT {', '.join((*keys, _MOMENTS))} FROM ({users}) GROUP BY ALL"
-    return dict(_clustered(store, sql, parameters, keys=len(keys)))
+    found = dict(_clustered(store, sql, parameters, keys=len(keys)))
+    if any(mean.estimated for mean in found.values()):
+        # What the sampler kept less often often varies least: then the interval needs the classes of pi.
+        for row in store.read(by_class(f"({source})", ", ".join(keys)), parameters).rows:
+            key, (wwy, wwyy, n) = tuple(row[: len(keys)]), row[len(keys) :]
+            if moments := found[key].moments:
+                moments = replace(moments, class_wwy=wwy, class_wwyy=wwyy, class_n=n)
+                found[key] = replace(found[key], moments=moments)
+    return found
 
 
 def _user(cluster: str) -> str:
-    return (
-        f"{cluster} AS cluster, bool_or({IDENTIFIED}) AS identified, coalesce(bool_or(upstream_pi < 1), false)"
-        " AS estimated"
-    )
+    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, {_ESTIMATED} AS estimated"
 
 
-_MOMENTS = f"bool_or(identified), bool_or(estimated), {MOMENTS}"
+_MOMENTS = f"max(identified), bool_or(estimated), {MOMENTS}"
 
 
 def _clustered(
@@ -201,7 +244,7 @@ def _clustered(
     """Yield the first columns, the keys, with the mean of the others."""
     for row in store.read(sql, parameters).rows:
         identified, estimated, *sums = row[keys:]
-        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), bool(identified), bool(estimated))
+        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), identified or 0, bool(estimated))
 
 
 def means(
@@ -209,7 +252,7 @@ def means(
 ) -> dict[Place, ClusteredMean]:
     """Return the mean of a metric with `each` by bucket and group."""
     source = (
-        f"SELECT *, {window.bucket('start_time')} AS t, coalesce(upstream_pi, 1) AS pi, {NAMES[metric].each} AS y"
+        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {NAMES[metric].each} AS y"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
     )
@@ -223,7 +266,7 @@ def _by_place(means: Iterable[tuple[tuple[Any, ...], ClusteredMean]]) -> dict[Pl
 _COUNTED = """
     n AS c_n, n::DOUBLE AS c_w, k::DOUBLE AS c_wy, c_wy AS c_wyy, c_w AS c_ww, 1.0 AS c_rarest,
     (k = n)::INTEGER::DOUBLE AS c_low, (k > 0)::INTEGER::DOUBLE AS c_high, 0 AS c_between"""
-"""CLUSTER_SUMS of the share of a user's requests: counting takes a third of the time of adding up."""
+"""CLUSTER_SUMS of the share of a user's requests, each of weight 1."""
 
 
 def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, ClusteredMean]:
@@ -231,6 +274,17 @@ def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
 
     There a user of many buckets counts once.
     """
+    found = _failing(store, window, filters, groups)
+    if not any(mean.estimated for mean in found.values()):
+        return found
+    whole = means(store, "error_rate", window.whole, filters, groups)
+    return means(store, "error_rate", window, filters, groups) | {
+        Place(None, place.group): mean for place, mean in whole.items()
+    }
+
+
+def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, ClusteredMean]:
+    """Return what `failing` does where no upstream sampler dropped requests: counting needs a third of the time."""
     group_sql = "".join(f", {group}" for group in groups)
     users = (
         f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k"
@@ -238,7 +292,7 @@ def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
         " GROUP BY ALL"
     )
     whole_users = (
-        f"SELECT NULL AS t{group_sql}, bool_or(identified) AS identified, bool_or(estimated) AS estimated,"
+        f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"
         f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
     sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
@@ -252,10 +306,14 @@ class Tail:
     """One bucket of requests: how many are slower than 90 % of the range's, and their cost without extremes."""
 
     start: datetime
-    n: int
+    estimated: bool
+    """Whether an upstream sampler dropped requests: the figures are scaled up."""
+    weight: float
+    """How many requests a stored one stands for, by its squares: the others tell nothing (Kish)."""
+    n: float
     """Requests with a known latency."""
-    slow: int
-    paid: int
+    slow: float
+    paid: float
     """Requests with a known cost."""
     cost: float
     capped: float
@@ -266,12 +324,25 @@ class Tail:
 
 def tails(store: Store, window: Window, filters: Filter) -> list[Tail]:
     """Return the buckets in order of time."""
+    plain = "SELECT quantile_cont(latency_ms, 0.9) AS usual, quantile_cont(cost_usd, 0.95) AS cap FROM known"
+    found = _tails(store, window, filters, plain)
+    return _tails(store, window, filters, _WEIGHTED_LIMITS) if any(tail.estimated for tail in found) else found
+
+
+_WEIGHTED_LIMITS = (
+    f"SELECT (SELECT x[1] FROM ({quantiles('FROM known', 'latency_ms', (0.9,))}) q(x)) AS usual,"
+    f" (SELECT x[1] FROM ({quantiles('FROM known', 'cost_usd', (0.95,))}) q(x)) AS cap"
+)
+
+
+def _tails(store: Store, window: Window, filters: Filter, limits: str) -> list[Tail]:
+    capped = "least(cost_usd, cap)"
+    sums = (f"coalesce(sum({amount} * {WEIGHT}), 0)" for amount in ("cost_usd", capped, f"{capped} ** 2"))
+    counts = (_counted(one) for one in ("latency_ms IS NOT NULL", "latency_ms > usual", "cost_usd IS NOT NULL"))
     rows = store.read(
-        f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd {_INSIDE}"
-        f"{filters.sql}) SELECT t, count(latency_ms), count_if(latency_ms > usual), count(cost_usd),"
-        " coalesce(sum(cost_usd), 0), coalesce(sum(least(cost_usd, cap)), 0),"
-        " coalesce(sum(least(cost_usd, cap) ** 2), 0) FROM known, (SELECT quantile_cont(latency_ms, 0.9) AS usual,"
-        " quantile_cont(cost_usd, 0.95) AS cap FROM known) GROUP BY t ORDER BY t",
+        f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd, upstream_pi"
+        f" {_INSIDE}{filters.sql}) SELECT t, {_ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
+        f" {', '.join((*counts, *sums))} FROM known, ({limits}) GROUP BY t ORDER BY t",
         {**window.parameters, **filters.parameters},
     ).rows
     return [Tail(*row) for row in rows]
@@ -282,8 +353,13 @@ _INSIDE = "FROM traces WHERE start_time >= $first AND start_time < $last AND "
 
 def p95(store: Store, window: Window, filters: Filter) -> float:
     """Return the 95th percentile of latency over the whole window, 0 without requests."""
-    sql = f"SELECT quantile_cont(latency_ms, 0.95) {_INSIDE}{filters.sql}"
-    return float(store.read(sql, {**window.parameters, **filters.parameters}).rows[0][0] or 0.0)
+    parameters, inside = {**window.parameters, **filters.parameters}, f"{_INSIDE}{filters.sql}"
+    ((value, estimated),) = store.read(
+        f"SELECT quantile_cont(latency_ms, 0.95), {_ESTIMATED} {inside}", parameters
+    ).rows
+    if estimated and value is not None:
+        (value,) = weighted_quantile(store, f"SELECT * {inside}", "latency_ms", 0.95, parameters).values()
+    return float(value or 0.0)
 
 
 _MOST_MARKERS = 50
@@ -298,124 +374,3 @@ def prompt_markers(store: Store, window: Window, filters: Filter) -> list[Marker
         Marker(start, "prompt_version", f"prompt {name or ''} {version}".replace("  ", " "))
         for name, version, start in rows
     ]
-
-
-_MARGIN = timedelta(minutes=10)
-"""A job may become visible this much later than its `created_at` says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageRow:
-    """The outcomes of the units of one evaluator."""
-
-    evaluator: str
-    eligible: int
-    selected: int
-    scored: int
-    skipped: int
-    invalid: int
-    error: int
-    dropped: int
-    uncovered_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Eligible, selected, scored and dropped units."""
-
-    coverage: Sequence[CoverageRow]
-    queued: int
-
-
-def coverage(store: Store, query: Query) -> Coverage:
-    """Answer `GET coverage`: the outcomes of the units of each evaluator; the share never covered."""
-    buckets = estimates(store, None, query.window, query.filters)
-    rows = coverage_rows(store, query.window, query.filters, buckets)
-    return Coverage(rows, queue(store, now=query.now).pending)
-
-
-def coverage_rows(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[CoverageRow]:
-    """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
-    return sum_coverage(decision_counts(store, window, filters), buckets)
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionCounts:
-    """The sampler's decisions on the units of one evaluator and group in one bucket."""
-
-    evaluator: str
-    start: datetime
-    group: tuple[GroupValue, ...]
-    eligible: int
-    selected: int
-    dropped: int
-    """Selected units that a cap dropped."""
-    uncovered: int
-    """Units that could not be selected (pi is 0)."""
-
-
-def decision_counts(
-    store: Store, window: Window, filters: Filter, groups: tuple[str, ...] = ()
-) -> list[DecisionCounts]:
-    """Count the decisions per evaluator, bucket and group."""
-    group_sql = "".join(f", {group}" for group in groups)
-    only = f" JOIN ({facts_of(filters, groups)}) t ON t.trace_id = d.trace_id" if filters or groups else ""
-    rows = store.read(
-        f"SELECT {BARE_NAME} AS evaluator, {window.bucket('request_time')}, count(*),"
-        "   count_if(sampled OR (reason = 'budget' AND u < pi)),"
-        "   count_if(NOT sampled AND reason = 'budget' AND u < pi),"
-        f"   count_if(pi <= 0){group_sql}"
-        f" FROM ({DECIDED_UNITS}) d{only} GROUP BY ALL ORDER BY 1, 2",
-        {**window.parameters, **filters.parameters},
-    ).rows
-    return [DecisionCounts(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
-
-
-def sum_coverage(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[CoverageRow]:
-    """Return a row per evaluator over all buckets."""
-    totals: dict[str, Counter[str]] = defaultdict(Counter)
-    for decisions in counted:
-        totals[decisions.evaluator].update(
-            eligible=decisions.eligible,
-            selected=decisions.selected,
-            dropped=decisions.dropped,
-            uncovered=decisions.uncovered,
-        )
-    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
-    for bucket in buckets:
-        verdicts[bucket.evaluator].update(bucket.online)
-    return [
-        CoverageRow(
-            evaluator=name,
-            eligible=total["eligible"],
-            selected=total["selected"],
-            scored=verdicts[name]["ok"],
-            skipped=verdicts[name]["skipped"],
-            invalid=verdicts[name]["invalid"],
-            error=verdicts[name]["error"],
-            dropped=total["dropped"],
-            uncovered_share=total["uncovered"] / total["eligible"],
-        )
-        for name, total in totals.items()
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """The number of pending jobs."""
-
-    pending: int
-    since: datetime
-    """Every job created before is finished: the next read may start here."""
-
-
-_QUEUE = f"""
-    SELECT count(*) FILTER (pending), min(created_at)
-    FROM ({unfinished("created_at >= $since", scores="created_at >= $since", decisions="decided_at >= $since")})"""
-
-
-def queue(store: Store, *, now: datetime, since: datetime | None = None) -> Queue:
-    """Count the pending jobs of the last day; `since` of an earlier result skips jobs finished by then."""
-    day = now - timedelta(days=1)
-    pending, first = store.read(_QUEUE, {"since": max(day, since or day)}).rows[0]
-    return Queue(int(pending), min(first or now, now - _MARGIN))

@@ -19,11 +19,11 @@ from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
+from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
-from ragpulse_collector.analysis.traffic import Coverage, coverage
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
@@ -76,7 +76,7 @@ class Measures:
     def check(self, params: models.Check) -> Check:
         """Answer `GET check`."""
         limit = Limit.of(params.min, params.max)
-        return check(*self._asked(params), params.evaluator, limit, measure=params.measure)
+        return check(*self._asked(params), params.evaluator, limit, measure=params.measure, corrected=params.corrected)
 
     def plan(self, params: models.Plan) -> Plan:
         """Answer `GET plan`."""

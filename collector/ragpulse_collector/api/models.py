@@ -290,6 +290,8 @@ class Check(Filters):
     min: float | None = None
     max: float | None = None
     measure: Literal["quality", "pass_rate", "fail_rate", "unclear_rate"] = "quality"
+    corrected: bool = True
+    """Whether enough labels of people correct the judge's figure."""
 
 
 class Plan(Filters):

@@ -50,6 +50,7 @@ from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase
 from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
@@ -100,6 +101,13 @@ def operations(
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
         *_replays(replays, ClientReplays(store)),
         *_drift(drift),
+        Operation(
+            "GET judge/checks",
+            lambda _: checks_of(settings, catalog.judge),
+            "Reports of `ragpulse judge check`, newest first.",
+            Params,
+            JudgeChecks,
+        ),
         *_datasets(store),
         *_monitors(monitors, targets),
         *_data(store, settings, prices),

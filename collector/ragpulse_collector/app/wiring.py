@@ -169,6 +169,7 @@ class Components:
                 budgets=self.rules.budgets,
                 prices=lambda: prices.table.about(),
                 other_groups=lambda: self.monitors.other_groups,
+                keeps_up=lambda: self.pacer.keeps_up,
             ),
             replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
             monitors=self.monitors,

@@ -176,15 +176,23 @@ def _retrieved(ask: Ask, scope: Sequence[Any], rows: _Rows) -> dict[str, list[st
 
 
 def _scores(ask: Ask, scope: Sequence[Any], rows: _Rows) -> Mapping[str, list[Score]]:
-    """Return the newest score of each evaluator, version and judge of the units."""
+    """Return the newest score of each evaluator, version and judge of the units, and what has no verdict.
+
+    That is an evaluation that failed, and a selected unit that a budget left out.
+    """
     units = {(row["trace_id"], row["unit_span_id"]) for row in rows}
     scores: dict[str, dict[tuple[str, str, str], Score]] = defaultdict(dict)
+    near = _NEAR.replace("start_time", "request_time")
     for row in _rows(
         ask,
-        "SELECT trace_id, span_id, evaluator, version, judge, normalized, pi FROM scores"
-        " WHERE status = 'ok' AND normalized IS NOT NULL AND list_contains(?::VARCHAR[], trace_id)"
-        f" AND {_NEAR.replace('start_time', 'request_time')} ORDER BY created_at",
-        scope,
+        "SELECT trace_id, span_id, evaluator, version, judge, normalized, pi, created_at FROM scores"
+        " WHERE (status = 'ok' AND normalized IS NOT NULL OR status IN ('invalid', 'error'))"
+        f" AND list_contains(?::VARCHAR[], trace_id) AND {near}"
+        " UNION ALL SELECT d.trace_id, span_id, evaluator, NULL, NULL, NULL, pi, decided_at FROM decisions d"
+        f" JOIN (SELECT trace_id, upstream_pi FROM traces WHERE {_NEAR}) t ON t.trace_id = d.trace_id"
+        " WHERE latest AND NOT sampled AND reason = 'budget' AND u * coalesce(upstream_pi, 1) < pi"
+        f" AND list_contains(?::VARCHAR[], d.trace_id) AND {near} ORDER BY normalized IS NOT NULL, created_at",
+        [*scope, *scope[1:], *scope],
     ):
         if (row["trace_id"], row["span_id"]) in units:
             score = Score(row["evaluator"], row["version"], row["judge"], row["normalized"], row["pi"] or 1.0)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragpulse_collector.cli.options import COUNT, FILE, Failure, failing, json_option, max_usd_option, option
 from ragpulse_collector.cli.questions import capped, configured_judge
 from ragpulse_collector.cli.tables import dotted, print_json, table
-
-if TYPE_CHECKING:
-    from ragpulse_evaluators.local import ModelFolder
 
 
 @click.group()
@@ -28,18 +27,15 @@ def models() -> None:
 @option("--labels", help="Names of its labels in order, where its configuration has none: supported,hallucinated.")
 @option("--template", help="The text that it reads, with {context}, {claim} and {question}.")
 def add(model: str, revision: str | None, graph: str | None, labels: str | None, template: str | None) -> None:
-    """Fetch a model of the hub, or copy an exported folder. Run it again to go on after an interruption."""
+    """Fetch a model of the hub, or note options in an exported folder. Run it again to go on after an interruption."""
     from ragpulse_evaluators.local.adding import add_model
 
     chosen: dict[str, Any] = {"graph": graph, "labels": labels and labels.split(","), "template": template}
-    with failing(ValueError):
+    with failing(ValueError, OSError):
         found = add_model(model, say=click.echo, revision=revision, **chosen)
-    click.echo(f"added, digest {found.digest}. In ragpulse.toml:\n\n{_lines(found)}\n")
-    click.echo(f"next: ragpulse models check {found.name}")
-
-
-def _lines(found: ModelFolder) -> str:
-    return f'[[evaluator]]\nname = "grounded"\nuse = "groundedness_model"\nmodel = "{found.name}"'
+    click.echo(f"added, digest {found.digest}. In ragpulse.toml:\n")
+    click.echo(f'[[evaluator]]\nname = "grounded"\nuse = "groundedness_model"\nmodel = "{found.name}"\n')
+    click.echo(f"next: ragpulse models check {shlex.quote(found.name)}")
 
 
 @models.command("list")
@@ -90,16 +86,18 @@ def check(model: str, threshold: float, as_json: bool) -> None:
     report = {
         "model": model,
         "accuracy": round(right / len(cases), 3),
-        "caught": found.sensitivity and round(found.sensitivity.estimate, 3),
-        "passed": found.specificity and round(found.specificity.estimate, 3),
-        "verdict": found.verdict,
+        **asdict(found),
         "ms_per_answer": round(seconds * 1000, 1),
         "answers_per_minute": round(60 / seconds),
     }
+    _print("check", report, as_json)
+
+
+def _print(title: str, report: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        table("check", ("name", "value"), report.items())
+        table(title, ("name", "value"), [row for row in dotted(report) if row[1] not in (None, (), [])])
 
 
 @models.command()
@@ -120,15 +118,17 @@ def judge() -> None:
 
 @judge.command("check")
 @option("--judge", "model", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
+@option("--db", help="Database beside which the report is stored (default: that of ./ragpulse.toml).")
 @max_usd_option
 @option("--cache", type=FILE, default="ragpulse.judge-check.jsonl", help="Recorded answers: a second run goes on.")
 @option("--concurrency", type=COUNT, help="Questions at the same time (default: [judge] concurrency).")
 @json_option
-def check_judge_(model: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool) -> int:
+def check_judge_(
+    model: str | None, db: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool
+) -> int:
     """Ask a judge about 400 labelled answers: is it better than guessing? Exit 3: stopped at its cap."""
-    from datetime import UTC, datetime
-
     from ragpulse_collector.evaluation.judge_checks import store_check
+    from ragpulse_collector.store.protocol import utc_now
     from ragpulse_evaluators import FileCache
     from ragpulse_evaluators.errors import BudgetExceeded, EvaluatorError
     from ragpulse_evaluators.meta.judge_check import check_judge
@@ -146,10 +146,6 @@ def check_judge_(model: str | None, max_usd: float | None, cache: str, concurren
             click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
             return 3
         raise
-    store_check(settings.collector.db, found, datetime.now(UTC))
-    if as_json:
-        print_json(asdict(found))
-    else:
-        table("judge check", ("name", "value"), [row for row in dotted(asdict(found)) if row[1] not in (None, (), [])])
-        click.echo("\n".join(found.verdicts))
+    store_check(db or settings.collector.db, found, utc_now())
+    _print("judge check", asdict(found), as_json)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,14 +174,15 @@ def compare(
 @since_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
+@option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
 @source
 def check(
     source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
-    condition: str | None, summary: str | None,
+    condition: str | None, summary: str | None, corrected: bool,
 ) -> int:  # fmt: skip
     """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
-        limits = {"min": minimum, "max": maximum, "measure": measure}
+        limits = {"min": minimum, "max": maximum, "measure": measure, "corrected": str(corrected).lower()}
         params = {"evaluator": evaluator, "from": since, "where": condition, **limits}
         answer = source.asker()("GET check", params)
     except Failure as failure:
@@ -188,6 +191,8 @@ def check(
     limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
     name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
     click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
+    if (correction := answer.get("correction")) and not answer.get("uncorrected"):
+        click.echo(f"ragpulse: {correction}", err=True)
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:
@@ -204,13 +209,23 @@ def check(
 @json_option
 @asking
 def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
-    """Plan how many traces to score, at which rate, at what cost."""
+    """Plan how many traces to score, at which rate, at what cost; with better rates of the rules that have strata."""
     answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": since})
     if as_json:
         print_json(answer)
         return
     rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
     table("plan", ("name", "value"), rows)
+    for rule in ask("GET rules", {})["rules"]:
+        if evaluator in rule["evaluators"] and rule["strata"]:
+            _propose(ask, rule)
+
+
+def _propose(ask: Ask, rule: Mapping[str, Any]) -> None:
+    """Print the rates that the collector proposes for a rule, and the keys to copy."""
+    draft = {key: rule[key] for key in ("name", "evaluators", "rate", "where", "unit")}
+    proposal = ask("GET rules/preview", {**draft, "strata": json.dumps(rule["strata"])})["proposal"]
+    click.echo(f"rule {rule['name']}: {proposal['words']}\n{proposal['toml'] or ''}".rstrip())
 
 
 @click.command()

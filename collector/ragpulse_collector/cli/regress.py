@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -156,10 +157,11 @@ def _answers_of_app(before: Sequence[Answered], ask: Ask, source: Source, option
     queries = [answer.query for answer in before]
     evaluators = {score.evaluator for answer in before for score in answer.scores}
     deadline = time.monotonic() + options["wait"]
+    read = partial(newest_answers, ask, since=since, where=options["condition"], queries=queries)
     while True:
-        after = newest_answers(ask, since=since, where=options["condition"], queries=queries)
+        after = read()
         if len(after) == len(before) and not pending_scores(ask, after, evaluators):
-            return after
+            return read()  # what was pending when they were read is there now
         if time.monotonic() > deadline:
             break
         time.sleep(_POLL_S)
@@ -223,10 +225,18 @@ def _rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     figures = [(called(score["evaluator"]), score) for score in report["scores"]]
     figures += [("latency, ms", report["latency_ms"]), ("cost, USD per 1,000", _thousand(report["cost_usd"]))]
     return rows + [
-        (f"{name}, b - a", interval(figure["difference"]), cell(figure["a"]), cell(figure["b"]))
+        (f"{name}, b - a", f"{interval(figure['difference'])}{_reach(figure)}", cell(figure["a"]), cell(figure["b"]))
         for name, figure in figures
         if figure
     ]
+
+
+def _reach(figure: Mapping[str, Any]) -> str:
+    """Return what the missing verdicts leave open."""
+    difference, missing = figure["difference"], figure.get("missing")
+    if not missing or difference["least"] is None:
+        return ""
+    return f", {difference['least']:+.2f} to {difference['most']:+.2f} with {missing} missing verdicts"
 
 
 def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -244,6 +254,8 @@ def _verdicts(report: Mapping[str, Any]) -> list[str]:
 def _need(gate: Mapping[str, Any]) -> str:
     if gate["verdict"] != "undecided":
         return ""
+    if gate["missing"]:
+        return f" ({gate['missing']} missing verdicts could turn it)"
     if gate["need"] is None:
         return " (it is on the limit: no number of questions decides that)"
     return f" ({gate['n']} questions; about {gate['need']} would decide it)"

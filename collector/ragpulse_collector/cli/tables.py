@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ragpulse_collector.cli.options import Ask, Failure, in_ci
-from ragpulse_dashboards.words import called
+from ragpulse_dashboards.words import called, level
 
 if TYPE_CHECKING:
     from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
@@ -150,19 +150,14 @@ def safe(text: str, *, breaks: str = "\n\t") -> str:
 
 
 def interval(point: Mapping[str, Any] | None) -> str:
-    """Format an estimate with its interval and n: in its own words, or as `0.91 (0.88 to 0.93) n=120`."""
+    """Format an estimate with its interval and n: in its own words, or as `0.91 ± 0.02 n=120`."""
     if point and point.get("words"):
         return str(point["words"])
     if not point or point.get("value") is None:
         return "-"
-    text = cell(float(point["value"]))
-    if point.get("lo") is not None and point.get("hi") is not None:
-        text += f" ({_bound(point['lo'])} to {_bound(point['hi'])})"
+    value, lo, hi = float(point["value"]), point.get("lo"), point.get("hi")
+    text = cell(value) if lo is None or hi is None else level(value, lo, hi)
     return text + (f" n={point['n']:,}" if point.get("n") is not None else "")
-
-
-def _bound(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else cell(float(value))
 
 
 def print_json(content: Any) -> None:

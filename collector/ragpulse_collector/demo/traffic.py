@@ -27,7 +27,7 @@ from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.client import Client
 from ragpulse_collector.demo.application import MADE_UP, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
-from ragpulse_dashboards.words import called
+from ragpulse_dashboards.words import called, level
 
 VERSIONS = ("v1", "v2")
 HOURS = 5.7
@@ -237,7 +237,7 @@ def _print_verdict(client: Client, say: Say) -> None:
     difference = answer["difference"]
     say(
         f"\ngroundedness, {VERSIONS[1]} against {VERSIONS[0]}: {answer['verdict']}, "
-        f"difference {difference['value']:+.3f}{_interval(difference, '+.3f')}"
+        f"difference {difference['value']:+.3f}{_interval(difference)}"
     )
     for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:
         say(f"{mark['text']} began {mark['t'][11:16]} UTC")
@@ -262,10 +262,12 @@ def _plain(point: dict[str, Any] | None, form: str) -> str:
 def _estimate(point: dict[str, Any] | None) -> str:
     if not point:
         return "not measured"
-    return f"{point['value']:.3f}{_interval(point, '.3f')} n={point['n']}"
+    lo, hi = point["lo"], point["hi"]
+    told = f"{point['value']:.3f}" if lo is None or hi is None else level(point["value"], lo, hi)
+    return f"{told} n={point['n']}"
 
 
-def _interval(figures: dict[str, Any], form: str) -> str:
+def _interval(figures: dict[str, Any]) -> str:
     """Format the interval; empty where too few users give none."""
     lo, hi = figures["lo"], figures["hi"]
-    return "" if lo is None or hi is None else f" [{lo:{form}}, {hi:{form}}]"
+    return "" if lo is None or hi is None else f" ({lo:+.3f} to {hi:+.3f})"

@@ -1,7 +1,8 @@
 """Money for judges: a durable ledger with hard caps.
 
-A reservation is on disk before the call. A reservation without a settlement (the process was killed during the call)
-counts in full, so that the cap holds.
+A reservation is on disk before the call. One without a settlement (the process was killed during the call) counts as
+the most that an attempt of its evaluator and replay has cost so far, in full before the first: the killed call may have
+been billed, and the attempts that follow reserve their own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, add_entries, reserved, spent_usd
+from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, Held, add_entries, dearest, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.errors import BudgetExceeded
@@ -125,7 +126,8 @@ class Ledger:
 
     def __init__(self, store: Store, caps: Caps, *, price: Price = _no_price) -> None:
         self._store, self.caps, self._price = store, caps, price
-        self._interrupted: dict[str, list[Entry]] | None = None
+        self._interrupted: dict[str, list[Held]] | None = None
+        self._held_in_full: set[str] = set()
         self._max_spent: dict[str, float] = {}
 
     def limits(self, run: Run | None = None, rule: str | None = None) -> bool:
@@ -142,7 +144,7 @@ class Ledger:
 
     def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[BudgetExceeded | None]:
         """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation."""
-        self._read_interrupted(tx)
+        self._lower_interrupted(tx)
         spent: dict[Account, float] = {}
         refusals = [self._refusal(tx, spent, reservation) for reservation in reservations]
         granted = [reservation for reservation, refusal in zip(reservations, refusals, strict=True) if refusal is None]
@@ -169,17 +171,40 @@ class Ledger:
         """
         interrupted, entries = self._read_interrupted(tx), list[Entry]()
         for job_id, calls in finished_jobs:
-            for release in interrupted.pop(job_id, []):
-                *_, reserved_usd = release
-                spent = min(-reserved_usd, self._unrecorded_usd(calls) or -reserved_usd)
+            for release, attempts in interrupted.pop(job_id, []):
+                *_, released = release
+                spent = min(-released, attempts * (self._unrecorded_usd(calls) or 0.0)) or -released
                 entries += [release, (*release[:5], "spend", spent)]
         add_entries(tx, entries, at=utc_now())
 
-    def _read_interrupted(self, tx: Transaction) -> dict[str, list[Entry]]:
+    def _read_interrupted(self, tx: Transaction) -> dict[str, list[Held]]:
         """Return the reservations of earlier processes by job; read before this process reserves anything."""
         if self._interrupted is None:
             self._interrupted = reserved(tx.execute)
+            self._held_in_full = set(self._interrupted)
         return self._interrupted
+
+    def _lower_interrupted(self, tx: Transaction) -> None:
+        """Lower reservations of killed attempts to the most that an attempt has cost, as soon as one has.
+
+        The reservation is for replies as long as the limit, which few are. It would hold the whole cap after a few
+        kills, and no attempt could follow that settles it.
+        """
+        interrupted = self._read_interrupted(tx)
+        self._held_in_full &= interrupted.keys()
+        if not self._held_in_full:
+            return
+        most, entries = dearest(tx.execute), list[Entry]()
+        for job_id in sorted(self._held_in_full):
+            for number, held in enumerate(interrupted[job_id]):
+                _, evaluator, _, run_id, _, _, usd = held.release
+                if (evaluator, run_id) not in most:
+                    continue
+                kept = min(-usd, held.attempts * most[evaluator, run_id])
+                entries += [held.release, (*held.release[:5], "reserve", kept)]
+                interrupted[job_id][number] = held._replace(release=(*held.release[:6], -kept))
+                self._held_in_full.discard(job_id)
+        add_entries(tx, entries, at=utc_now())
 
     def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
         costs = [self._price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls]

@@ -258,7 +258,7 @@ def _time(text: str) -> datetime:
 
 
 def _figures(bucket: Bucket | None) -> Figures:
-    return Figures.of(bucket.estimate if bucket else None, identified=bool(bucket and bucket.identified))
+    return Figures.of(bucket.estimate if bucket else None, identified=bucket.identified if bucket else 0)
 
 
 def _checks(store: Store, evaluator: str) -> list[Recheck]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from ragpulse_collector.settings import Settings
+from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.meta.judge_check import JudgeCheck
 
 
@@ -18,6 +22,24 @@ class StoredCheck:
 
     at: datetime
     check: JudgeCheck
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeChecks:
+    """The stored checks, newest first, and the configured judge."""
+
+    judge: str | None
+    """Its id, as in the checks."""
+    command: str | None
+    """What checks it: a line for a shell in the collector's working folder."""
+    checks: Sequence[StoredCheck]
+
+
+def checks_of(settings: Settings, judge: Judge | None) -> JudgeChecks:
+    """Return the stored checks beside the configured judge."""
+    db, model = settings.collector.db, settings.judge.model
+    command = shlex.join(["ragpulse", "judge", "check", "--judge", model, "--db", db]) if model else None
+    return JudgeChecks(None if judge is None else judge.id, command, stored_checks(db))
 
 
 def checks_file(db: str) -> Path:

@@ -10,6 +10,7 @@ from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change, Counts, Periods, count_change, lengths
 from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.queries.traces import Filter, first_span, with_columns
 
 __all__ = ["COUNTED", "Compare", "count_comparisons", "may_replace"]
@@ -70,10 +71,9 @@ def _read_counts(
     store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[GroupValue, ...], Counts]:
     value, is_share = COUNTED[metric]
-    weight = "1 / coalesce(upstream_pi, 1)"
     rows = store.read(
         f"SELECT floor((epoch($last::TIMESTAMP) - epoch(start_time)) / {periods.step_s})::BIGINT AS index,"
-        f" sum({value} * {weight}), sum({value} * ({weight}) ** 2), sum({weight}){''.join(f', {g}' for g in groups)}"
+        f" sum({value} * {WEIGHT}), sum({value} * {WEIGHT} ** 2), sum({WEIGHT}){''.join(f', {g}' for g in groups)}"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
         {"first": periods.baseline.first, "last": periods.end, **filters.parameters},

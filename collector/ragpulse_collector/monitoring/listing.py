@@ -72,6 +72,8 @@ class ShownMonitor(SavedMonitor):
     text: str | None
     detects: str | None
     """The change that it can see, and when."""
+    correction: str | None = None
+    """How people's labels would correct the judge's figure, over the window and all groups; the monitor keeps it."""
     false_alarm_rate: str
     other_groups: int
     """Groups beyond the limit: they have no state of their own."""
@@ -113,7 +115,9 @@ class AlertSent:
     delivery: str | None
 
 
-def shown(monitor: Monitor, rows: Sequence[StoredState], *, detects: str | None, other_groups: int) -> ShownMonitor:
+def shown(
+    monitor: Monitor, rows: Sequence[StoredState], *, detects: str | None, correction: str | None, other_groups: int
+) -> ShownMonitor:
     """Return a monitor with its stored states, newest first."""
     latest = {row.group: row for row in reversed(rows)}
     worst = next((row for row in latest.values() if row.state == "firing"), rows[0] if rows else None)
@@ -129,6 +133,7 @@ def shown(monitor: Monitor, rows: Sequence[StoredState], *, detects: str | None,
         hi=worst and worst.hi,
         text=monitor.broken or (worst and worst.text),
         detects=detects,
+        correction=correction,
         false_alarm_rate=false_alarm_rate(monitor.settings),
         other_groups=other_groups,
         history=[

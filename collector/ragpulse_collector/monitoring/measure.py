@@ -14,11 +14,13 @@ from typing import Literal
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.quality.coverage import coverage_rows
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import NAMES, by_user, coverage_rows
+from ragpulse_collector.analysis.traffic import NAMES, by_user, weighted_quantile
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import KEPT
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
@@ -177,17 +179,15 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
 
     With fewer than five users, the requests of a session are: an outage must page a small team too.
     """
-    quantile, total_column, is_mean = _quantile(metric), NAMES[metric].of, NAMES[metric].each is not None
-    column = "ttft_ms" if metric.startswith("ttft") else "latency_ms"
+    quantile, is_mean = NAMES[metric].quantile, NAMES[metric].each is not None
     value_sql = (
-        f"({column} > $limit)::INTEGER"
+        f"({quantile[0]} > $limit)::INTEGER"
         if quantile
-        else NAMES[metric].each or total_column or ("error::INTEGER" if "error" in metric else "1")
+        else NAMES[metric].each or NAMES[metric].of or ("error::INTEGER" if metric == "errors" else "1")
     )
-    pi_sql = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
     window, groups = query.window, query.groups
     keys = ("t", *groups)
-    source = f"SELECT *, {window.bucket('start_time')} AS t, {pi_sql} AS pi, {value_sql} AS y"
+    source = f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {value_sql} AS y"
     source += (
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}"
@@ -195,9 +195,13 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
     )
     parameters = {**query.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(
-        f"SELECT {NAMES[metric].sql}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
+        f"SELECT {NAMES[metric].sql or 'avg(y)'}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
     ).rows
-    moments = {group: measure.moments for group, measure in by_user(store, source, keys, parameters).items()}
+    means = by_user(store, source, keys, parameters)
+    if quantile and any(mean.estimated for mean in means.values()):
+        quantiles = weighted_quantile(store, source, *quantile, parameters, keys=keys)
+        values = [(quantiles.get(tuple(row[2:])), *row[1:]) for row in values]
+    moments = {group: measure.moments for group, measure in means.items()}
     if any(measure is not None and measure.trials() is None for measure in moments.values()):
         sessions = by_user(store, source, keys, parameters, cluster=_SESSION)
         moments = {
@@ -209,8 +213,8 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
         if value is None or sums is None:
             return replace(absent(metric), n=n)
         if quantile is not None:
-            reading = _beyond(value, _share(sums, confidence), quantile, condition.limit)
-        elif metric == "error_rate" or is_mean:
+            reading = _beyond(value, _share(sums, confidence), quantile[1], condition.limit)
+        elif is_mean:
             reading = _share(sums, confidence)
         else:
             reading = _total(value, sums, confidence, window.bucket_s if metric == "throughput" else 1.0)
@@ -234,10 +238,6 @@ def absent(metric: str) -> Reading:
     """Return the reading of a group without requests: nothing was measured, but a count or a sum is 0."""
     counted = metric in NAMES and (NAMES[metric].count or (NAMES[metric].of and not NAMES[metric].each))
     return Reading(0.0, 0.0, 0.0, 0) if counted else Reading(None, None, None, 0)
-
-
-def _quantile(metric: str) -> float | None:
-    return {"p50": 0.5, "p95": 0.95, "p99": 0.99}.get(metric.rpartition("_")[2])
 
 
 def _beyond(value: float, share: Reading, quantile: float, limit: float) -> Reading:

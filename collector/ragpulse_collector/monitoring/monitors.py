@@ -12,8 +12,10 @@ from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
 
 from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.changes.levels import Change, Periods, is_sure
 from ragpulse_collector.analysis.exemplars import exemplar_ids
+from ragpulse_collector.analysis.quality import current, estimates
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
@@ -124,7 +126,22 @@ class Monitors:
         is_watched = monitor.source != "drift" and not monitor.broken
         detected = self._detects(monitor.settings) if is_watched else None
         rows = stored_states(self._store.read, name)
-        return shown(monitor, rows, detects=detected, other_groups=self.other_groups.get(name, 0))
+        correction = self._correction(monitor.settings) if is_watched else None
+        others = self.other_groups.get(name, 0)
+        return shown(monitor, rows, detects=detected, correction=correction, other_groups=others)
+
+    def _correction(self, monitor: MonitorSettings) -> str | None:
+        """Return how labels would correct the judge's figure: the exact tests of its tails need the judge's own."""
+        family, _, evaluator = monitor.metric.partition(":")
+        now = self._clock()
+        window = Window(now - timedelta(seconds=duration_s(monitor.window)), now, 0)
+        if family != "quality":
+            return None
+        query, reader = Query(window=window, filters=meeting(monitor.where), now=now), self._reader(monitor)
+        newest = current(estimates(reader, evaluator, window, query.filters))
+        if newest is None:
+            return None
+        return decisive(reader, query, newest, evaluator=evaluator, corrected=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
         """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.

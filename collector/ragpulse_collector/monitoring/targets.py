@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.calibration.decisive import decisive
+from ragpulse_collector.analysis.quality import changed_version, current, estimates
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
@@ -15,6 +16,7 @@ from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
+from ragpulse_dashboards.words import FEW
 
 __all__ = ["TargetState", "TargetStates", "Targets"]
 
@@ -40,6 +42,10 @@ class TargetState:
     state: Met
     refused: str | None
     """Why a pass rate is no target here: too many answers are unclear."""
+    note: str | None = None
+    """What else the reader needs to know: the evaluator changed in the range."""
+    correction: str | None = None
+    """What people's labels did to a judge's figure or could do, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class Targets:
     def __call__(self, query: Query) -> TargetStates:
         """Return each target with value, interval and `state`.
 
-        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`.
+        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`. Where the
+        evaluator changed in the range, it waits until the new version has scored thirty answers.
         """
         return TargetStates([self._state(target, query) for target in self._settings])
 
@@ -82,8 +89,9 @@ class Targets:
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
-        reading, n = _reading(narrowed.reader(self._store), target.metric, narrowed, miss)
-        refused = _refused(self._store, target.metric)
+        measured = _measured(narrowed.reader(self._store), target, narrowed, miss)
+        reading, refused = measured.reading, _refused(self._store, target.metric)
+        waits = bool(refused) or measured.waits
         return TargetState(
             metric=target.metric,
             min=target.min,
@@ -93,9 +101,11 @@ class Targets:
             value=reading.value,
             lo=reading.lo,
             hi=reading.hi,
-            n=n,
-            state="undecided" if refused else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
+            n=measured.n,
+            state="undecided" if waits else _MET.get(decide(miss, reading, reading, "undecided"), "undecided"),
             refused=refused,
+            note=measured.note,
+            correction=measured.correction,
         )
 
 
@@ -108,13 +118,29 @@ def _refused(store: Store, metric: str) -> str | None:
     return None
 
 
-def _reading(store: Store, metric: str, query: Query, miss: Condition) -> tuple[Reading, int | None]:
-    """Return the metric as charts show it, and n of a measure of quality."""
-    family, _, evaluator = metric.partition(":")
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a target is compared with."""
+
+    reading: Reading
+    n: int | None = None
+    note: str | None = None
+    correction: str | None = None
+    waits: bool = False
+    """Whether a new version of the evaluator has too few answers yet."""
+
+
+def _measured(store: Store, target: TargetSettings, query: Query, miss: Condition) -> _Measured:
+    """Return the metric as charts show it or corrected by labels, and n of a measure of quality."""
+    family, _, evaluator = target.metric.partition(":")
     if family not in MEASURES:
-        read = readings(store, metric, query, miss).get("{}")
-        return read(_CONFIDENCE) if read else Reading(None, None, None), None
-    bucket = current(estimates(store, evaluator, query.window, query.filters, family=family))
-    if bucket is None or bucket.estimate is None:
-        return Reading(None, None, None), 0
-    return Reading(bucket.estimate.estimate, *bucket.limits(bucket.estimate)), bucket.estimate.n
+        read = readings(store, target.metric, query, miss).get("{}")
+        return _Measured(read(_CONFIDENCE) if read else Reading(None, None, None))
+    buckets = estimates(store, evaluator, query.window, query.filters, family=family)
+    newest = current(buckets)
+    if newest is None or newest.estimate is None:
+        return _Measured(Reading(None, None, None), 0)
+    changed, n = changed_version(buckets, newest), newest.estimate.n
+    decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
+    reading = Reading(decided.measured.value, decided.measured.least, decided.measured.most)
+    return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)

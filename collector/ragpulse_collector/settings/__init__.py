@@ -115,6 +115,8 @@ class TargetSettings(Section):
     """Exactly one of the two."""
     where: str | None = None
     """SQL condition over the columns of `traces`."""
+    corrected: bool = True
+    """Whether enough labels of people correct a judge's figure before it decides."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:

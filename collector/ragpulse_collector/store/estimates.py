@@ -7,19 +7,26 @@ here, too: with them the interval is computed in Python.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ragpulse_evaluators.statistics.distributions import STUDENT_975
 from ragpulse_evaluators.statistics.weighted import ENOUGH_OF_CLASS
 
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""
 
+KEPT = "coalesce(upstream_pi, 1)"
+"""The probability with which an upstream sampler kept a request, from a row of `traces` or `raw.trace_facts`."""
+WEIGHT = f"(1 / {KEPT})"
+"""How many requests a stored one stands for: the weight of every count, sum, share, mean and percentile."""
+
 CLUSTER = (
     "CASE WHEN user_id IS NOT NULL THEN hash(user_id) WHEN session_id IS NOT NULL THEN hash(session_id)"
     " ELSE hash(trace_id) END"
 )
 """Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own."""
-IDENTIFIED = "(user_id IS NOT NULL OR session_id IS NOT NULL)"
-"""Whether a row of `raw.trace_facts` says whose answer it is."""
+IDENTIFIED = "(CASE WHEN user_id IS NOT NULL THEN 2 WHEN session_id IS NOT NULL THEN 1 ELSE 0 END)::UTINYINT"
+"""What a row of `raw.trace_facts` says of whose answer it is: 2 its user, 1 its session only, 0 nothing."""
 
 
 def _polynomial(low: float, high: float, coefficients: tuple[float, ...]) -> str:
@@ -140,7 +147,7 @@ def hajek(source: str, *, keys: str) -> str:
         clustered AS (
             SELECT {keys}, cluster, count(*) AS c_n, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy,
                    sum(1 / pi ** 2) AS c_ww, min(pi) AS rarest, min(y) AS c_low, max(y) AS c_high,
-                   bool_or(y > 0 AND y < 1) AS c_between, bool_or(identified) AS known
+                   bool_or(y > 0 AND y < 1) AS c_between, bool_or(identified::BOOLEAN) AS known
             FROM picked GROUP BY {keys}, cluster),
         means AS (
             SELECT {keys}, sum(c_wy) / sum(c_w) AS m, sum(c_w) AS w, sum(c_n) AS n, count(*) AS clusters,
@@ -165,6 +172,25 @@ def hajek(source: str, *, keys: str) -> str:
         SELECT {keys}, m AS estimate, lo, hi, n::BIGINT AS n, 1 / squares AS n_eff,
                CASE WHEN identified THEN clusters END AS users
         FROM bounds"""
+
+
+def quantiles(source: str, column: str, shares: Sequence[float], *, keys: Sequence[str] = ()) -> str:
+    """Return the query for the quantiles of the requests that the rows of `source` stand for: keys, then a list.
+
+    Each row counts WEIGHT times. Where all weights are 1, this is `quantile_cont`, which is several times as fast.
+    """
+    by, parts = "".join(f"{key}, " for key in keys), f"PARTITION BY {', '.join(keys)} " if keys else ""
+    found = []
+    for share in shares:
+        rank = f"(1 + (total - 1) * {share!r})"
+        low, high = (f"min(x) FILTER (upto >= floor({rank}) + {more})" for more in (0, 1))
+        found.append(f"{low} + any_value({rank} % 1) * (coalesce({high}, max(x)) - {low})")
+    return f"""
+        SELECT {by}[{", ".join(found)}] FROM (
+            SELECT {by}{column} AS x, sum({WEIGHT}) OVER ({parts}ORDER BY {column}) + 1e-6 AS upto,
+                   sum({WEIGHT}) OVER ({parts}) AS total
+            FROM ({source}) WHERE {column} IS NOT NULL)
+        GROUP BY ALL"""
 
 
 CLUSTER_SUMS = (

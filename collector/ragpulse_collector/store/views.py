@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, hajek
+from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, WEIGHT, hajek
 
 
 def hex_trace(column: str) -> str:
@@ -216,15 +216,19 @@ _DECISIONS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, evaluator, rule, policy, pi, sampled,
            reason, decided_at, request_time, u, revision, latest FROM raw.decisions"""
 
-SESSION_FIGURES = """
+SESSION_FIGURES = f"""
     min(start_time) AS start_time, max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) AS end_time,
-    count(*) AS n_turns, arg_min(user_id, (start_time, trace_id)) AS user_id,
+    round(sum({WEIGHT}))::BIGINT AS n_turns, arg_min(user_id, (start_time, trace_id)) AS user_id,
     arg_min(service, (start_time, trace_id)) AS service,
-    CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
-        AS cost_usd,
-    TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens, TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
+    CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage')
+         THEN sum(cost_usd * {WEIGHT}) END AS cost_usd,
+    TRY_CAST(round(sum(input_tokens * {WEIGHT})) AS BIGINT) AS input_tokens,
+    TRY_CAST(round(sum(output_tokens * {WEIGHT})) AS BIGINT) AS output_tokens,
     bool_or(error) AS error"""
-"""The figures of a session over its turns. Its cost is unknown if that of a turn is."""
+"""The figures of a session over its turns, those that an upstream sampler dropped included: see WEIGHT.
+
+Its cost is unknown if that of a turn is.
+"""
 
 _SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"
 

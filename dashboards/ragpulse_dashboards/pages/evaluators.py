@@ -16,6 +16,7 @@ from ragpulse_dashboards.site import Site, read_form, see_other, segment
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
     from ragpulse_collector.evaluation.drift import Watched
+    from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 
 __all__ = ["routes"]
 
@@ -45,15 +46,17 @@ async def evaluators(site: Site, request: Request) -> Response:
     answer: EvaluatorList
     rules: RuleList
     drift: Watched
-    answer, rules, drift = await asyncio.gather(
-        site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
-    )
+    judge: JudgeChecks
+    operations = ("GET evaluators", "GET rules", "GET drift", "GET judge/checks")
+    answer, rules, drift, judge = await asyncio.gather(*(site.api(operation, {}) for operation in operations))
     registry = sorted(answer.evaluators, key=lambda evaluator: evaluator.name)
     watched = {report.evaluator for report in drift.watched}
     context = {
         "used": [evaluator for evaluator in registry if evaluator.online or evaluator.stats_24h],
         "others": [evaluator for evaluator in registry if not (evaluator.online or evaluator.stats_24h)],
         "rules": rules.rules,
+        "judge": judge,
+        "checked": next((stored for stored in judge.checks if stored.check.judge == judge.judge), None),
         "done": request.query_params.get("done", ""),
         "watched": drift.watched,
         "every": drift.every,
@@ -150,13 +153,14 @@ def _rate(text: str, field: str) -> float:
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """Show what the rule in the form would select and cost a day."""
+    """Show what the rule in the form would select and cost a day, and the rates that would be better."""
+    form = request.query_params
     try:
-        rule = _rule_in(request.query_params)
+        rule = _rule_in(form)
         answer: RulePreview = await site.api("GET rules/preview", {**rule.params(), "name": rule.name or "preview"})
     except ApiError as error:
         return site.render(request, "rule_preview.html", {"problem": error.message})
-    return site.render(request, "rule_preview.html", {"preview": answer})
+    return site.render(request, "rule_preview.html", {"preview": answer, "rule": rule, "form": form})
 
 
 async def save(site: Site, request: Request) -> Response:

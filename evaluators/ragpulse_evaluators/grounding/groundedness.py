@@ -32,7 +32,9 @@ __all__ = (
     "Groundedness",
     "SentenceEvidence",
     "assess",
+    "assess_case",
     "judge_claim",
+    "outcome_of",
     "read_claims",
     "readable_contexts",
     "readable_response",
@@ -40,6 +42,7 @@ __all__ = (
 
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
+NO_CLAIM = "a claim: the response has no sentence that claims something"
 NOTHING_CLAIMED = "no claim"
 """The reason of a sentence that greets, announces, offers help or speaks of the sources: nothing to support."""
 _TOO_FREE = "worded too freely for a check of words"
@@ -91,6 +94,8 @@ class Assessment:
     """The probability that the contexts support the whole response, pooled over its claims."""
     sentences: tuple[SentenceEvidence, ...]
     code: tuple[CodeEvidence, ...]
+    read: str
+    """The response with markup, code and citation marks blank."""
 
     @property
     def passing(self) -> bool | None:
@@ -113,8 +118,8 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     mean = sum(map(claim_score, claims)) / len(claims) if claims else 1.0
     sentences = tuple(_judge(response, sentence, mean) for sentence in read)
     if not claims:
-        return Assessment(None, None, sentences, code)
-    return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code)
+        return Assessment(None, None, sentences, code, reading.text)
+    return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code, reading.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,28 +233,39 @@ class Groundedness(Evaluator):
 
     def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""
-        response, contexts = readable_response(case), readable_contexts(case)
-        if refusal := find_refusal(response):
-            raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        assessment = assess(response, [c.text for c in contexts], [name for c in contexts for name in c.names])
-        sentences = assessment.sentences
-        if assessment.score is None or assessment.weakest is None:
-            raise MissingField("a claim: the response has no sentence that claims something")
-        passing = assessment.passing if self.threshold is None else assessment.weakest >= self.threshold
-        return Outcome(
-            score=assessment.score,
-            passing=passing,
-            label={True: "grounded", False: "ungrounded", None: UNCLEAR}[passing],
-            explanation=_explain(assessment, passing) + _cut(response, contexts),
-            parts={
-                "weakest": assessment.weakest,
-                "supported": sum(s.supported is True for s in sentences if s.claim),
-                "unclear": sum(s.supported is None for s in sentences),
-                "claims": sum(s.claim for s in sentences),
-                "sentences": [_part(s) for s in sentences],
-                **({"code": [asdict(block) for block in assessment.code]} if assessment.code else {}),
-            },
-        )
+        assessment = assess_case(case)
+        passing = assessment.passing if self.threshold is None else (assessment.weakest or 0.0) >= self.threshold
+        return outcome_of(assessment, passing, _cut(case))
+
+
+def assess_case(case: Case) -> Assessment:
+    """Assess a case; raises `MissingField` without a text, for a refusal, and where nothing is claimed."""
+    response, contexts = readable_response(case), readable_contexts(case)
+    if refusal := find_refusal(response):
+        raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
+    assessment = assess(response, [c.text for c in contexts], [name for c in contexts for name in c.names])
+    if assessment.score is None:
+        raise MissingField(NO_CLAIM)
+    return assessment
+
+
+def outcome_of(assessment: Assessment, passing: bool | None, note: str = "") -> Outcome:
+    """Return the outcome with its explanation and parts; the note ends the explanation."""
+    sentences = assessment.sentences
+    return Outcome(
+        score=assessment.score,
+        passing=passing,
+        label={True: "grounded", False: "ungrounded", None: UNCLEAR}[passing],
+        explanation=_explain(assessment, passing) + note,
+        parts={
+            "weakest": assessment.weakest,
+            "supported": sum(s.supported is True for s in sentences if s.claim),
+            "unclear": sum(s.supported is None for s in sentences),
+            "claims": sum(s.claim for s in sentences),
+            "sentences": [_part(s) for s in sentences],
+            **({"code": [asdict(block) for block in assessment.code]} if assessment.code else {}),
+        },
+    )
 
 
 _UNSPLIT = "in a script without spaces that it cannot split into words"
@@ -302,8 +318,9 @@ def _short(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _cut(response: str, contexts: Sequence[Context]) -> str:
-    cut = len(response) > MAX_RESPONSE_CHARS or sum(len(c.text) for c in contexts) > MAX_CONTEXT_CHARS
+def _cut(case: Case) -> str:
+    cut = len(case.response or "") > MAX_RESPONSE_CHARS
+    cut = cut or sum(len(c.text) for c in case.contexts or ()) > MAX_CONTEXT_CHARS
     return " The texts were too long: only their beginning was read." if cut else ""
 
 

@@ -1,65 +1,43 @@
-"""Adds models to this machine: fetches the files of a hub's model once, or copies an exported folder."""
+"""Adds models to this machine: fetches a hub's model once, or notes what an exported folder does not say."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.local.folder import (
-    DATA,
     MANIFEST,
     ModelConfig,
     ModelFolder,
-    export_hint,
+    manifest_of,
     meaning,
     models_home,
     open_model,
     place_of,
     read_folder,
-    read_json,
     sha256_of,
+    used_files,
 )
 
-_SETTINGS = ("config.json", "tokenizer.json", "tokenizer_config.json")
-_GRAPHS = ("onnx/model.onnx", "model.onnx")
-_NO_NAME = re.compile(r"[^\w.-]+|\.\.+")
 Say = Callable[[str], None]
 
 
 def add_model(model: str, *, say: Say, revision: str | None = None, **chosen: Any) -> ModelFolder:
-    """Add a folder, or a model of the hub; what an interrupted download fetched stays and is not fetched again.
+    """Note `chosen` in a folder, or add a model of the hub; an interrupted download goes on where it broke off.
 
     `chosen` are `graph`, `labels` and `template` where the model's files do not tell. Raises `ConfigurationError`.
     """
     chosen = {key: value for key, value in chosen.items() if value}
     if (folder := Path(model).expanduser()).is_dir():
-        name = f"local/{_NO_NAME.sub('-', folder.resolve().name)}"
-        place = place_of(name)
-        found = read_folder(model, folder, chosen)
-        _copy(found, place)
-        return _note(name, place, chosen | {"graph": str(found.graph.relative_to(folder))})
+        return _note(str(folder.resolve()), folder, chosen)
     place = place_of(model)
     with _reported(model):
         return _fetch(model, place, revision, chosen, say)
-
-
-def _copy(found: ModelFolder, place: Path) -> None:
-    """Copy the files that are used, and no other."""
-    shutil.rmtree(place, ignore_errors=True)
-    files = [found.path / name for name in _SETTINGS]
-    for file in (*files, found.graph, *found.graph.parent.glob(f"{found.graph.name}{DATA}")):
-        if file.is_file():
-            target = place / file.relative_to(found.path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
 
 
 def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any], say: Say) -> ModelFolder:
@@ -68,14 +46,7 @@ def _fetch(model: str, place: Path, revision: str | None, chosen: dict[str, Any]
     info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=20)
     siblings = info.siblings or ()
     files = {file.rfilename: file for file in siblings if _is_inside(file.rfilename)}
-    names = (chosen["graph"],) if "graph" in chosen else _GRAPHS
-    graph = next((name for name in names if name in files), None)
-    if graph is None:
-        others = [name for name in files if name.endswith(".onnx")]
-        hint = f"choose one with --file ({', '.join(others)})" if others else export_hint(model)
-        raise ConfigurationError(f"{model} has no ONNX graph {chosen.get('graph', '')}: {hint}".replace(" :", ":"))
-    data = [name for name in files if fnmatch(name, f"{graph}{DATA}")]
-    wanted = [name for name in (*_SETTINGS, graph, *data) if name in files]
+    graph, wanted = used_files(model, files, chosen.get("graph"))
     licence = getattr(info.card_data, "license", None) or "no licence stated"
     size = sum(files[name].size or 0 for name in wanted)
     say(f"{model}: {size / 1e6:,.1f} MB, licence: {licence}, revision {info.sha}")
@@ -144,17 +115,14 @@ def _note(model: str, place: Path, facts: Mapping[str, Any]) -> ModelFolder:
     manifest = {"id": model, **facts, "files": found.files, "digest": found.digest}
     partial = place / f"{MANIFEST}.part"
     partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    os.replace(partial, place / MANIFEST)
+    partial.replace(place / MANIFEST)
     return found
 
 
 def added_models() -> list[tuple[str, dict[str, Any]]]:
     """Return each added model with its manifest; an empty one is half a download."""
     places = sorted(path for path in models_home().glob("*--*") if path.is_dir())
-    return [
-        (place.name.replace("--", "/", 1), read_json(place / MANIFEST) if (place / MANIFEST).is_file() else {})
-        for place in places
-    ]
+    return [(place.name.replace("--", "/", 1), manifest_of(place) or {}) for place in places]
 
 
 def remove_model(model: str) -> None:

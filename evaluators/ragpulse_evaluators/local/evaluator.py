@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from statistics import fmean
 from threading import Lock
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -14,20 +15,16 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, excerpt
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.grounding.groundedness import (
+    NO_CLAIM,
     NOTHING_CLAIMED,
     SentenceEvidence,
-    assess,
-    readable_contexts,
-    readable_response,
+    assess_case,
+    outcome_of,
 )
-from ragpulse_evaluators.grounding.markup import read_markup
-from ragpulse_evaluators.grounding.refusal import find_refusal
 from ragpulse_evaluators.local.folder import open_model
 from ragpulse_evaluators.local.reading import WINDOW_RULE, Reader, ReadMark
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-_SHOWN = 3
 
 
 class GroundednessModel(Evaluator):
@@ -37,7 +34,7 @@ class GroundednessModel(Evaluator):
     classifier of pairs (NLI, FactCG, cross-encoders with one logit), as ONNX. Sentences, evidence and `parts` are
     those of `groundedness`; the model gives the probability of each sentence, and `parts["spans"]` is what it marks.
     `score` is the mean over the claims, `parts["weakest"]` the lowest. It passes where that reaches `threshold`.
-    In the collector it uses `max_cpu_share` CPU seconds a second; `threads` make one answer faster.
+    It reads in one thread, and in the collector `max_cpu_share` CPU seconds a second.
     """
 
     name = "groundedness_model"
@@ -50,7 +47,6 @@ class GroundednessModel(Evaluator):
         *,
         model: str,
         threshold: float = 0.5,
-        threads: Annotated[int, Field(ge=1)] = 1,
         max_cpu_share: Annotated[float, Field(gt=0)] = 0.5,
     ) -> None:
         self.folder = folder = open_model(model)
@@ -63,32 +59,31 @@ class GroundednessModel(Evaluator):
             windows=WINDOW_RULE,
         )
         self.max_cpu_share, self.own_memory_mb = max_cpu_share, 1024 + 4 * (sum(folder.files.values()) >> 20)
-        self._threads, self._lock, self._reader = threads, Lock(), list[Reader]()
+        self._lock, self._reader = Lock(), list[Reader]()
 
     async def run(self, case: Case) -> Outcome:
         """Score one case in a thread; the first one loads the model."""
         return await asyncio.to_thread(self._read, case)
 
     def _read(self, case: Case) -> Outcome:
-        response, contexts = readable_response(case), readable_contexts(case)
-        if refusal := find_refusal(response):
-            raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        texts, ids = [c.text for c in contexts], [name for c in contexts for name in c.names]
-        found, text = assess(response, texts, ids), read_markup(response, ids).text
-        claims = [sentence for sentence in found.sentences if sentence.claim]
-        places = [(sentence.start, sentence.end) for sentence in claims]
-        read = self._loaded().read(case.query or "", texts, text, places)
-        marks = {place: own for place, own in zip(places, read, strict=True) if own}
-        if not marks:
-            raise MissingField("a claim: the response has no sentence that claims something")
-        sentences = [self._judged(s, marks.get((s.start, s.end), ()), text) for s in found.sentences]
-        spans = [span for own in marks.values() for span in self._unsupported(own, text)]
-        return self._outcome(sentences, spans, [asdict(code) | {"unknown": list(code.unknown)} for code in found.code])
+        found, contexts = assess_case(case), [context.text for context in case.contexts or ()]
+        places = [(sentence.start, sentence.end) for sentence in found.sentences if sentence.claim]
+        marks = self._loaded().read(case.query or "", contexts, found.read, places)
+        of_place = dict(zip(places, marks, strict=True))
+        sentences = tuple(self._judged(s, of_place.get((s.start, s.end), ()), found.read) for s in found.sentences)
+        scores = [sentence.score for sentence in sentences if sentence.claim]
+        if not scores:
+            raise MissingField(NO_CLAIM)
+        spans = [span for own in marks for span in self._unsupported(own, found.read)]
+        read = replace(found, score=round(fmean(scores), 4), weakest=min(scores), sentences=sentences)
+        outcome = outcome_of(read, not spans, f" Read by {self.folder.name}.")
+        shown = [{"start": s.start, "end": s.end, "score": round(s.supported, 4)} for s in spans]
+        return replace(outcome, parts={**outcome.parts, "spans": shown})
 
     def _loaded(self) -> Reader:
         with self._lock:
             if not self._reader:
-                self._reader.append(Reader(self.folder, threads=self._threads))
+                self._reader.append(Reader(self.folder))
             return self._reader[0]
 
     def _unsupported(self, marks: Sequence[ReadMark], text: str) -> list[ReadMark]:
@@ -114,37 +109,6 @@ class GroundednessModel(Evaluator):
         reasons = tuple(f"not supported: “{excerpt(text[s.start : s.end])}”" for s in spans)
         score = round(min(mark.supported for mark in marks), 4)
         return replace(sentence, score=score, supported=not spans, reasons=reasons)
-
-    def _outcome(
-        self, sentences: Sequence[SentenceEvidence], spans: Sequence[ReadMark], code: list[dict[str, Any]]
-    ) -> Outcome:
-        claims = sorted((s for s in sentences if s.claim), key=lambda s: s.score)
-        supported = sum(s.supported is True for s in claims)
-        reasons = [reason for s in claims for reason in s.reasons][:_SHOWN]
-        summary = f"{supported} of {len(claims)} sentences supported, by {self.folder.name}"
-        parts = {
-            "weakest": claims[0].score,
-            "supported": supported,
-            "unclear": 0,
-            "claims": len(claims),
-            "sentences": [_part(sentence) for sentence in sentences],
-            "spans": [{"start": s.start, "end": s.end, "score": round(s.supported, 4)} for s in spans],
-            **({"code": code} if code else {}),
-        }
-        return Outcome(
-            score=round(sum(s.score for s in claims) / len(claims), 4),
-            passing=not spans,
-            label="ungrounded" if spans else "grounded",
-            explanation=". ".join([summary, *reasons]) + ".",
-            parts=parts,
-        )
-
-
-def _part(sentence: SentenceEvidence) -> dict[str, Any]:
-    """JSON without the evidence's text, as of `groundedness`."""
-    fields = asdict(sentence) | {"reasons": list(sentence.reasons)}
-    del fields["evidence"]
-    return fields
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -25,11 +25,12 @@ MANIFEST = "ragpulse-model.json"
 """What `ragpulse models add` writes last: a folder of the models' home without it is half a download."""
 DATA = "[_.]data*"
 """Pattern behind a graph's name: its weights, where they are files of their own."""
+_NEEDED = {"config.json": "is it the folder of a model?", "tokenizer.json": "save the model's fast tokenizer there"}
 LONGEST = 2048
 """Tokens of one window at most: memory and time grow with its square."""
 _MAX_JSON = 64 * 2**20
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_UNNAMED = re.compile(r"LABEL_\d+")
+_LENGTHS = "tokenizer_config.json"
 
 
 class ModelConfig(BaseModel):
@@ -97,29 +98,26 @@ def place_of(model: str) -> Path:
 def open_model(model: str) -> ModelFolder:
     """Read what a folder, or an added model of the hub, says; raises `ConfigurationError` with the fix."""
     if (folder := Path(model).expanduser()).is_dir():
-        return read_folder(model, folder, _manifest(folder) or {})
+        return read_folder(model, folder, manifest_of(folder) or {})
     place = place_of(model)
     add = f"ragpulse models add {model}"
     if not place.is_dir():
         raise ConfigurationError(f"the model {model} is not on this machine: {add}")
-    if (manifest := _manifest(place)) is None:
+    if (manifest := manifest_of(place)) is None:
         raise ConfigurationError(f"the model {model} is half a download: run again {add}")
     return read_folder(model, place, manifest)
 
 
-def _manifest(folder: Path) -> dict[str, Any] | None:
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """Return what was noted when a model was added; None where nothing was."""
     return read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
 
 
 def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelFolder:
     """Read a folder; `manifest` holds what was noted when it was added."""
-    config = ModelConfig.read(folder)
-    tokenizer = folder / "tokenizer.json"
-    if not tokenizer.is_file():
-        raise ConfigurationError(f"{model}: there is no tokenizer.json: save the model's fast tokenizer beside it")
-    graph = _graph(model, folder, manifest.get("graph"))
-    files = (folder / "config.json", tokenizer, graph, *sorted(graph.parent.glob(f"{graph.name}{DATA}")))
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
+    names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    graph, used = used_files(model, names, manifest.get("graph"))
+    config, sizes = ModelConfig.read(folder), {name: (folder / name).stat().st_size for name in used}
     if manifest.get("files", sizes) != sizes:
         raise ConfigurationError(
             f"{model}: its files changed since it was added: run again ragpulse models add {model}"
@@ -133,9 +131,9 @@ def read_folder(model: str, folder: Path, manifest: Mapping[str, Any]) -> ModelF
         limit=_limit(config, folder),
         pad=config.pad,
         template=template,
-        graph=graph,
+        graph=folder / graph,
         files=sizes,
-        digest=manifest.get("digest") or file_digest(files),
+        digest=manifest.get("digest") or file_digest([folder / name for name in used]),
     )
 
 
@@ -146,13 +144,11 @@ def meaning(model: str, config: ModelConfig, noted: Mapping[str, Any]) -> tuple[
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a model; raises `ConfigurationError` where it is missing, damaged or huge."""
+    """Read a JSON object of a model; raises `ConfigurationError` where it is damaged or huge."""
     try:
         if path.stat().st_size > _MAX_JSON:
             raise ConfigurationError(f"{path} is larger than {_MAX_JSON >> 20} MB")
         value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path.parent} is no model: it has no {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
@@ -172,26 +168,31 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _graph(model: str, folder: Path, chosen: str | None) -> Path:
-    """Return the graph: the chosen one, else `model.onnx`, else the only one."""
-    found = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*.onnx"))}
-    names = (chosen,) if chosen else ("model.onnx", "onnx/model.onnx", *(found if len(found) == 1 else ()))
-    if graph := next((found[name] for name in names if name in found), None):
-        return graph
-    if not found:
-        raise ConfigurationError(f"{model} has no ONNX graph: {export_hint(model)}")
-    raise ConfigurationError(f"{model} needs a choice of its graph: models add --file ({', '.join(found)})")
+def used_files(model: str, names: Collection[str], chosen: str | None) -> tuple[str, list[str]]:
+    """Return the graph's name and those of all used files of a folder or of a repository.
 
-
-def export_hint(model: str) -> str:
-    """Return the line that exports a model as ONNX."""
-    return f"optimum-cli export onnx --model {model} FOLDER, then ragpulse models add FOLDER"
+    The graph is the chosen one, else `model.onnx`, else the only one; raises `ConfigurationError`.
+    """
+    for name, hint in _NEEDED.items():
+        if name not in names:
+            raise ConfigurationError(f"{model}: there is no {name}: {hint}")
+    graphs = sorted(name for name in names if name.endswith(".onnx"))
+    if not graphs:
+        export = f"optimum-cli export onnx --model {model} FOLDER, then ragpulse models add FOLDER"
+        raise ConfigurationError(f"{model} has no ONNX graph: {export}")
+    wanted = (chosen,) if chosen else ("model.onnx", "onnx/model.onnx", *(graphs if len(graphs) == 1 else ()))
+    graph = next((name for name in wanted if name in graphs), None)
+    if graph is None:
+        choice = f"choose one with models add --file ({', '.join(graphs)})"
+        raise ConfigurationError(f"{model} has no ONNX graph {chosen or 'model.onnx'}: {choice}")
+    others = sorted(name for name in names if name == _LENGTHS or fnmatch(name, f"{graph}{DATA}"))
+    return graph, [*_NEEDED, graph, *others]
 
 
 def _kind(model: str, config: ModelConfig) -> Kind:
     names = config.architectures or []
-    for name in names:
-        if kind := next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None):
+    for ending, kind in KINDS.items():
+        if any(name.endswith(ending) for name in names):
             return kind
     raise ConfigurationError(
         f"{model}: the architecture {', '.join(names) or 'is not named'} is not supported:"
@@ -217,22 +218,17 @@ def _meaning(model: str, config: ModelConfig, chosen: Sequence[str] | None) -> t
     names = list(chosen) if chosen else [own[key] for key in sorted(own)]
     if len(names) == 1:
         return (True,)
-    meanings = tuple(_means_support(name) for name in names)
-    if None in meanings or len(set(meanings)) < 2:
-        unnamed = all(map(_UNNAMED.fullmatch, names))
-        shown = "has no names of labels" if unnamed else f"has labels that do not tell what is supported ({names})"
-        raise ConfigurationError(f"{model} {shown}: ragpulse models add {model} --labels supported,hallucinated")
-    return tuple(bool(meaning) for meaning in meanings)
-
-
-def _means_support(label: str) -> bool | None:
-    word = re.sub(r"[\W_]+", "", label).lower()
-    return True if word in known()["supported"] else False if word in known()["unsupported"] else None
+    words = [re.sub(r"[\W_]+", "", name).lower() for name in names]
+    supported = tuple(word in known()["supported"] for word in words)
+    if not {*words} <= {*known()["supported"], *known()["unsupported"]} or len({*supported}) < 2:
+        shown, fix = ", ".join(names), f"ragpulse models add {model} --labels supported,hallucinated"
+        raise ConfigurationError(f"{model} has labels that do not tell what is supported ({shown}): {fix}")
+    return supported
 
 
 def _limit(config: ModelConfig, folder: Path) -> int:
     """Return how many tokens the model reads, by its tokenizer's and its own configuration."""
-    settings = folder / "tokenizer_config.json"
+    settings = folder / _LENGTHS
     stated = read_json(settings).get("model_max_length") if settings.is_file() else None
     # RoBERTa counts positions from the padding on.
     beside = config.pad + 1 if "roberta" in config.model_type else 0

@@ -10,19 +10,20 @@ from ragpulse_evaluators.local.folder import ModelFolder
 
 _BATCH_TOKENS = 2048
 """Tokens of one batch, padding included: it bounds memory."""
-_FEEDS = ("input_ids", "attention_mask", "token_type_ids")
+_FEEDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+"""Input of a graph → the attribute of an encoding."""
 
 
 class Graph:
     """Tokenizer and ONNX session of a model; any number of threads may use it."""
 
-    def __init__(self, folder: ModelFolder, threads: int) -> None:
+    def __init__(self, folder: ModelFolder) -> None:
         """Raises `ConfigurationError` where a file cannot be read, or is not what the configuration says."""
         import onnxruntime
         from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self._folder = folder
         try:
@@ -43,23 +44,17 @@ class Graph:
 
     def probabilities(self, encodings: Sequence[Any]) -> list[Any]:
         """Return for each encoding the probability of *supported*: one number, or one for each token."""
-        order = sorted(range(len(encodings)), key=lambda place: len(encodings[place]))
-        found: list[Any] = [None] * len(encodings)
-        for batch in _batches(order, [len(encoding) for encoding in encodings]):
-            for place, row in zip(batch, self._run([encodings[place] for place in batch]), strict=True):
-                found[place] = row
-        return found
+        return [row for batch in _batches(encodings) for row in self._run(batch)]
 
     def _run(self, encodings: Sequence[Any]) -> Any:
         import numpy
 
         size = max(map(len, encodings))
-        feed = {
-            "input_ids": [[*e.ids, *[self._folder.pad] * (size - len(e))] for e in encodings],
-            "attention_mask": [[*e.attention_mask, *[0] * (size - len(e))] for e in encodings],
-            "token_type_ids": [[*e.type_ids, *[0] * (size - len(e))] for e in encodings],
-        }
-        arrays = {name: numpy.array(feed[name], dtype=numpy.int64) for name in self._feeds}
+        arrays = {}
+        for name in self._feeds:
+            pad = [self._folder.pad if name == "input_ids" else 0]
+            rows = [[*getattr(e, _FEEDS[name]), *pad * (size - len(e))] for e in encodings]
+            arrays[name] = numpy.array(rows, dtype=numpy.int64)
         return self._supported(self._session.run(None, arrays)[0].astype(numpy.float64))
 
     def _supported(self, logits: Any) -> Any:
@@ -80,11 +75,12 @@ class Graph:
         return powers[..., numpy.array(supported)].sum(axis=-1) / powers.sum(axis=-1)
 
 
-def _batches(order: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Cut places, which are in order of size, into batches of at most `_BATCH_TOKENS` padded tokens."""
-    batches: list[list[int]] = []
-    for place in order:
-        if not batches or sizes[place] * (len(batches[-1]) + 1) > _BATCH_TOKENS:
+def _batches(encodings: Sequence[Any]) -> list[list[Any]]:
+    """Cut encodings into batches of at most `_BATCH_TOKENS` padded tokens; windows are even, so little is padding."""
+    batches: list[list[Any]] = []
+    for encoding in encodings:
+        longest = max(map(len, [encoding, *(batches[-1] if batches else ())]))
+        if not batches or longest * (len(batches[-1]) + 1) > _BATCH_TOKENS:
             batches.append([])
-        batches[-1].append(place)
+        batches[-1].append(encoding)
     return batches

@@ -73,8 +73,8 @@ def _halves(piece: TextPiece, texts: Sequence[str]) -> list[Sequence[TextPiece]]
 class Reader:
     """Reads responses with one model."""
 
-    def __init__(self, folder: ModelFolder, *, threads: int = 1) -> None:
-        self._folder, self._graph = folder, Graph(folder, threads)
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder, self._graph = folder, Graph(folder)
 
     def read(
         self, question: str, contexts: Sequence[str], response: str, claims: Sequence[tuple[int, int]]
@@ -126,15 +126,14 @@ class Reader:
         return windows(spans, texts, lambda part: len(self._encode(question, texts, part, longest)), most)
 
     def _encode(self, question: str, texts: Sequence[str], window: Sequence[TextPiece], said: str) -> Any:
-        if self._folder.kind == "tokens":
-            template = self._folder.template or known()[f"token_template{'' if question else '_without_question'}"]
-            passages = _passages(texts, window, "\n", "passage {}: " if question else "")
-            count = len({span.source for span in window})
-            return self._graph.encode(_filled(template, context=passages, question=question, count=count), said)
-        context = _passages(texts, window, "\n", "")
-        if self._folder.template:
-            return self._graph.encode(_filled(self._folder.template, context=context, question=question, claim=said))
-        return self._graph.encode(context, said)
+        by_token, template = self._folder.kind == "tokens", self._folder.template
+        if by_token and not template:
+            template = known()[f"token_template{'' if question else '_without_question'}"]
+        count = len({piece.source for piece in window})
+        context = _passages(texts, window, "passage {}: " if by_token and question else "")
+        values = {"context": context, "question": question, "claim": said, "count": str(count)}
+        text = _SLOT.sub(lambda slot: values[slot[1]], template or "{context}")
+        return self._graph.encode(text, None if template and not by_token else said)
 
     def _marks(self, encoding: Any, row: Any, said: str, start: int) -> list[ReadMark]:
         """Return the marks of what is said from `start` on; a token's blanks are no part of it."""
@@ -155,22 +154,18 @@ def _nearest(found: Sequence[Sequence[TextPiece]], texts: Sequence[str], said: s
     wanted = {word.key for word in words(said) if word.content}
 
     def shared(part: Sequence[TextPiece]) -> int:
-        return len(wanted.intersection(word.key for word in words(_passages(texts, part, "\n", ""))))
+        return len(wanted.intersection(word.key for word in words(_passages(texts, part, ""))))
 
     return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
 
 
-def _passages(texts: Sequence[str], window: Sequence[TextPiece], between: str, head: str) -> str:
+def _passages(texts: Sequence[str], window: Sequence[TextPiece], head: str) -> str:
     """Return the texts of a window, one for each context that it reads from."""
     ends: dict[int, tuple[int, int]] = {}
     for span in window:
         ends[span.source] = (ends.get(span.source, (span.start,))[0], span.end)
     slices = (texts[source][start:end] for source, (start, end) in ends.items())
-    return between.join(head.format(number) + text.strip() for number, text in enumerate(slices, 1))
-
-
-def _filled(template: str, **values: object) -> str:
-    return _SLOT.sub(lambda slot: str(values.get(slot[1], "")), template)
+    return "\n".join(head.format(number) + text.strip() for number, text in enumerate(slices, 1))
 
 
 def _best(claim: tuple[int, int], found: Sequence[Sequence[Sequence[ReadMark]]]) -> tuple[ReadMark, ...]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, quantiles
 from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError
-from ragpulse_evaluators.judged.session import VerdictReply as Reply
 from ragpulse_evaluators.judges.protocol import Judge, JudgeQuestion, JudgeWrapper
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
 from ragpulse_evaluators.meta.evaluation import builtin_tests
-from ragpulse_evaluators.meta.pairs import Detection, builtin_pairs, detection
+from ragpulse_evaluators.meta.pairs import BETTER, Detection, builtin_pairs, detection
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 from ragpulse_evaluators.runner import Progress, evaluate
 
@@ -34,7 +34,7 @@ class JudgeCheck:
     """What a check of a judge found."""
 
     judge: str
-    server: Mapping[str, Any]
+    server: Mapping[str, str | int | bool | list[str] | None]
     """What the server supports."""
     questions: int
     detection: Detection
@@ -83,11 +83,11 @@ async def check_judge(
     server = await _server(watched, judge)
     pairs = builtin_pairs()
     cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
-    options: dict[str, Any] = {"concurrency": concurrency, "progress": progress}
+    ask = partial(_ask, concurrency=concurrency, progress=progress)
     labelled = [*cases, *_unit_tests()]
-    once = await _ask("faithfulness", [case for case, _ in labelled], first, options)
-    again = await _ask("faithfulness", [case for case, _ in cases], second, options)
-    chosen = await _ask("pairwise", [pair.choice for pair in pairs], first, options)
+    once = await ask("faithfulness", [case for case, _ in labelled], first)
+    again = await ask("faithfulness", [case for case, _ in cases], second)
+    chosen = await ask("pairwise", [pair.choice for pair in pairs], first)
     watched.raise_failure([*once, *again, *chosen])
     found = detection(once, [right for _, right in labelled])
     twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
@@ -122,17 +122,19 @@ def _costs(calls: Sequence[JudgeCall]) -> dict[str, float | None]:
     }
 
 
-async def _ask(name: str, cases: Sequence[Case], judge: Judge, options: Mapping[str, Any]) -> list[EvaluationResult]:
+async def _ask(name: str, cases: Sequence[Case], judge: Judge, **options: Any) -> list[EvaluationResult]:
     (results,) = (await evaluate(cases, name, judge=judge, **options)).values()
     return results
 
 
 async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:
     """Put one question that asks for everything; the judge notes what the server rejects."""
+    from ragpulse_evaluators.judged.session import VerdictReply  # prompts: readers of stored checks need none
+
     content = (
         'Does "the shop opens at nine" say when the shop opens? Answer with JSON: {"reason": "...", "verdict": "YES"}'
     )
-    calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=Reply, logprobs=True)
+    calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=VerdictReply, logprobs=True)
     return {**getattr(judge, "accepted", {}), "logprobs": any(call.logprobs for call in calls)}
 
 
@@ -142,9 +144,8 @@ def _vote(result: EvaluationResult) -> float | None:
 
 def _verdicts(found: Detection, twice: Consistency, position: PositionBias | None) -> tuple[str, ...]:
     """Say what the figures mean."""
-    verdicts = [found.verdict]
-    if found.verdict == "better than guessing" and (found.kappa or 0.0) >= _KAPPA:
-        verdicts = ["good: it tells right answers from wrong ones"]
+    good = found.verdict == BETTER and (found.kappa or 0.0) >= _KAPPA
+    verdicts = ["good: it tells right answers from wrong ones" if good else found.verdict]
     if position and position.p is not None and position.p < _SURE:
         side = "first" if position.first_preferred > position.second_preferred else "second"
         verdicts.append(f"biased by position: it prefers the {side} answer, so compare in both orders only")

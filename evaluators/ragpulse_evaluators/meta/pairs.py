@@ -16,6 +16,12 @@ from ragpulse_evaluators.statistics import Estimate, cohen_kappa, two_proportion
 
 _SURE = 0.05
 _HALF = 0.5
+BETTER = "better than guessing"
+_LEANS = {
+    (True, False): "lenient: it lets most wrong answers pass",
+    (False, True): "strict: it fails most right answers",
+}
+"""Whether most right answers pass and most wrong ones fail → what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +91,7 @@ def _verdict(caught: Sequence[bool], passed: Sequence[bool]) -> str:
     test = two_proportion(sum(passed), len(passed), len(caught) - sum(caught), len(caught))
     if test is None:
         return "not tested: no verdict could be read"
-    how = ""
-    if sum(passed) >= _HALF * len(passed) and sum(caught) < _HALF * len(caught):
-        how = "lenient: it lets most wrong answers pass"
-    elif sum(passed) < _HALF * len(passed) and sum(caught) >= _HALF * len(caught):
-        how = "strict: it fails most right answers"
+    how = _LEANS.get((sum(passed) >= _HALF * len(passed), sum(caught) >= _HALF * len(caught)), "")
     if test.difference <= 0.0 or test.p is None or test.p > _SURE:
-        return f"no better than guessing{f' ({how})' if how else ''}"
-    return how or "better than guessing"
+        return f"no {BETTER}{f' ({how})' if how else ''}"
+    return how or BETTER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import eventually
 
+from ragpulse_collector.api.handlers.health import CollectorStatus
+from ragpulse_collector.api.handlers.status import render
+from ragpulse_collector.app import Collector
 from ragpulse_collector.catalog import Catalog, CpuLoad
 from ragpulse_collector.client import connect
 from ragpulse_collector.refusals import Invalid
@@ -59,7 +63,6 @@ def test_a_model_gets_a_process_with_limits_of_its_own(tmp_path: Path) -> None:
     [
         ({"max_cpu_share": 0}, "max_cpu_share=0: Input should be greater than 0"),
         ({"max_cpu_share": "half"}, "max_cpu_share='half'"),
-        ({"threads": 0}, "threads=0: Input should be greater than or equal to 1"),
         ({"max_cpu": 0.5}, "has no parameter 'max_cpu'; did you mean 'max_cpu_share'?"),
         ({"model": "org/none"}, "ragpulse models add org/none"),
     ],
@@ -170,6 +173,35 @@ def test_sampling_follows_what_the_model_keeps_up_with(
     assert pacer.keeps_up == {"grounded": scale}
     assert reason == "throttled"
     assert pacer.pi_scale("groundedness") == (1.0, "budget")
+
+
+def test_status_and_metrics_say_what_share_a_model_keeps_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By evaluator, from the pacer of this process, and nothing before a case was scored."""
+    options = {"db": str(tmp_path / "ragpulse.duckdb"), "port": 0}
+    collector = Collector(Settings().with_options("collector", options))
+    components = collector.components
+
+    def status() -> CollectorStatus:
+        found: CollectorStatus = asyncio.run(components.operations.call("GET status", {}))
+        return found
+
+    try:
+        assert status().evaluations.keeps_up == {}
+        assert "keeps_up" not in render(status(), [])
+        monkeypatch.setattr(components.pacer, "_cpu_loads", lambda: {"grounded": CpuLoad(2.0, 0.05)})
+        assert isinstance(collector.store, EmbeddedStore)
+        units = Units(collector.store)
+        for number in range(900):
+            units.unit(number)
+            units.decision(number, "grounded", pi=1.0)
+        units.save()
+        components.pacer.update(T0 + timedelta(minutes=10))
+        assert status().evaluations.keeps_up == {"grounded": pytest.approx(0.0225, rel=1e-3)}
+        assert 'ragpulse_evaluations_keeps_up{evaluator="grounded"} 0.0225' in render(status(), [])
+    finally:
+        collector.stop()
 
 
 def children(pid: int) -> list[int]:

@@ -199,6 +199,36 @@ def test_a_killed_process_leaves_nothing_reserved(store: EmbeddedStore, judge: L
     assert Ledger(store, Caps()).spent(T0) == pytest.approx(one_call if recorded else 41 * one_call)
 
 
+@pytest.mark.parametrize(("kills", "lost"), [(0, False), (1, False), (4, False), (4, True)])
+def test_a_killed_replay_uses_its_reservations_again(
+    store: EmbeddedStore, judge: LoopbackModel, kills: int, *, lost: bool
+) -> None:
+    """Four kills ate the cap: what the killed calls reserved, 16 of 18 times its cost, was held to the end."""
+    store.write(lambda tx: tx.execute("DELETE FROM raw.eval_jobs")).result()
+    cap, judge.writes, run_id = 0.30, 500, ""
+    for kill in range(kills + 1):
+        answers = threading.Event()
+        replies = iter([None if lost else VERDICT, *[VERDICT] * 4])  # then every call hangs until the kill
+        if kill < kills:
+            judge.answer = lambda _, replies=replies, answers=answers: next(replies, "") or answers.wait(60) or None
+        else:
+            judge.answer = lambda _: VERDICT
+        asked = len(judge.asked)
+        with working(store, judge) as (worker, replays):
+            run_id = run_id or replays.start(replay_of("helpfulness", max_usd=cap, clock=NOW)).replays[0].run_id
+            if kill < kills:
+                eventually(lambda: len(judge.asked) >= asked + 7 or replays.get(run_id).status == "capped")  # noqa: B023
+                worker.stop(0.0)
+                answers.set()
+                continue
+            assert worker.wait_idle(90)
+            state = replays.get(run_id)
+    spent = store.read("SELECT sum(usd), sum(usd) FILTER (WHERE kind <> 'spend') FROM raw.ledger").rows[0]
+    assert (state.status, state.done) == ("done", 40)
+    assert usd(judge.billed) <= spent[0] + 1e-9 <= cap
+    assert spent[1] == pytest.approx(0.0)
+
+
 def test_kill_9_during_a_call_leaves_the_bill_right(tmp_path: Path) -> None:
     """Through `ragpulse serve`: the ledger holds both calls, as the provider does, and no reservation."""
     answers = threading.Event()

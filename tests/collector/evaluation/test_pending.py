@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
-from ragpulse_collector.analysis.traffic import queue
+from ragpulse_collector.analysis.quality.coverage import queue
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.evaluation.jobs import pending

@@ -112,7 +112,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=24)
 def test_batch_equals_single(folder: Path, words: Words) -> None:
     """What else is in the batch changes no probability: padding is masked."""
     model = open_model(str(tagger(folder / f"batch-{words}", words=words)))
-    loaded = Graph(model, 1)
+    loaded = Graph(model)
 
     @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=8))
     def run(asked: list[tuple[str, str]]) -> None:
@@ -299,7 +299,10 @@ def _other_feed(model: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no configuration": (lambda model: (model / "config.json").unlink(), "is no model: it has no config.json"),
+    "no configuration": (
+        lambda model: (model / "config.json").unlink(),
+        "there is no config.json: is it the folder of a model?",
+    ),
     "damaged configuration": (_written("config.json", b'{"architectures": ['), "config.json is damaged"),
     "a list": (_written("config.json", b"[]"), "config.json is damaged: it holds no object"),
     "deep": (_written("config.json", b"[" * 100_000), "config.json is damaged"),
@@ -311,13 +314,13 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "damaged tokenizer": (_written("tokenizer.json", b"{}"), "cannot be loaded"),
     "no graph": (lambda model: (model / "model.onnx").unlink(), "has no ONNX graph: optimum-cli export onnx"),
     "only a pickle": (lambda m: (m / "model.onnx").rename(m / "pytorch_model.bin"), "has no ONNX graph"),
-    "several graphs": (_several, "needs a choice of its graph: models add --file (a.onnx, b.onnx)"),
+    "several graphs": (_several, "choose one with models add --file (a.onnx, b.onnx)"),
     "half a graph": (lambda m: os.truncate(m / "model.onnx", 200), "cannot be loaded"),
     "a pickle as a graph": (_written("model.onnx", b"\x80\x04cos\nsystem\n"), "cannot be loaded"),
     "generation": (_config(architectures=["LlamaForCausalLM"]), "the architecture LlamaForCausalLM is not supported"),
     "code of the hub": (_config(architectures=["HHEMv2Model"], auto_map={"AutoModel": "x.py"}), "is not supported"),
     "no architecture": (_config(architectures=None), "the architecture is not named is not supported"),
-    "unnamed labels": (_config(id2label=None), "has no names of labels: ragpulse models add"),
+    "unnamed labels": (_config(id2label=None), "do not tell what is supported (LABEL_0, LABEL_1): ragpulse models add"),
     "other labels": (_config(id2label={"0": "PERSON", "1": "PLACE"}), "do not tell what is supported"),
     "labels of one meaning": (_config(id2label={"0": "neutral", "1": "contradiction"}), "do not tell"),
     "another width": (_wide, "its graph answers"),

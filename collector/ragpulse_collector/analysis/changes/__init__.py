@@ -211,8 +211,8 @@ def _traffic(snapshot: Snapshot) -> list[_Series]:
 
 def _errors(snapshot: Snapshot) -> _Series:
     buckets = sorted((bucket for bucket in snapshot.traffic() if not bucket.group), key=lambda bucket: bucket.start)
-    weights = [float(bucket.n) for bucket in buckets]
-    shares = [bucket.failed / bucket.n for bucket in buckets]
+    weights = [bucket.total("requests") for bucket in buckets]
+    shares = [bucket.total("errors") / weight for bucket, weight in zip(buckets, weights, strict=True)]
     measures = _spread(shares, weights), _together(snapshot, buckets, partial(_failing, snapshot))
     return _Series("error_rate", "share", False, buckets, shares, weights, measures)
 
@@ -223,9 +223,9 @@ def _cost(snapshot: Snapshot) -> _Series:
     Without a cap, a few expensive requests close together would be a change.
     """
     buckets = [bucket for bucket in snapshot.tails() if bucket.paid]
-    weights = [float(bucket.paid) for bucket in buckets]
+    weights = [bucket.paid / bucket.weight for bucket in buckets]
     means = [bucket.capped / bucket.paid for bucket in buckets]
-    n = math.fsum(weights) or 1.0
+    n = math.fsum(bucket.paid for bucket in buckets) or 1.0
     spread = max(
         0.0,
         math.fsum(bucket.squares for bucket in buckets) / n - (math.fsum(bucket.capped for bucket in buckets) / n) ** 2,
@@ -233,7 +233,7 @@ def _cost(snapshot: Snapshot) -> _Series:
     measure = _spread(means, weights, [math.sqrt(spread / weight) for weight in weights])
 
     def reported(part: slice) -> float:
-        return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(weights[part])
+        return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(bucket.paid for bucket in buckets[part])
 
     return _Series("cost_usd", "USD", False, buckets, means, weights, [measure], reported)
 
@@ -245,7 +245,7 @@ def _latency(snapshot: Snapshot) -> _Series:
     more requests than the slowest twentieth.
     """
     buckets = [bucket for bucket in snapshot.tails() if bucket.n]
-    weights = [float(bucket.n) for bucket in buckets]
+    weights = [bucket.n / bucket.weight for bucket in buckets]
     shares = [bucket.slow / bucket.n for bucket in buckets]
     step = timedelta(seconds=snapshot.window.bucket_s)
 

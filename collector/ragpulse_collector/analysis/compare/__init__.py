@@ -261,7 +261,7 @@ def _bounds(scored: Iterable[Scored]) -> tuple[float, float] | None:
 
 
 def _figures(scored: Collection[Scored], side: SideUnits) -> SideFigures:
-    figures = Figures.of(_estimate(list(scored)), identified=any(answer.identified for answer in scored))
+    figures = Figures.of(_estimate(list(scored)), identified=max((answer.identified for answer in scored), default=0))
     fail_rate = _rate((answer.failed, answer) for answer in scored)
     unclear_rate = _rate((answer.unclear, answer) for answer in scored)
     missing = side.missing

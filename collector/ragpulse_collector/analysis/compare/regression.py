@@ -6,12 +6,14 @@ Pure: two sides of each question in, one report out; `cli/baseline.py` reads the
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.compare import more_needed
+from ragpulse_collector.analysis.compare.missing import ends_of, reach_of_halves
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.refusals import NotFound
 from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
@@ -23,6 +25,10 @@ _WORST = 20
 _Z = 1.959964
 
 
+Series = tuple[str, str, str]
+"""Evaluator, version and judge."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """One evaluator's verdict (0..1) and the inclusion probability of the answer."""
@@ -30,11 +36,12 @@ class Score:
     evaluator: str
     version: str | None
     judge: str | None
-    normalized: float
+    normalized: float | None
+    """None where the evaluation failed, or a budget left the selected answer out."""
     pi: float = 1.0
 
     @property
-    def series(self) -> tuple[str, str, str]:
+    def series(self) -> Series:
         """The key of comparable verdicts: evaluator, version and judge."""
         return (self.evaluator, self.version or "", self.judge or "")
 
@@ -54,6 +61,16 @@ class Answered:
     scores: Sequence[Score] = field(default=())
     reference: str | Sequence[str] | None = None
     """The expected answer, of a dataset that has one."""
+
+    @property
+    def verdicts(self) -> dict[Series, tuple[float, float]]:
+        """Each verdict with its probability."""
+        return {one.series: (one.normalized, one.pi) for one in self.scores if one.normalized is not None}
+
+    @property
+    def lost(self) -> dict[str, float]:
+        """The evaluators whose verdict is missing, with the probability that it was asked for."""
+        return {one.evaluator: one.pi for one in self.scores if one.normalized is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +93,24 @@ class Pair:
         return (self.a.response or "").split() == (self.b.response or "").split()
 
     @property
-    def moves(self) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    def moves(self) -> dict[Series, tuple[float, float, float]]:
         """Each evaluator's score before and after, and the probability that both were sampled."""
-        before = {score.series: score for score in self.a.scores}
+        before, after = self.a.verdicts, self.b.verdicts
         return {
-            score.series: (before[score.series].normalized, score.normalized, before[score.series].pi * score.pi)
-            for score in self.b.scores
-            if score.series in before
+            series: (before[series][0], after[series][0], before[series][1] * after[series][1])
+            for series in after
+            if series in before
         }
+
+    @property
+    def halves(self) -> list[tuple[Series, tuple[float, float]]]:
+        """Each verdict whose other side is missing: its weight (negative where a is missing) and its value."""
+        return [
+            (series, (sign / (pi * other.lost[series[0]]), value))
+            for one, other, sign in ((self.a, self.b, 1.0), (self.b, self.a, -1.0))
+            for series, (value, pi) in one.verdicts.items()
+            if series not in other.verdicts and series[0] in other.lost
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +121,9 @@ class PairedDifference(Uncertain):
     n: int
     unchanged: bool
     """Whether no question changed."""
+    least: float | None = None
+    """The interval that decides: with all missing verdicts against b, and for it; null where none is missing."""
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +137,13 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedScore(Moved):
-    """An evaluator's mean score before and after, and the number of answers with another score."""
+    """An evaluator's mean score before and after, and the numbers of answers with another and with one verdict."""
 
     evaluator: str
     version: str | None
     judge: str | None
     changed: int
+    missing: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +180,8 @@ class Regression:
     identical: Figures | None
     similarity: Figures | None
     scores: Sequence[MovedScore]
+    unscored: Mapping[str, int]
+    """The missing verdicts of evaluators that have none on both sides of any question."""
     latency_ms: Moved | None
     cost_usd: Moved | None
     worst: Sequence[ChangedAnswer]
@@ -168,6 +201,8 @@ class Gate:
     n: int
     need: int | None
     """About how many questions would decide it."""
+    missing: int = 0
+    """The missing verdicts that leave it undecided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +231,7 @@ def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: f
         identical=_mean(float(pair.same_answer) for pair in pairs),
         similarity=_mean(pair.similarity for pair in pairs),
         scores=_scores(pairs),
+        unscored=_unscored(pairs),
         latency_ms=_figure([(pair.a.latency_ms, pair.b.latency_ms) for pair in pairs]),
         cost_usd=_figure([(pair.a.cost_usd, pair.b.cost_usd) for pair in pairs]),
         worst=_worst(pairs, p),
@@ -205,34 +241,49 @@ def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: f
 def gates(report: Regression, limits: Mapping[str, float], *, max_drop: float | None = None) -> GatedRegression:
     """Decide each limit on its interval, and the worst of them as `verdict`.
 
-    A failed answer, or one without a trace, is `below` in any case. `limits` are minima of `jaccard`, `rbo`,
+    A failed answer, or one without a trace, is `below` in any case. A limit on scores holds for the best and the worst
+    that missing verdicts may be. `limits` are minima of `jaccard`, `rbo`,
     `identical`, `similarity`; `max_drop` is what every score may fall by. Raises NotFound for a limit on something
     unmeasured.
     """
-    requests: list[tuple[str, Figures | PairedDifference | None, float]] = [
-        (name, getattr(report, name), limit) for name, limit in limits.items()
+    requests: list[tuple[str, _Measured | None, float, int]] = [
+        (name, getattr(report, name), limit, 0) for name, limit in limits.items()
     ]
     if max_drop is not None:
-        requests += [(f"{score.evaluator}, b - a", score.difference, -max_drop) for score in report.scores]
-        if not report.scores:
+        requests += [(f"{each.evaluator}, b - a", each.difference, -max_drop, each.missing) for each in report.scores]
+        if not (report.scores or report.unscored):
             raise NotFound("no evaluator scored both sides in one version: --max-drop has nothing to look at")
-    unmeasured = [name for name, measured, _ in requests if measured is None]
+    unmeasured = [name for name, measured, *_ in requests if measured is None]
     if unmeasured:
         raise NotFound(f"{', '.join(unmeasured)}: not measured on these questions")
-    decided = [_gate(name, measured, limit) for name, measured, limit in requests if measured is not None]
+    decided = [
+        _gate(name, measured, limit, missing) for name, measured, limit, missing in requests if measured is not None
+    ]
+    if max_drop is not None:
+        decided += [
+            Gate(metric=f"{name}, b - a", min=-max_drop, verdict="undecided", n=0, need=None, missing=missing)
+            for name, missing in report.unscored.items()
+        ]
     verdict = min((gate.verdict for gate in decided), key=get_args(LimitVerdict).index, default=None)
     return extended(
         GatedRegression, report, gates=decided, verdict="below" if report.failed or report.silent else verdict
     )
 
 
-def _gate(name: str, measured: Figures | PairedDifference, limit: float) -> Gate:
-    verdict = _side(measured, limit)
-    need = _needed(measured, limit) if verdict == "undecided" else None
-    return Gate(metric=name, min=limit, verdict=verdict, n=measured.n, need=need)
+_Measured = Figures | PairedDifference
 
 
-def _needed(measured: Figures | PairedDifference, limit: float) -> int | None:
+def _gate(name: str, measured: _Measured, limit: float, missing: int) -> Gate:
+    alone = verdict = _side(measured.lo, measured.hi, limit)
+    if isinstance(measured, PairedDifference) and measured.least is not None:
+        verdict = _side(measured.least, measured.most, limit)
+    need = _needed(measured, limit) if alone == "undecided" else None
+    return Gate(
+        metric=name, min=limit, verdict=verdict, n=measured.n, need=need, missing=missing if alone != verdict else 0
+    )
+
+
+def _needed(measured: _Measured, limit: float) -> int | None:
     """Return about how many questions would decide a limit; None where the value lies on it, or nothing is known.
 
     The width of an interval falls with the root of n. Where nothing changed, `n` unchanged questions hide at most
@@ -246,10 +297,10 @@ def _needed(measured: Figures | PairedDifference, limit: float) -> int | None:
     return measured.n + (more_needed(distance, (measured.hi - measured.lo) / 2.0, measured.n) or 1)
 
 
-def _side(measured: Figures | PairedDifference, limit: float) -> LimitVerdict:
-    if measured.lo is not None and measured.lo >= limit:
+def _side(lo: float | None, hi: float | None, limit: float) -> LimitVerdict:
+    if lo is not None and lo >= limit:
         return "above"
-    return "below" if measured.hi is not None and measured.hi < limit else "undecided"
+    return "below" if hi is not None and hi < limit else "undecided"
 
 
 def _mean(values: Iterable[float | None]) -> Figures | None:
@@ -258,29 +309,48 @@ def _mean(values: Iterable[float | None]) -> Figures | None:
 
 
 def _scores(pairs: Sequence[Pair]) -> list[MovedScore]:
-    by_series: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
+    by_series: dict[Series, list[tuple[float, float, float]]] = defaultdict(list)
     for pair in pairs:
         for series, move in pair.moves.items():
-            by_series.setdefault(series, []).append(move)
+            by_series[series].append(move)
+    halves = _halves(pairs)
     return [
-        _moved_score(evaluator, version, judge or None, moves)
-        for (evaluator, version, judge), moves in sorted(by_series.items())
+        _moved_score(series, moves, halves[series[0]].get(series, [])) for series, moves in sorted(by_series.items())
     ]
 
 
+def _halves(pairs: Sequence[Pair]) -> dict[str, dict[Series, list[tuple[float, float]]]]:
+    """Return the verdicts whose other side is missing, by evaluator and series."""
+    found: dict[str, dict[Series, list[tuple[float, float]]]] = defaultdict(dict)
+    for pair in pairs:
+        for series, half in pair.halves:
+            found[series[0]].setdefault(series, []).append(half)
+    return found
+
+
+def _unscored(pairs: Sequence[Pair]) -> dict[str, int]:
+    scored = {series[0] for pair in pairs for series in pair.moves}
+    counts = {name: sum(map(len, by_series.values())) for name, by_series in sorted(_halves(pairs).items())}
+    return {name: count for name, count in counts.items() if name not in scored}
+
+
 def _moved_score(
-    evaluator: str, version: str, judge: str | None, moves: Sequence[tuple[float, float, float]]
+    series: Series, moves: Sequence[tuple[float, float, float]], halves: Sequence[tuple[float, float]]
 ) -> MovedScore:
     pi = [pi for _, _, pi in moves]
     weights = [1.0 / one for one in pi]
+    difference = _difference([b - a for a, b, _ in moves], pi, bounds=(-1.0, 1.0))
+    least, most = ends_of(difference, reach_of_halves(halves, math.fsum(weights))) or (None, None)
+    evaluator, version, judge = series
     return MovedScore(
         evaluator=evaluator,
         version=version,
-        judge=judge,
+        judge=judge or None,
         a=weighted_mean([a for a, _, _ in moves], weights),
         b=weighted_mean([b for _, b, _ in moves], weights),
-        difference=_difference([b - a for a, b, _ in moves], pi, bounds=(-1.0, 1.0)),
+        difference=replace(difference, least=least, most=most),
         changed=sum(a != b for a, b, _ in moves),
+        missing=len(halves),
     )
 
 

@@ -16,6 +16,7 @@ from ragpulse_collector.analysis.selection import SEVERAL, Window
 from ragpulse_collector.analysis.traffic import ACCEPTED
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import KEPT
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
@@ -44,7 +45,7 @@ class Scored:
     value: float
     pi: float
     cluster: int
-    identified: bool
+    identified: int
     explanation: str | None
     failed: int | None
     """1 where the evaluator fails it, None where it has no pass or fail."""
@@ -322,20 +323,21 @@ def unless_by_chance(found: AnyDecided, p_adjusted: float) -> AnyDecided:
 def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) -> Mapping[str | None, Estimate]:
     """Return one side's mean of a column, clustered by user, in all and by stratum."""
     rows = store.read(
-        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id)"
+        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id), {KEPT}"
         f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
         f" AND {column} IS NOT NULL",
         {**query.parameters, "side": side[1]},
     ).rows
-    parts: dict[str | None, list[tuple[float, str]]] = {WHOLE: [(float(row[1]), row[2]) for row in rows]}
-    for stratum, value, cluster in rows if by else ():
-        parts.setdefault(stratum, []).append((float(value), cluster))
-    arms = {
-        key: hajek([value for value, _ in part], [1.0] * len(part), clusters=[cluster for _, cluster in part])
-        for key, part in parts.items()
-    }
+    parts: dict[str | None, list[tuple[float, str, float]]] = {WHOLE: [(float(row[1]), *row[2:]) for row in rows]}
+    for stratum, value, *rest in rows if by else ():
+        parts.setdefault(stratum, []).append((float(value), *rest))
+    arms = {key: _arm(*zip(*part, strict=True)) for key, part in parts.items() if part}
     return {key: arm for key, arm in arms.items() if arm is not None}
+
+
+def _arm(values: Sequence[float], clusters: Sequence[str], kept: Sequence[float]) -> Estimate | None:
+    return hajek(values, kept, clusters=clusters)
 
 
 def _effect(column: str, a: Estimate, b: Estimate) -> Effect:

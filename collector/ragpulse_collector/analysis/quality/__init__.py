@@ -14,6 +14,7 @@ from ragpulse_collector.analysis.quality.buckets import (
     Figures,
     Measured,
     Missing,
+    changed_version,
     current,
     version_markers,
     wording_change,
@@ -31,6 +32,7 @@ __all__ = [
     "Figures",
     "Measured",
     "Missing",
+    "changed_version",
     "current",
     "estimates",
     "estimates_and_whole",
@@ -43,7 +45,8 @@ _PLAIN = (
     "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
     " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
     " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0),"
-    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count_if({UNCLEAR}), bool_or(identified),"
+    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count_if({UNCLEAR}), max(identified),"
+    " count_if(passing), count(passing),"
     " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
     " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
 )
@@ -152,7 +155,7 @@ def _buckets(
     by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
     n_keys = 4 + groups
     for row in rows:
-        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 11], Moments.of(row[n_keys + 11 :])]))
+        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 13], Moments.of(row[n_keys + 13 :])]))
     buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
     buckets += _unseen(buckets, missing_by_key, bounded)
     return sorted(
@@ -175,7 +178,9 @@ class _Part:
     called: float
     unclear: float
     n_unclear: int
-    identified: bool
+    identified: int
+    n_passed: int
+    n_called: int
     moments: Moments | None
 
 
@@ -204,7 +209,8 @@ def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, boun
         unclear=answer.unclear if answer else 0.0,
         n_unclear=answer.n_unclear if answer else 0,
         bounded=bounded,
-        identified=any(part.identified for part in parts),
+        n_passed=(answer.n_passed, answer.n_called) if answer else (0, 0),
+        identified=max(part.identified for part in parts),
     )
 
 

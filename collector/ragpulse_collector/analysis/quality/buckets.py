@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended
-from ragpulse_dashboards.words import called
+from ragpulse_dashboards.words import basis, called, level
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
@@ -19,12 +19,15 @@ __all__ = [
     "Figures",
     "Measured",
     "Missing",
+    "changed_version",
     "current",
     "version_markers",
     "wording_change",
 ]
 
 FAILURES = ("skipped", "invalid", "error")
+_NAMED: tuple[Literal["users", "sessions"] | None, ...] = (None, "sessions", "users")
+"""What `IDENTIFIED` of `store.estimates` counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +41,15 @@ class Figures:
     n_eff: float = 0.0
     users: int | None = None
     """Null where no answer names a user or session: all answers are taken as independent."""
+    users_are: Literal["users", "sessions"] | None = None
+    """`sessions` where no answer names its user, but some name their session."""
     thin: bool = False
     reason: str | None = None
     """Why there is no interval."""
 
     @classmethod
-    def of(cls, estimate: Estimate | None, *, identified: bool = False) -> Figures:
-        """Return the figures of an estimate; `identified`: some answer names its user or session."""
+    def of(cls, estimate: Estimate | None, *, identified: int = 0) -> Figures:
+        """Return the figures of an estimate; `identified` says what the answers name, as `IDENTIFIED` counts."""
         if estimate is None:
             return cls()
         return cls(
@@ -54,25 +59,23 @@ class Figures:
             n=estimate.n,
             n_eff=round(estimate.n_eff, 9),
             users=estimate.clusters if identified else None,
+            users_are=_NAMED[identified],
             thin=estimate.thin,
-            reason=estimate.reason,
+            reason=estimate.reason and estimate.reason.replace("users", _NAMED[identified] or "users"),
         )
 
-    def in_words(self, *, asked: float = 0.0, note: str | None = None) -> str:
+    def in_words(self, *, asked: float = 0.0, passed: tuple[int, int] | None = None, note: str | None = None) -> str:
         """Return `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
         if self.value is None:
             return note or "nothing scored"
-        of_selected = f" of {round(asked):,}" if round(asked) > self.n else ""
-        users = "taken as independent" if self.users is None else f"{self.users:,} users"
-        return " · ".join(part for part in (self._level(), f"{self.n:,}{of_selected} answers", users, note) if part)
+        rests_on = basis(self.n, asked=asked, passed=passed, users=self.users, users_are=self.users_are)
+        return " · ".join(part for part in (self._level(), rests_on, note) if part)
 
     def _level(self) -> str:
         value, lo, hi = self.value or 0.0, self.lo, self.hi
         if lo is None or hi is None:
             return f"{value:.2f}, {self.reason or 'too few answers'} for an interval"
-        if abs((hi - value) - (value - lo)) < 0.005:
-            return f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
-        return f"{value:.2f} ({lo:.2f} to {hi:.2f})"
+        return level(value, lo, hi)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,8 @@ class Measured(Figures):
     asked: float = 0.0
     """The answers that it represents: scored ones by their weights, and missing ones."""
     missing_share: float = 0.0
+    passed: tuple[int, int] | None = None
+    """The numbers of answers that passed, and that have pass or fail; null where the evaluator has none."""
     replayed: int = 0
     """Scores of replays, among `n`."""
     bounds: tuple[float, float] | None = None
@@ -102,7 +107,7 @@ class Measured(Figures):
         if point.lo is not None and point.hi is not None:
             point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
         note = f"{self.missing:,} missing" if self.missing else None
-        return replace(point, words=point.in_words(asked=self.asked, note=note))
+        return replace(point, words=point.in_words(asked=self.asked, passed=self.passed, note=note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +177,12 @@ class Bucket:
     unclear: float = 0.0
     """The weight of answers that were scored, but are neither pass nor fail."""
     n_unclear: int = 0
+    n_passed: tuple[int, int] = (0, 0)
+    """The numbers of answers that passed, and that have pass or fail."""
     bounded: bool
     """Whether scores lie in 0..1."""
-    identified: bool = False
-    """Whether any answer names its user or session."""
+    identified: int = 0
+    """2: some answer names its user, 1: some name their session, 0: none of both."""
 
     @property
     def series(self) -> tuple[str | None, str | None]:
@@ -266,6 +273,7 @@ class Bucket:
             missing=self.missing.n,
             asked=self.selected_weight,
             missing_share=self.missing_share,
+            passed=self._passed,
             replayed=max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
             bounds=self.bounds,
             least=least,
@@ -283,8 +291,12 @@ class Bucket:
     def _figures(self) -> Figures:
         return Figures.of(self.estimate, identified=self.identified)
 
+    @property
+    def _passed(self) -> tuple[int, int] | None:
+        return self.n_passed if self.n_passed[1] else None
+
     def _in_words(self, figures: Figures) -> str:
-        return figures.in_words(asked=self.selected_weight, note=self.missing.note)
+        return figures.in_words(asked=self.selected_weight, passed=self._passed, note=self.missing.note)
 
 
 _SURE = 3.3
@@ -311,6 +323,23 @@ def current(buckets: Iterable[Bucket]) -> Bucket | None:
         for bucket in buckets
     ]
     return max(ranked, key=lambda entry: entry[:3], default=(None,))[-1]
+
+
+def changed_version(buckets: Iterable[Bucket], newest: Bucket) -> str | None:
+    """Return that another version or judge scored online in the same range; None where only the newest did."""
+    others = {
+        _named(bucket): bucket.moments.n
+        for bucket in buckets
+        if bucket.series != newest.series and bucket.online.get("ok") and bucket.moments
+    }
+    if not others or newest.moments is None:
+        return None
+    former = ", ".join(f"{n:,} of {version}" for version, n in others.items())
+    return f"the evaluator changed in this range: {newest.moments.n:,} answers of {_named(newest)} count, not {former}"
+
+
+def _named(bucket: Bucket) -> str:
+    return " by ".join(name for name in bucket.series if name) or "no version"
 
 
 _MOST_MARKERS = 50

@@ -21,6 +21,8 @@ class TrafficPoint(Figures):
     """The share of requests without a value."""
     estimated: bool | None = None
     """Whether an upstream sampler dropped requests."""
+    words: str | None = None
+    """Of an error rate of few errors: their number, `0 errors in 99,837`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,8 @@ class Evaluations(Pace):
     done: int
     dropped: Mapping[str, int]
     by_status: Mapping[str, int]
+    keeps_up: Mapping[str, float]
+    """Evaluator with a local model → the share of what its rules select that it reads in its CPU share."""
 
 
 @dataclass(frozen=True, slots=True)

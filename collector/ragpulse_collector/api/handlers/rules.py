@@ -16,6 +16,7 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.catalog import Description
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.sampling import Rule, Rules
+from ragpulse_collector.sampling.proposal import Proposal, proposal_of
 from ragpulse_collector.settings import RuleSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
@@ -58,6 +59,8 @@ class RulePreview:
     budget_usd_per_day: float | None
     half_width_per_day: Mapping[str, float | None]
     uncovered_share: float | None
+    proposal: Proposal | None
+    """Other rates of a rule with strata, which make the interval narrower at today's cost."""
 
 
 def rule_list(store: Store, rules: Rules, params: Params) -> RuleList:
@@ -103,6 +106,7 @@ def preview(store: Store, rules: Rules, params: RuleDraft) -> RulePreview:
             for name, deviation in zip(rule.evaluators, deviations, strict=True)
         },
         uncovered_share=uncovered,
+        proposal=proposal_of(store, rule, PREVIEW_DAYS, _LAST_TURN[rule.unit]),
     )
 
 

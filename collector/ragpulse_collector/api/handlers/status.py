@@ -65,9 +65,10 @@ class Status:
         budgets: Callable[[], Mapping[str, float]] = dict,
         prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
         other_groups: Callable[[], Mapping[str, int]] = dict,
+        keeps_up: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._budgets, self._prices, self._other_groups = budgets, prices, other_groups
+        self._budgets, self._prices, self._other_groups, self._keeps_up = budgets, prices, other_groups, keeps_up
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> CollectorStatus:
@@ -122,6 +123,7 @@ class Status:
             done=sum(count for status, count in by_status.items() if status != "error"),
             dropped=health.dropped_by_reason(self._store),
             by_status=by_status,
+            keeps_up=self._keeps_up(),
         )
 
     def _judge(self, now: datetime, recent: health.Outcomes) -> JudgeHealth:
@@ -213,6 +215,12 @@ _FIGURES = (
     ("undecided_oldest_seconds", "undecided.oldest_s", "Age of the oldest."),
     ("evaluations_pending", "evaluations.pending", "Jobs that have no result yet."),
     ("evaluations_due", "evaluations.pending", "The same, under its former name."),
+    (
+        "evaluations_keeps_up",
+        "evaluations.keeps_up",
+        "Share of its rules' selection that a local model reads.",
+        "evaluator",
+    ),
     ("evaluations_oldest_seconds", "evaluations.oldest_s", "Age of the oldest."),
     ("database_bytes", "db.size_bytes", "Size of the file."),
     ("log_bytes", "db.wal_bytes", "Size of the write-ahead log."),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
+from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
@@ -117,18 +118,20 @@ def documents_of(filter: Filter) -> str:
     """One row per request of the range that passes the filter and context that its answer could use.
 
     Columns: trace and doc (hashes to join by; a document is its id, else the start of its text's hash), start_time,
-    span_id, rank, has_text, query (a hash). The result of a reranker replaces what the reranker was given. Texts are
-    left out: `named_documents` reads those of a few.
+    span_id, rank, has_text, query (a hash), weight (WEIGHT of the request). The result of a reranker replaces what the
+    reranker was given. Texts are left out: `named_documents` reads those of a few.
     """
     return f"""
         WITH t AS MATERIALIZED (
-            SELECT trace_id, hash(trace_id) AS trace, hash(query) AS query
-            FROM ({facts_of(filter, ("start_time", "query"))}) WHERE start_time >= $first AND start_time < $last
+            SELECT trace_id, hash(trace_id) AS trace, hash(query) AS query, {WEIGHT} AS weight
+            FROM ({facts_of(filter, ("start_time", "query", "upstream_pi"))})
+            WHERE start_time >= $first AND start_time < $last
         ), reranked AS (
             SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
             AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
         )
-        SELECT t.trace, t.query, hash({_NAME}) AS doc, c.start_time, c.span_id, c.rank, c.text IS NOT NULL AS has_text
+        SELECT t.trace, t.query, t.weight, hash({_NAME}) AS doc, c.start_time, c.span_id, c.rank,
+               c.text IS NOT NULL AS has_text
         FROM ({CONTEXTS}) c JOIN t ON t.trace_id = c.trace_id
         WHERE (c.trace_id NOT IN (SELECT trace_id FROM reranked)
                OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {_NAME} IS NOT NULL"""

@@ -322,16 +322,33 @@ def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> N
     tx.append("ledger", _LEDGER, [(uuid.uuid4().hex, *entry, at) for entry in entries])
 
 
-def reserved(read: Read) -> dict[str, list[Entry]]:
-    """Return by job id what is reserved and not settled, as the entries that release it."""
+class Held(NamedTuple):
+    """What attempts at a job reserved and did not settle."""
+
+    release: Entry
+    """The entry that releases it."""
+    attempts: int
+
+
+def reserved(read: Read) -> dict[str, list[Held]]:
+    """Return by job id what is reserved and not settled."""
     rows = read(
-        "SELECT day, evaluator, job_id, run_id, rule, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
+        "SELECT day, evaluator, job_id, run_id, rule, 'release', -sum(usd),"
+        " greatest(1, count(*) FILTER (WHERE kind = 'reserve') - count(*) FILTER (WHERE kind = 'release'))"
+        " FROM raw.ledger WHERE kind <> 'spend'"
         " GROUP BY day, evaluator, job_id, run_id, rule HAVING sum(usd) > 1e-9"
     ).rows
-    releases: dict[str, list[Entry]] = {}
-    for day, evaluator, job_id, *rest in rows:
-        releases.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
-    return releases
+    found: dict[str, list[Held]] = {}
+    for day, evaluator, job_id, run_id, rule, kind, usd, attempts in rows:
+        release = (day, evaluator, job_id.hex, run_id, rule, kind, usd)
+        found.setdefault(job_id.hex, []).append(Held(release, attempts))
+    return found
+
+
+def dearest(read: Read) -> dict[tuple[str, str | None], float]:
+    """Return the most USD that an attempt has cost, by evaluator and replay (None: online)."""
+    sql = "SELECT evaluator, run_id, max(usd) FROM raw.ledger WHERE kind = 'spend' AND usd > 0 GROUP BY ALL"
+    return {(evaluator, run_id): usd for evaluator, run_id, usd in read(sql).rows}
 
 
 def reply_tokens(read: Read, evaluator: str, judge: str | None) -> tuple[float, float] | None:

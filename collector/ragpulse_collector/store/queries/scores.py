@@ -7,9 +7,9 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
@@ -55,8 +55,8 @@ class Sample:
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
     normalized, score, passing, label, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL:
-    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (a
-    user or session is known), and the columns of `traces` asked for.
+    not part of any random sample), cluster (a hash of the user, else the session, else the trace), identified (2:
+    the user is known, 1: the session, 0: neither), and the columns of `traces` asked for.
     """
 
     sql: str
@@ -87,7 +87,7 @@ SELECT s.unit, s.evaluator, s.trace_id, s.span_id, s.request_time, s.version, s.
        s.normalized, s.score, s.passing, s.label, s.explanation, s.parts, s.run_id,
        s.created_at, s.label_version, s.score_key,
        {pi} AS pi, coalesce(t.cluster, hash(s.trace_id)) AS cluster,
-       coalesce(t.identified, false) AS identified{columns}
+       coalesce(t.identified, 0) AS identified{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.unit = s.unit{joins}
 """
 _REPLAYED = """, parts AS (
@@ -212,6 +212,14 @@ LABELS = """
     SELECT trace_id, span_id, arg_max(score, created_at) AS human, arg_max(label_pi, created_at) AS label_pi
     FROM raw.labels WHERE evaluator = $evaluator GROUP BY ALL"""
 """One row per unit that a person labelled for `$evaluator`: the latest label, and the probability of being asked."""
+
+
+def has_drawn_labels(store: Store, evaluator: str) -> bool:
+    """Whether people labelled answers that were drawn with a known probability."""
+    sql = "SELECT 1 FROM raw.labels WHERE evaluator = $evaluator AND label_pi IS NOT NULL LIMIT 1"
+    return bool(store.read(sql, {"evaluator": evaluator}).rows)
+
+
 FIRST_SCORES = """
     SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
     WHERE evaluator = $check AND source = 'online' AND status = 'ok'
@@ -356,3 +364,41 @@ def cost_and_spread(store: Store, days: int) -> dict[str, tuple[float | None, fl
         f" WHERE status = 'ok' AND request_time > now()::TIMESTAMP - INTERVAL {days} DAY GROUP BY 1"
     ).rows
     return {name: (cost, deviation) for name, cost, deviation in rows}
+
+
+class ClassScores(NamedTuple):
+    """The units of a class of a rule, and an evaluator's scores of them."""
+
+    number: int
+    evaluator: str | None
+    units: int
+    scores: int
+    mean: float
+    square: float
+    cost: float | None
+
+
+def scored_by_class(
+    store: Store, number: str, units: str, days: int, evaluators: Sequence[str]
+) -> Sequence[ClassScores]:
+    """Return the traces of the last days by class and evaluator; `number` and `units` are SQL over `traces`."""
+    rows = (
+        store.limited()
+        .read(
+            f"""
+            WITH unit AS (SELECT trace_id, {number} AS number FROM traces t
+                WHERE start_time > now()::TIMESTAMP - INTERVAL {days} DAY{units}),
+            scored AS (SELECT u.number, s.evaluator, count(*) AS n, sum(normalized / pi) / sum(1 / pi) AS mean,
+                    sum(normalized * normalized / pi) / sum(1 / pi) AS square, avg(cost_usd) AS cost
+                FROM scores s JOIN unit u ON u.trace_id = s.trace_id
+                WHERE s.request_time > now()::TIMESTAMP - INTERVAL {days} DAY AND s.source = 'online'
+                  AND s.status = 'ok' AND normalized IS NOT NULL AND sampled AND pi > 0
+                  AND list_contains(?::VARCHAR[], s.evaluator) GROUP BY ALL)
+            SELECT c.number, s.evaluator, c.n, coalesce(s.n, 0), coalesce(mean, 0), coalesce(square, 0), cost
+            FROM (SELECT number, count(*) AS n FROM unit WHERE number IS NOT NULL GROUP BY 1) c
+            LEFT JOIN scored s ON s.number = c.number""",
+            [list(evaluators)],
+        )
+        .rows
+    )
+    return [ClassScores(*row) for row in rows]

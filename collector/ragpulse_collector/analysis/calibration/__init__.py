@@ -28,7 +28,18 @@ from ragpulse_evaluators.statistics import (
     ppi_mean,
 )
 
-__all__ = ["Agreement", "Calibration", "JudgedUnit", "assist", "calibration", "correct", "judged_units"]
+__all__ = [
+    "Agreement",
+    "Calibration",
+    "JudgeError",
+    "JudgedUnit",
+    "assist",
+    "calibration",
+    "correct",
+    "error_of",
+    "judged_units",
+    "reach",
+]
 
 _ENOUGH = 30
 """The fewest labels for a correction."""
@@ -70,7 +81,7 @@ def correct(store: Store, query: Query, evaluator: str, lines: Sequence[QualityL
     its own uncertainty enters each interval. Only sampled labels count: labels that people chose themselves
     (`labels_chosen`) say nothing about the other answers. With fewer than 30 labels nothing is moved.
     """
-    judged = judged_units(store, evaluator, _reach(query.window), query.filters)
+    judged = judged_units(store, evaluator, reach(query.window), query.filters)
     return [
         _corrected(line, [unit for unit in judged if (unit.version, unit.judge) == (line.version, line.judge)])
         for line in lines
@@ -78,7 +89,7 @@ def correct(store: Store, query: Query, evaluator: str, lines: Sequence[QualityL
 
 
 def _corrected(line: QualityLine, judged: Sequence[JudgedUnit]) -> QualityLine:
-    correction = _correction(judged)
+    correction = error_of(judged)
     drawn = [unit.label_pi is not None for unit in judged if unit.human is not None]
     return replace(
         line,
@@ -89,13 +100,13 @@ def _corrected(line: QualityLine, judged: Sequence[JudgedUnit]) -> QualityLine:
     )
 
 
-def _reach(window: Window) -> Window:
+def reach(window: Window) -> Window:
     """Return the range whose labels correct the numbers of a window."""
     return Window(window.first - _REACH, window.last, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Correction:
+class JudgeError:
     """The weight λ of the judge, and the mean of person minus λ times judge."""
 
     lam: float
@@ -107,10 +118,10 @@ class _Correction:
         return plus(part, self.error).within(0.0, 1.0)
 
 
-def _correction(judged: Sequence[JudgedUnit]) -> _Correction | None:
-    """Return the correction by sampled labels; None where labels or users are too few."""
+def error_of(judged: Sequence[JudgedUnit], *, least: int = _ENOUGH) -> JudgeError | None:
+    """Return the judge's error by sampled labels; None where labels or users are too few."""
     labelled = [answer for answer in judged if answer.human is not None and answer.label_pi is not None]
-    if len(labelled) < _ENOUGH:
+    if len(labelled) < least:
         return None
     pi = [answer.pi * float(answer.label_pi or 1.0) for answer in labelled]
     human = [float(answer.human or 0.0) for answer in labelled]
@@ -119,10 +130,10 @@ def _correction(judged: Sequence[JudgedUnit]) -> _Correction | None:
     lam = 1.0 if estimate is None else estimate.lam
     errors = [truth - lam * guess for truth, guess in zip(human, guesses, strict=True)]
     error = Interval.of(hajek(errors, pi, clusters=[answer.cluster for answer in labelled], bounds=(-1.0, 1.0)))
-    return None if error is None else _Correction(lam, error)
+    return None if error is None else JudgeError(lam, error)
 
 
-def _moved(point: QualityPoint, correction: _Correction) -> QualityPoint:
+def _moved(point: QualityPoint, correction: JudgeError) -> QualityPoint:
     value, lo, hi = point.value, point.lo, point.hi
     if value is None or lo is None or hi is None:
         return point
@@ -175,7 +186,7 @@ def calibration(store: Store, query: Query, evaluator: str) -> Calibration:
     Agreement is kappa, sensitivity and specificity at 0.5, each with an interval in which the labels of a user's
     answers are dependent.
     """
-    judged = judged_units(store, evaluator, _reach(query.window), query.filters)
+    judged = judged_units(store, evaluator, reach(query.window), query.filters)
     versions = dict.fromkeys(
         (answer.version, answer.judge) for answer in sorted(judged, key=lambda answer: answer.time, reverse=True)
     )
@@ -189,7 +200,7 @@ def _agreement(
     own = [answer for answer in judged if (answer.version, answer.judge) == (version, judge)]
     labelled = [answer for answer in own if answer.human is not None]
     pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in labelled]
-    in_window, correction = [answer for answer in own if answer.time >= since], _correction(own)
+    in_window, correction = [answer for answer in own if answer.time >= since], error_of(own)
     if not in_window:
         return None
     estimate = hajek(

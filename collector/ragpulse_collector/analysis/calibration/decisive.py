@@ -1,0 +1,94 @@
+"""The figure that decides about quality: the judge's, or the one that people's labels correct."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.calibration import JudgedUnit, JudgeError, error_of, judged_units, reach
+from ragpulse_collector.analysis.quality import Bucket, Measured
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import has_drawn_labels
+from ragpulse_dashboards.words import level
+from ragpulse_evaluators.statistics import Interval, hajek, minus
+
+__all__ = ["Decisive", "decisive"]
+
+_ENOUGH = 60
+"""The fewest sampled labels for a decision."""
+_SURE = 0.999
+"""The confidence of each of the two means that show another mix: a false sign costs the correction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisive:
+    """A measured figure, and what people's labels did to it or could do."""
+
+    measured: Measured
+    uncorrected: Uncertain | None = None
+    """The judge's figure, where labels corrected it."""
+    correction: str | None = None
+    """What the labels did or could do, in words; null where nobody labels and no model judges."""
+
+
+def decisive(
+    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
+) -> Decisive:
+    """Return the figure to compare with a limit: corrected where 60 sampled labels of this version and mix exist.
+
+    The mix is another one where the judge's mean in the window surely differs from that over the labelled answers: then
+    its error there may differ, too. `corrected` false keeps the judge's figure. The missing answers widen at the end.
+    """
+    measured, interval = bucket.measured, _interval(bucket)
+    if family != "quality" or interval is None:
+        return Decisive(measured)
+    if not has_drawn_labels(store, evaluator):
+        return Decisive(measured, correction=bucket.judge and f"0 of {_ENOUGH} labels until correction")
+    units = judged_units(store, evaluator, reach(query.window), query.filters)
+    judged = [unit for unit in units if (unit.version, unit.judge) == bucket.series]
+    labels = sum(unit.label_pi is not None and unit.human is not None for unit in judged)
+    error, moved_mix = error_of(judged, least=2), _moved_mix(judged, bucket)
+    applies = corrected and error is not None and labels >= _ENOUGH and moved_mix is None
+    told = _in_words(labels, interval, error, moved_mix, applies=applies)
+    if not applies or error is None:
+        return Decisive(measured, correction=told)
+    right = error(interval)
+    moved = measured.moved(value=right.value, lo=right.lo, hi=right.hi)
+    moved = replace(moved, words=f"{moved.words} · {told}")
+    return Decisive(moved, Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi), told)
+
+
+def _interval(bucket: Bucket) -> Interval | None:
+    return None if bucket.estimate is None or not bucket.bounded else Interval.of(bucket.estimate)
+
+
+def _in_words(labels: int, judge: Interval, error: JudgeError | None, moved_mix: str | None, *, applies: bool) -> str:
+    if error is None:
+        few = f"{labels} of {_ENOUGH} labels until correction"
+        return few if labels < _ENOUGH else f"not corrected: {labels} labels of too few users"
+    if applies:
+        return f"corrected by {labels} labels, the judge alone says {_level(judge)}"
+    would = _level(error(judge))
+    if labels < _ENOUGH:
+        return f"{labels} of {_ENOUGH} labels until correction: by them the judge's error could make it {would}"
+    return moved_mix or f"by the judge alone; corrected by {labels} labels it is {would}"
+
+
+def _level(interval: Interval) -> str:
+    return level(interval.value, interval.lo, interval.hi)
+
+
+def _moved_mix(judged: Sequence[JudgedUnit], bucket: Bucket) -> str | None:
+    """Return that the judge's mean in the window surely differs from that over the labelled answers."""
+    labelled = [unit for unit in judged if unit.human is not None and unit.label_pi is not None]
+    pi, users = [unit.pi * (unit.label_pi or 1.0) for unit in labelled], [unit.cluster for unit in labelled]
+    then = Interval.of(hajek([unit.value for unit in labelled], pi, clusters=users, confidence=_SURE))
+    now = Interval.of(bucket.estimate_at(_SURE))
+    if now is None or then is None:
+        return None
+    difference = minus(now, then)
+    if difference.lo <= 0.0 <= difference.hi:
+        return None
+    return f"not corrected: labels are of another mix, where the judge's mean is {then.value:.2f}, not {now.value:.2f}"
