@@ -56,8 +56,7 @@ def _day_at(
         values += [1.0] * passed + [0.0] * (n - passed)
         pis += [rate] * n
         mean, where = passed / max(1, n), f"class {number}" if number else None
-        figures = {"scores": n, "mean": mean, "square": mean, "price": 0.01}
-        classes.append(RateClass(where=where, rate=rate, units=units, **figures))
+        classes.append(RateClass(where, rate, units, n, mean, mean, 0.01))
     estimate = hajek(values, pis, bounds=(0.0, 1.0))
     assert estimate is not None
     return ((estimate.hi or 1.0) - (estimate.lo or 0.0)) / 2.0, classes

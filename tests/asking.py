@@ -24,9 +24,11 @@ def query_of(params: Mapping[str, Any], now: datetime) -> Query:
     return Filters.parse(params).query(now)
 
 
-def ask(store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> Any:
+def ask(
+    store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now, lead: str = ""
+) -> Any:
     """Return the content of the JSON answer to `GET <name>`; raises a Refusal, Invalid also for wrong parameters."""
-    operation = next(one for one in measures(store, clock) if one.name == f"GET {name}")
+    operation = next(one for one in measures(store, clock, lambda: lead) if one.name == f"GET {name}")
     try:
         parsed = operation.params.parse(params)
     except ApiError as error:

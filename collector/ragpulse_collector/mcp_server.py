@@ -42,13 +42,19 @@ def server(client: Client) -> MCPServer:
         except ClientError as error:
             raise ToolError(str(error)) from error
 
+    def lead() -> str:
+        try:
+            return str(client.call("GET evaluators", {})["lead"])
+        except ClientError as error:
+            raise ToolError(str(error)) from error
+
     mcp_server = MCPServer("ragpulse", instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in (*_traces(ask), *_quality(ask)):
+    for tool in (*_traces(ask, lead), *_quality(ask)):
         mcp_server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(tool)
     return mcp_server
 
 
-def _traces(ask: Ask) -> tuple[Callable[..., str], ...]:
+def _traces(ask: Ask, lead: Callable[[], str]) -> tuple[Callable[..., str], ...]:
     def search_traces(
         since: Since = "1d",
         words: Annotated[str | None, Field(description="Words in question or answer.")] = None,
@@ -63,11 +69,9 @@ def _traces(ask: Ask) -> tuple[Callable[..., str], ...]:
         """Show one trace: question, retrieved documents, answer, spans, and scores with explanations."""
         return ask(f"GET traces/{trace_id}", {})
 
-    def worst_answers(
-        evaluator: str = "groundedness", since: Since = "1d", where: Where = None, limit: Limit = 10
-    ) -> str:
-        """List the answers with the lowest scores of an evaluator, worst first."""
-        params = {"evaluator": evaluator, "outcome": "scored", "sort": "worst"}
+    def worst_answers(evaluator: str | None = None, since: Since = "1d", where: Where = None, limit: Limit = 10) -> str:
+        """List the answers with the lowest scores of an evaluator (default: the one that leads), worst first."""
+        params = {"evaluator": evaluator or lead(), "outcome": "scored", "sort": "worst"}
         return ask("GET traces", {**params, "from": f"-{since}", "where": where, "limit": limit})
 
     def sql(query: str) -> str:

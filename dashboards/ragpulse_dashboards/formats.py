@@ -244,8 +244,15 @@ def snippet(value: Any, length: int = 120) -> str:
     """The beginning of a text with white space folded and direction controls made visible."""
     if value is None or isinstance(value, Undefined):
         return ""
-    text = " ".join(str(value)[: length * 4].translate(_CONTROLS).split())
+    text = worded(" ".join(str(value)[: length * 4].translate(_CONTROLS).split()) or str(value)[:1])
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+def worded(value: Any) -> str:
+    """A text; `(blank)` where nothing of it is visible, so that a link or a heading has words; empty for none."""
+    text = "" if value is None or isinstance(value, Undefined) else str(value)
+    seen = any(char.isprintable() and not char.isspace() for char in text)
+    return text if seen or not text else "(blank)"
 
 
 def visible(value: Any) -> Any:
@@ -376,7 +383,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     show.__name__: show
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
-        rests_on, snippet, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced, readable,
-        urlencode, no_answer, iso, half_width,
+        rests_on, snippet, worded, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced,
+        readable, urlencode, no_answer, iso, half_width,
     )
 }  # fmt: skip

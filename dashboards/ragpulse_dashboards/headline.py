@@ -1,9 +1,11 @@
-"""A range in words: a sentence for each change, and the steady facts with their tone."""
+"""A range in words: what is urgent, what is missing, what changed; and the steady facts with their tone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.formats import (
@@ -14,6 +16,7 @@ from ragpulse_dashboards.formats import (
     metric_name,
     ms,
     percent,
+    snippet,
     title,
     unit_of,
     usd,
@@ -23,10 +26,11 @@ from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
-    from ragpulse_collector.analysis.overview import RangeSummary
+    from ragpulse_collector.analysis.overview import Headline, RangeSummary
+    from ragpulse_collector.monitoring.listing import ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
 
-__all__ = ["decline", "sentences", "steady_facts"]
+__all__ = ["decline", "headline", "steady_facts"]
 
 _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "cost_usd": ("Most expensive", {"sort": "expensive"}),
@@ -34,18 +38,21 @@ _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "latency_p95": ("Slowest answers", {"sort": "slow"}),
 }
 """Button and order of the list behind a change of traffic."""
+ERRORS: Final = "error_rate"
+FEW: Final = 20
+"""With up to this many answers the headline counts them."""
+BLUNT: Final = 0.1
+"""Where only a larger change would be seen, nothing is said about smaller ones."""
 
 
 @dataclass(frozen=True)
-class ChangeSentence:
-    """A change in words, and its links."""
+class Statement:
+    """A sentence about a range, and its links: words and address."""
 
     text: str
-    title: str
-    tone: str
-    why: str
-    worst: str
-    worst_words: str
+    tone: str = ""
+    links: Sequence[tuple[str, str]] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,34 +67,170 @@ class SteadyFact:
 
 
 def decline(overview: RangeSummary) -> Shift | None:
-    """Return the surest change of a score for the worse."""
-    return next((shift for shift in overview.changes if shift.metric.startswith("quality:") and shift.worse), None)
+    """Return the fall of the quality that leads: the share of used contexts, say, falls with the number of contexts."""
+    metric = f"quality:{overview.lead}"
+    return next((shift for shift in overview.changes if shift.metric == metric and shift.worse), None)
 
 
-def sentences(view: View, overview: RangeSummary) -> list[ChangeSentence]:
-    """Return a sentence for each change, the surest first."""
-    return [_sentence(view, shift) for shift in overview.changes]
+def headline(
+    view: View,
+    overview: RangeSummary,
+    targets: Sequence[TargetState] = (),
+    monitors: Sequence[ShownMonitor] = (),
+    *,
+    complete: bool = True,
+) -> list[Statement]:
+    """Return what to know about a range, the most urgent first; with only the traffic read (not `complete`) a part.
+
+    The order is fixed: firing alerts (of a range that ends now), errors, missed targets, few or unscored answers,
+    changes against the range before, changes within. That nothing changed is said only with the size that the scores
+    would have shown.
+    """
+    urgent = [*_firing(view, monitors), *_errors(view, overview, targets), *_missed(view, targets)]
+    missing = [*_few(view, overview), *(_unscored(view, overview) if complete else ())]
+    statements = [*urgent, *missing, *_compared(view, overview), *_within(view, overview)]
+    return statements or ([_unchanged(overview)] if complete else [])
 
 
-def _sentence(view: View, shift: Shift) -> ChangeSentence:
+def _firing(view: View, monitors: Sequence[ShownMonitor]) -> Iterator[Statement]:
+    names = [monitor.name for monitor in monitors if monitor.state == "firing"]
+    if names and not view.end:
+        many = f"{len(names)} alerts are firing" if len(names) > 1 else "An alert is firing"
+        yield Statement(f"{many}: {snippet(', '.join(names))}.", "bad", [("Alerts", "/alerts")])
+
+
+def _errors(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> Iterator[Statement]:
+    """Return errors that surely rose, are above their target, or are most of the answers."""
+    change, now, shift = overview.error_change, overview.error_rate, _risen_errors(overview)
+    if shift:
+        yield _shifted(view, shift)
+    elif change and now is not None and change.value is not None and change.lo is not None and change.lo > 0:
+        yield _against(view, ERRORS, now - change.value, now, worse=True)
+    yield from (_miss(view, target) for target in targets if target.metric == ERRORS and target.state == "missed")
+    if overview.error_interval and overview.error_interval[0] > 0.5:
+        yield Statement(f"Most answers failed: {percent(now)}.", "bad", _links(view, ERRORS))
+
+
+def _risen_errors(overview: RangeSummary) -> Shift | None:
+    return next((shift for shift in overview.changes if shift.metric == ERRORS and shift.worse), None)
+
+
+def _missed(view: View, targets: Sequence[TargetState]) -> Iterator[Statement]:
+    return (_miss(view, target) for target in targets if target.state == "missed" and target.metric != ERRORS)
+
+
+def _miss(view: View, target: TargetState) -> Statement:
+    """`Groundedness misses its target: 0.861, at least 0.900.`"""
+    unit = unit_of(target.metric)
+    words, limit = ("at most", target.max) if target.min is None else ("at least", target.min)
+    where = f" where {snippet(target.where, 40)}" if target.where else ""
+    figures = f"{by_unit(target.value, unit)}, {words} {by_unit(limit, unit)}{where}"
+    return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", _links(view, target.metric))
+
+
+def _few(view: View, overview: RangeSummary) -> Iterator[Statement]:
+    n = overview.n_traces
+    if not n:
+        yield Statement("No answer in this range.")
+    elif n <= FEW:
+        yield Statement(f"{counted(n, 'answer')} so far.", links=[("Show", view.url("/traces"))])
+
+
+def _unscored(view: View, overview: RangeSummary) -> Iterator[Statement]:
+    """Say that more than half of the answers have no score of the evaluator that leads, and why.
+
+    Skipped answers need none. Where the leading evaluator fits no answer, the one with the most scores is asked.
+    """
+    rows = [row for row in overview.coverage if row.selected > row.skipped]
+    row = max(rows, key=lambda row: (row.evaluator == overview.lead, row.scored), default=None)
+    if row is None:
+        return
+    fitting, failed = row.selected - row.skipped, row.invalid + row.error + row.dropped
+    pending = fitting - row.scored - failed
+    if 2 * row.scored >= fitting:
+        return
+    if pending >= failed:
+        yield Statement(f"{pending:,} of {fitting:,} answers are not scored yet.", "warn", [("Health", "/health")])
+    else:
+        reason = max(("invalid", "error", "dropped"), key=lambda name: getattr(row, name))
+        url = view.url("/traces", evaluator=row.evaluator, outcome=reason)
+        yield Statement(f"{failed:,} of {fitting:,} answers could not be scored.", "warn", [("Show", url)])
+
+
+def _compared(view: View, overview: RangeSummary) -> Iterator[Statement]:
+    """Return what surely moved against the range before: what leads first, then what got worse."""
+    for row in sorted(_moved(overview), key=lambda row: (row.evaluator != overview.lead, row.verdict != "worse")):
+        metric, shift = f"quality:{row.evaluator}", _shift_of(overview, row)
+        if shift:
+            yield _shifted(view, shift)
+        elif row.value is not None and row.previous and row.previous.value is not None:
+            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse")
+
+
+def _moved(overview: RangeSummary) -> list[Headline]:
+    return [row for row in overview.quality if row.verdict in ("worse", "better")]
+
+
+def _shift_of(overview: RangeSummary, row: Headline) -> Shift | None:
+    """Return the change within the range that is the same movement: it knows the time."""
+    same = (shift for shift in overview.changes if shift.metric == f"quality:{row.evaluator}")
+    return next((shift for shift in same if shift.worse == (row.verdict == "worse")), None)
+
+
+def _within(view: View, overview: RangeSummary) -> list[Statement]:
+    said = [_risen_errors(overview), *(_shift_of(overview, row) for row in _moved(overview))]
+    return [_shifted(view, shift) for shift in overview.changes if shift not in said]
+
+
+def _unchanged(overview: RangeSummary) -> Statement:
+    """Say the largest change that the interval of the difference allows; or that there is nothing to compare with."""
+    rows = sorted(overview.quality, key=lambda row: row.evaluator != overview.lead)
+    row = next((row for row in rows if row.difference), None)
+    if row is None or row.difference is None or row.difference.lo is None or row.difference.hi is None:
+        return Statement("Nothing to compare with: the range before has no scores.")
+    largest = math.ceil(100 * max(-row.difference.lo, row.difference.hi) - 1e-9) / 100
+    metric = f"quality:{row.evaluator}"
+    size = percent(largest) if unit_of(metric) == "share" else f"{largest:.2f}"
+    if largest > BLUNT:
+        return Statement(f"{_named(metric)}: too few scores to see a change below {size}.")
+    return Statement(f"{_named(metric)}: no change above {size} against the range before.")
+
+
+def _against(view: View, metric: str, before: float, after: float, *, worse: bool) -> Statement:
+    text = f"{_named(metric)} {_levels(metric, before, after)} against the range before."
+    return Statement(text, "bad" if worse else "good", _links(view, metric))
+
+
+def _shifted(view: View, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
-    metric, before, after = shift.metric, shift.before, shift.after
-    evaluator = metric.partition(":")[2]
-    unit = unit_of(metric) if evaluator else shift.unit
-    levels = (f"{level.value:.2f}" if unit == "ratio" else by_unit(level.value, unit) for level in (before, after))
+    before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
     cause = f", when {shift.cause} began" if shift.cause else ""
-    name = {"cost_usd": "cost per answer"}.get(metric, metric_name(metric))
-    verb = "fell" if after.value < before.value else "rose"
-    start = shift.t.replace(microsecond=0)  # forms show seconds only
-    words, order = _WORST.get(metric) or ("Worst answers", {"evaluator": evaluator, "sort": "worst"})
-    return ChangeSentence(
-        text=f"{title(name)} {verb} {' → '.join(levels)} at {clock(shift.t)} UTC{cause}.",
-        title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
+    levels = _levels(shift.metric, before.value, after.value)
+    why = ("Why?", view.url("/explain", metric=shift.metric, sel_from=start))
+    return Statement(
+        text=f"{_named(shift.metric)} {levels} at {clock(shift.t)} UTC{cause}.",
         tone="bad" if shift.worse else "good",
-        why=view.url("/explain", metric=metric, sel_from=start),
-        worst=view.url("/traces", from_=start, **order),
-        worst_words=words,
+        links=[why, *_links(view, shift.metric, start)],
+        title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
     )
+
+
+def _named(metric: str) -> str:
+    return title({"cost_usd": "cost per answer"}.get(metric, metric_name(metric)))
+
+
+def _levels(metric: str, before: float, after: float) -> str:
+    """`fell 0.94 → 0.73`, with as many digits as show the difference."""
+    unit = unit_of(metric)
+    short = [f"{level:.2f}" for level in (before, after)]
+    shown = short if unit == "ratio" and short[0] != short[1] else [by_unit(level, unit) for level in (before, after)]
+    return f"{'fell' if after < before else 'rose'} {' → '.join(shown)}"
+
+
+def _links(view: View, metric: str, since: datetime | None = None) -> list[tuple[str, str]]:
+    """Return the list of traces behind a metric."""
+    words, order = _WORST.get(metric) or ("Worst answers", {"evaluator": metric.partition(":")[2], "sort": "worst"})
+    return [(words, view.url("/traces", **({"from_": since} if since else {}), **order))]
 
 
 def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:

@@ -135,8 +135,6 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("ragpulse.dashboards")
 MAX_FORM_BYTES: Final = 64 * 1024
-PREFERRED: Final = ("faithfulness", "groundedness")
-"""The evaluators that pages show first: a judge's verdict, else the offline check of the same question."""
 FULL_LAYOUT: Final = "base.html"
 TITLE: Final = "<title>"
 _OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
@@ -212,10 +210,10 @@ class Site:
         return self.linked(text).encode("utf-8", "replace")  # a stored text can hold a lone surrogate
 
     async def evaluators_in_use(self) -> list[str]:
-        """Return the evaluators that rules run, the preferred ones first."""
+        """Return the evaluators that rules run, the one that leads first."""
         answer: EvaluatorList = await self.api("GET evaluators", {})
         names = [evaluator.name for evaluator in answer.evaluators if evaluator.online]
-        return sorted(names, key=lambda name: (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED), name))
+        return sorted(names, key=lambda name: (name != answer.lead, name))
 
     def linked(self, page: str) -> str:
         """Put the root path before the page's own links; texts escape their quotes, so they cannot look like a link."""

@@ -169,3 +169,45 @@ def test_a_level_that_only_seems_to_change_again_is_one(store: EmbeddedStore) ->
     units.save()
     (one,) = found(store)
     assert (one["before"]["n"], one["after"]["n"]) == (240, 240)
+
+
+MOVES: list[tuple[str, str, list[str], list[str], str | None]] = [
+    ("its own service fell", "a/qa", ["a/qa"], ["a/qa", "b/qa", "c/qa"], "prompt qa v2"),
+    ("two other services fell", "a/qa", ["b/qa", "c/qa"], ["a/qa", "b/qa", "c/qa"], None),
+    ("all fell", "a/qa", ["a/qa", "b/qa", "c/qa"], ["a/qa", "b/qa", "c/qa"], None),
+    ("the only service", "a/qa", ["a/qa"], ["a/qa"], "prompt qa v2"),
+    ("another prompt of the service fell", "a/summary", ["a/qa"], ["a/qa", "a/summary"], None),
+    ("one prompt of two", "a/qa", ["a/qa"], ["a/qa", "a/summary"], "prompt qa v2"),
+    ("a prompt without service", "/qa", ["/qa"], ["/qa", "b/qa"], "prompt qa v2"),
+]
+"""What happened, the prompt that began, the traffic that changed, all traffic, the cause."""
+
+
+@pytest.mark.parametrize(
+    ("metric", "move"),
+    [
+        *(("quality:judge", move) for move in MOVES),
+        *((metric, move) for metric in ("error_rate", "cost_usd", "latency_p95") for move in MOVES[:2]),
+    ],
+)
+def test_a_prompt_explains_only_the_change_of_what_it_serves(
+    store: EmbeddedStore, metric: str, move: tuple[str, str, list[str], list[str], str | None]
+) -> None:
+    """A prompt of one service began when two others fell: it is not named."""
+    kind, new, moved, traffic, cause = move
+    units = Units(store)
+    for number in range(2 * TOTAL):
+        place, late = traffic[number % len(traffic)], number >= TOTAL
+        service, prompt = place.split("/")
+        bad = uniform(number, "bad") < (0.8 if late and place in moved else 0.05)
+        facts = {
+            "service": service or None, "prompt_name": prompt, "prompt_version": f"v{1 + (late and place == new)}",
+            "error": bad and metric == "error_rate", "cost_usd": 0.01 if bad and metric == "cost_usd" else 0.001,
+            "latency_ms": (900.0 + uniform(number)) * (9.0 if bad and metric == "latency_p95" else 1.0),
+        }  # fmt: skip
+        score = float(not bad or metric != "quality:judge")
+        units.scored(number, "judge", score, at=T0 + timedelta(seconds=30 * number), facts=facts)
+    units.save()
+    assert [(one["metric"], one["cause"]) for one in found(store)] == [(metric, cause)], kind
+    elsewhere = ask(store, "metrics", {"name": "error_rate", "from": "-8h", "service": "b"}, clock=now)["markers"]
+    assert [one["text"] for one in elsewhere] == (["prompt qa v2"] if new.startswith("b") else [])

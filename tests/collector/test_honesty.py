@@ -16,6 +16,7 @@ NAMES = (
     "unlike",
     "a/a",
     "risk",
+    "rates",
     "upstream",
     "day",
     "peeking",

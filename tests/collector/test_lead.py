@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.app import Collector
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.refusals import Invalid
@@ -45,6 +46,19 @@ def test_the_configuration_decides(kind: str, rules: list[dict[str, Any]], expec
     settings = Settings.model_validate({"rule": rules, "evaluator": [JUDGED, MODEL, TONE]})
     assert leading(settings.rule, settings.evaluator, settings.lead) == expected, kind
     assert leading(settings.rule, settings.evaluator, "tone") == "tone"
+
+
+@pytest.mark.parametrize(("written", "lead"), [({}, "groundedness"), ({"lead": "citation_check"}, "citation_check")])
+def test_the_collector_answers_with_it(tmp_path: Path, written: dict[str, Any], lead: str) -> None:
+    """Pages and assistants read it from the list of evaluators, charts from the overview."""
+    settings = Settings.model_validate(written).with_options("collector", {"db": f"{tmp_path}/a.duckdb", "port": 0})
+    collector = Collector(settings)
+    try:
+        table = {one.name: one for one in collector.components.operations}
+        for name in ("GET evaluators", "GET overview"):
+            assert table[name].answer_to(table[name].params.parse({})).lead == lead
+    finally:
+        collector.stop()
 
 
 def test_the_setting_is_read_and_checked(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class FakeApi(FakeFigures):
         return typed(operation, poison(found) if self.hostile else found)
 
     def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A registry of eight, four of them in use."""
+        """A registry of eight, four of them in use; the check of words leads."""
         names = (*EVALUATORS, "faithfulness", "relevancy", "correctness", "exact_match")
         agreement = {
             **dict.fromkeys(("version", "judge", "judged", "corrected", "note")),
@@ -39,6 +39,7 @@ class FakeApi(FakeFigures):
         }  # fmt: skip
         stats = {"ok": 1204, "skipped": 80, "invalid": 2, "error": 1, "cost_usd": 0.31, "mean_latency_ms": 4.2}
         return {
+            "lead": self.lead,
             "evaluators": [
                 {
                     "name": name,
@@ -54,7 +55,7 @@ class FakeApi(FakeFigures):
                     "calibration": agreement if number == 0 else None,
                 }
                 for number, name in enumerate(names)
-            ]
+            ],
         }
 
     def get_judge_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +235,7 @@ class FakeApi(FakeFigures):
                     **base,
                     "name": "quality",
                     "metric": "quality:groundedness",
-                    "state": "firing",
+                    "state": "ok" if self.young else "firing",
                     "value": 0.742,
                     "text": "quality:groundedness fell from its level of 0.865",
                     "history": history,

@@ -143,7 +143,8 @@ class FakeFigures(FakeTraces):
                 "wording": None,
                 "passing_rate": 0.912 - 0.05 * number,
                 "previous": {"value": 0.903, "lo": 0.89, "hi": 0.915} if number < 3 else None,
-                "verdict": ("worse", "undecided", "better", None)[number],
+                "verdict": "undecided" if self.young else ("worse", "undecided", "better", None)[number],
+                "difference": self._difference(number),
             }
             for number, name in enumerate(EVALUATORS)
         ]
@@ -183,7 +184,14 @@ class FakeFigures(FakeTraces):
             "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044, "evaluators": ["groundedness"]},
             "as_of": as_of,
             "changes": [] if self.young else self._changes(),
+            "lead": self.lead,
+            "error_change": {"value": 0.001, "lo": -0.002, "hi": 0.004},
         }
+
+    def _difference(self, number: int) -> dict[str, float] | None:
+        """From the range before to this one; on a young day nothing moved."""
+        move = 0.01 if self.young else (-0.042, 0.01, 0.05, None)[number]
+        return None if move is None else {"value": move, "lo": move - 0.025, "hi": move + 0.025}
 
     def _changes(self) -> list[dict[str, Any]]:
         """Quality fell with a prompt, and what an answer costs rose a little."""
@@ -204,7 +212,7 @@ class FakeFigures(FakeTraces):
         base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204, "refused": None}
         targets = [
             {**base, "metric": "quality:groundedness", "min": 0.9, "unit": "share", "value": 0.861, "lo": 0.842,
-             "hi": 0.879, "state": "missed"},
+             "hi": 0.879, "state": "met" if self.young else "missed"},
             {**base, "metric": "latency_p95", "max": 2000, "unit": "ms", "value": 1450.0, "state": "met"},
             {**base, "metric": "quality:refusal", "min": 0.6, "where": "model = 'gpt-5-mini'", "unit": "share",
              "value": None, "n": 0, "state": "undecided"},

@@ -45,6 +45,7 @@ class FakeTraces:
         self.hostile = hostile
         self.n_spans = n_spans
         self.young = False
+        self.lead = "groundedness"
         self.as_of: datetime | None = None
         """Whether all there is came in the last half hour."""
         self.fresh = 0

@@ -176,7 +176,7 @@ def test_the_facts_of_an_open_page_are_renewed(browser: Browser, base: str, api:
         visit.page.locator(".happened.bad").wait_for()
         chart = visit.page.locator("#chart-lead canvas").element_handle()
         api.young = True
-        visit.page.get_by_text("Nothing changed in this range.").wait_for()
+        visit.page.get_by_text("Groundedness: no change above 0.04 against the range before.").wait_for()
         assert chart.evaluate("one => one.isConnected")
 
     browser.visit(base, steps)

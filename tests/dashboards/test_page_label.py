@@ -14,7 +14,7 @@ def test_labels_are_suggested_until_none_is_left() -> None:
         def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
             return super().get_labels_one(name, params) if params.get("limit") == 200 else {"traces": []}
 
-    assert "1 of " in text_of(client(Labelled()).get("/label").text)
+    assert "Whole trace" in text_of(client(Labelled()).get("/label").text)
 
 
 def test_the_pages_agree_how_many_labels_are_needed() -> None:
@@ -58,4 +58,11 @@ def test_the_queue_says_what_was_saved() -> None:
 def test_skipping_the_last_suggestion_begins_again() -> None:
     """Six are suggested: the seventh is the first."""
     assert "6 of 6 suggested" in text_of(client().get("/label?skip=5").text)
-    assert "1 of 6 suggested" in text_of(client().get("/label?skip=6").text)
+    first, seventh = (client().get(f"/label?skip={skip}").text for skip in (0, 6))
+    assert first == seventh
+
+
+def test_the_queue_counts_labels_not_suggestions() -> None:
+    """After each label the rest is suggested anew: "1 of 20" never moved."""
+    assert "Label 104 labels" in text_of(client().get("/label?evaluator=groundedness").text)
+    assert "Label 0 of 30 labels until correction" in text_of(client().get("/label?evaluator=refusal").text)

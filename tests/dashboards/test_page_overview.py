@@ -21,21 +21,23 @@ def test_overview_reads_without_scripts() -> None:
 
 
 def test_the_first_screen_says_what_changed() -> None:
-    """The surest change is a sentence with its levels, its time and what began then; the worst are a click away.
+    """A firing alert comes first, then the missed target, then each change with its levels, its time and its cause.
 
     Words that only a statistician reads stand in tooltips.
     """
     html = unescape(client().get("/").text)
     text = text_of(html)
-    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began. Why? Worst answers" in text
-    assert "Cost per answer rose $0.0096 → $0.012" in text
-    assert "/traces?from=2026-11-21T04%3A00%3A00Z&evaluator=groundedness&sort=worst" in html
+    assert "An alert is firing: quality. Alerts Groundedness misses its target: 0.861, at least 0.900." in text
+    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began." in text
+    over = text_of(client().get("/?from=2026-11-20T12:00:00Z&to=2026-11-21T12:00:00Z").text)
+    assert "Groundedness misses its target: 0.861, at least 0.900. Worst answers Groundedness fell" in over
+    quiet = FakeApi()
+    quiet.young = True
+    calm = text_of(client(quiet).get("/").text)
+    assert "Groundedness: no change above 0.04 against the range before. Cost" in calm
     assert text.index("Groundedness fell") < text.index("Cost $4.28") < text.index("Quality") < text.index("Efficiency")
     for private in ("n eff.", "Waiting, dropped", "Never selectable"):
         assert private not in text
-    quiet = FakeApi()
-    quiet.young = True
-    assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,14 @@ def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, quer
     class Only(FakeApi):
         def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
             answer = super().get_overview(params)
-            return answer | {"changes": [{**answer["changes"][0], "metric": metric, "unit": "usd", "worse": True}]}
+            change = {**answer["changes"][0], "metric": metric, "unit": "usd", "worse": True}
+            return answer | {"changes": [change], "quality": []}
+
+        def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return {"monitors": [], "destinations": []}
+
+        def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return {"targets": []}
 
     html = unescape(client(Only()).get("/").text)
     assert re.search(rf'<a class="button" href="/traces\?from=[^"]*&{query}">{words}</a>', html)
@@ -127,7 +136,7 @@ def test_a_young_store_is_shown_by_the_hour() -> None:
     for path, start in (("/", "-1h"), ("/?from=-24h", "-24h")):
         api.calls.clear()
         client(api).get(path)
-        assert api.calls[-1][1]["from"] == start
+        assert [params["from"] for operation, params in api.calls if operation == "GET overview"][-1] == start
 
 
 def test_quality_can_be_corrected_by_labels() -> None:
@@ -184,3 +193,19 @@ def test_sums_are_drawn_as_rates() -> None:
     assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows
+
+
+def test_the_evaluator_that_leads_is_first_everywhere() -> None:
+    """The panel of worst answers, the first chart, the preset of alerts, the form of labels, the metric of Explain."""
+    api = FakeApi()
+    assert "Worst answers now: groundedness" in text_of(client(api).get("/").text)
+    api.lead = "citation_check"
+    html = client(api).get("/").text
+    assert "Worst answers now" not in html  # another number fell
+    assert html.index('id="chart-quality-citation_check"') < html.index('id="chart-quality-refusal"')
+    assert 'value="quality:citation_check"' in client(api).get("/alerts/new?preset=quality").text
+    form = client(api).get("/label").text
+    assert "<option selected>citation_check" in form
+    client(api).get("/explain")
+    explained = [params["metric"] for operation, params in api.calls if operation == "GET explain"]
+    assert explained == ["quality:citation_check"]

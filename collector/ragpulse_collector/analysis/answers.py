@@ -5,6 +5,7 @@ A field `from_` is `from` in the JSON; times are UTC without a zone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -42,6 +43,10 @@ class Marker:
     kind: str
     """`prompt_version` or `version`, of an evaluator."""
     text: str
+    prompt: str | None = None
+    """The name of the prompt."""
+    services: Sequence[str] = ()
+    """The services that use the version of a prompt; empty text for requests without one."""
 
 
 def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:

@@ -21,20 +21,21 @@ from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_evaluators.statistics import Estimate, Moments
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
-"""Evaluators of whether an answer is supported, the most trusted first."""
+"""Evaluators of whether an answer is supported, the most trusted first: read where the leading one has no verdict."""
 RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators of whether an answer answers the question."""
 
 
-def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> Uncertain | None:
+def cost_of_good(cost: float | None, answered: int, share: Estimate | None) -> Uncertain | None:
     """Return the cost of a good answer with its interval; None where cost or quality is unknown.
 
-    The cost is counted: the interval is that of the share of good answers, inverted.
+    The cost is counted, failed requests too: these are no good answers (`answered` leaves them out). The interval is
+    that of the share of good answers, inverted.
     """
-    if cost is None or share is None or not n or share.estimate <= 0:
+    if cost is None or share is None or not answered or share.estimate <= 0:
         return None
-    lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))
-    return Uncertain(value=cost / (n * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
+    lo, hi = (cost / (answered * end) if end else math.inf for end in (share.hi, share.lo))
+    return Uncertain(value=cost / (answered * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
@@ -46,19 +47,19 @@ def _first(names: Sequence[str], available: Sequence[str]) -> str | None:
     return next((name for name in names if name in available), None)
 
 
-def good_by(available: Sequence[str]) -> list[str]:
-    """Return the available evaluators that a good answer passes: one of faithfulness, one of relevancy."""
-    names = (_first(FAITHFUL, available), _first(RELEVANT, available))
+def good_by(available: Sequence[str], lead: str) -> list[str]:
+    """Return the available evaluators that a good answer passes: the one that leads, one of relevancy."""
+    names = (_first((lead, *FAITHFUL), available), _first(RELEVANT, available))
     return [name for name in names if name is not None]
 
 
-def good_share(store: Store, window: Window, filters: Filter, available: Sequence[str]) -> Estimate | None:
+def good_share(store: Store, window: Window, filters: Filter, available: Sequence[str], lead: str) -> Estimate | None:
     """Return the estimated share of good answers, which pass both evaluators; the smaller pi counts.
 
     None without an evaluator of whether an answer is supported.
     """
-    names = good_by(available)
-    if not names or names[0] not in FAITHFUL:
+    names = good_by(available, lead)
+    if not names or names[0] not in (lead, *FAITHFUL):
         return None
     first = sample_of(store, names[0], window.parameters, filters)
     good, join_sql, pi, parameters = _GOOD.format("a"), "", "a.pi", first.parameters
@@ -123,7 +124,7 @@ class FailureAttribution:
     """Groups beyond the largest, which are one: `(other)`."""
 
 
-def failure_attribution(store: Store, query: Query) -> FailureAttribution:
+def failure_attribution(store: Store, query: Query, lead: str = "") -> FailureAttribution:
     """Answer `GET blame`: per bucket and group the estimated number of answers of each kind (weighted by 1/pi).
 
     good: contexts sufficient, answer supported. retrieval: contexts insufficient. generation: sufficient, yet the
@@ -132,7 +133,7 @@ def failure_attribution(store: Store, query: Query) -> FailureAttribution:
     """
     groups, other_groups = grouping(store, query.window, query.filters, query.groups)
     roles = Roles(
-        faithful=first_of(store, query.window, FAITHFUL),
+        faithful=first_of(store, query.window, (lead, *FAITHFUL)),
         sufficient=first_of(store, query.window, SUFFICIENT),
         used=first_of(store, query.window, ("context_utilization",)),
         answered=first_of(store, query.window, ("refusal",)),
@@ -269,15 +270,21 @@ class RatedDocuments:
 
 
 def documents(
-    store: Store, query: Query, *, evaluator: str | None = None, sort: DocumentSort = "retrieved", limit: int = 100
+    store: Store,
+    query: Query,
+    *,
+    evaluator: str | None = None,
+    lead: str = "",
+    sort: DocumentSort = "retrieved",
+    limit: int = 100,
 ) -> RatedDocuments:
-    """Answer `GET documents`; `evaluator` is by default the available faithfulness.
+    """Answer `GET documents`; `evaluator` is by default the one that leads.
 
     `used_share` needs `context_utilization`. Every document of the range is counted and ordered in SQL; intervals,
     questions and texts are read only for the listed ones.
     """
     within = query.window.parameters
-    evaluator = evaluator or first_of(store, query.window, FAITHFUL) or "groundedness"
+    evaluator = evaluator or first_of(store, query.window, (lead, *FAITHFUL)) or "groundedness"
     scored = sample_of(store, evaluator, within, query.filters)
     used = sample_of(store, "context_utilization", within, query.filters, prefix="used_")
     sql = _QUERY.format(scored=scored.sql, used=used.sql, retrievals=documents_of(query.filters), order=_SORTS[sort])

@@ -27,7 +27,7 @@ from ragpulse_collector.analysis.traffic import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import Grouping, first_span
+from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
 __all__ = ["Snapshot", "Snapshots"]
 
@@ -105,8 +105,22 @@ class Snapshot:
 
         It may come from an older snapshot (see `inherit`).
         """
-        window = self.window.before.whole
+        window = self.before_window
         return self.part("before", lambda: (self.now, estimates(self.store, None, window, self.filters)))[1]
+
+    @property
+    def before_window(self) -> Window:
+        """The range before, as long as the whole buckets of this one: the same while a bucket lasts."""
+        first, length = self.window.first, self.window.last - self.window.first
+        if self.window.step_s:
+            length = max(length // (step := timedelta(seconds=self.window.step_s)), 1) * step
+        return Window(first - length, first, 0)
+
+    def failing_before(self) -> ClusteredMean | None:
+        """Return the share of failed requests in the range before."""
+        return self.part("failing before", lambda: (
+            self.now, failing(self.store, self.before_window, self.filters, ()).get(Place(None, ()))
+        ))[1]  # fmt: skip
 
     def decided(self) -> list[DecisionCounts]:
         """Return how many units of each bucket were eligible and selected for each evaluator."""
@@ -138,9 +152,14 @@ class Snapshot:
         """Return the number of pending jobs; jobs that were finished for an older snapshot are not read again."""
         return self.part("queued", lambda: queue(self.store, now=self.now, since=self._queue_since)).pending
 
+    def narrowed(self, filters: Filter) -> Snapshot:
+        """Return a snapshot of those requests alone that pass these filters, too."""
+        return Snapshot(self.store, replace(self.query, filters=self.query.filters & filters))
+
     def inherit(self, older: Snapshot) -> None:
         """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
-        for part in ("before", "good"):
+        kept = ("before", "failing before") if older.before_window == self.before_window else ()
+        for part in (*kept, "good"):
             entry = older._parts.get(part)
             if entry is not None and (self.now - entry[0]) * 1000 < self.window.last - self.window.first:
                 self._parts[part] = entry
@@ -164,8 +183,8 @@ class Snapshot:
         return {(share.version, share.where) for share in replays if share.where}
 
     def markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
-        """Return the starts of prompts, whatever the filters, and of an evaluator's versions and judges, in order."""
-        markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.window, self.query.bound)))
+        """Return the starts of prompts of these requests, and of an evaluator's versions and judges, in order."""
+        markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
         return sorted(markers, key=lambda marker: marker.t)

@@ -14,6 +14,7 @@ from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
+from ragpulse_collector.analysis.traffic import ClusteredMean
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -22,6 +23,7 @@ __all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic, which pages mark as a demo."""
+_WHOLE = Place(None, ())
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -40,6 +42,8 @@ class Headline(Measured):
     """The share of answers with pass or fail; null where the evaluator has none."""
     previous: Uncertain | None
     """The estimate in the range of equal length before."""
+    difference: Uncertain | None
+    """From then to now; null where one of the intervals is unknown."""
     verdict: Literal["better", "worse", "undecided"] | None
     wording: str | None
     """That the share of clear answers moved, where it surely did: then the wording of the answers changed."""
@@ -83,6 +87,10 @@ class TrafficSummary:
 class RangeSummary(TrafficSummary):
     """The headline of a range; `only=traffic` omits quality and coverage."""
 
+    lead: str = ""
+    """The evaluator whose quality leads."""
+    error_change: Uncertain | None = None
+    """The difference of the error rate from the range of equal length before."""
     quality: Sequence[Headline] = ()
     coverage: Sequence[CoverageRow] = ()
     queued: int = 0
@@ -94,24 +102,26 @@ class RangeSummary(TrafficSummary):
     cost_per_good_answer: GoodCost | None = None
 
 
-def overview(snapshot: Snapshot) -> RangeSummary:
+def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
     """Answer `GET overview`: quality against the window of equal length before; charts of the range share its data."""
     summary, window, filters = _traffic(snapshot), snapshot.window.whole, snapshot.filters
     buckets, before = snapshot.whole(), snapshot.before()
     rows = sum_coverage(snapshot.decided(), buckets)
     names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row.scored for row in rows)
-    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names))
+    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names, lead))
     return extended(
         RangeSummary,
         summary,
+        lead=lead,
+        error_change=_uncertain(_error_change(snapshot)),
         quality=[_headline(name, buckets, before) for name in names],
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
         coverage=rows,
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
         changes=snapshot.part("changes", lambda: changes(snapshot)),
-        cost_per_good_answer=_good_cost(summary, share, names),
+        cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
     )
 
 
@@ -124,7 +134,7 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
     buckets, window = snapshot.traffic(), snapshot.window
     n = math.fsum(bucket.total("requests") for bucket in buckets)
     costs = [cost for bucket in buckets if (cost := bucket.values["cost_usd"]) is not None]
-    failed = snapshot.failing().get(Place(None, ()))
+    failed = snapshot.failing().get(_WHOLE)
     failing = failed.moments.estimate() if failed and failed.moments else None
     interval = None if failing is None else Interval.of(failing)
     received, started = newest_span(snapshot.store)
@@ -151,15 +161,16 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
 
 
 def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
-    cost = cost_of_good(traffic.cost_usd, traffic.n_traces, share)
-    return None if cost is None else extended(GoodCost, cost, evaluators=good_by(evaluators))
+    answered = round(traffic.n_traces * (1.0 - (traffic.error_rate or 0.0)))
+    cost = cost_of_good(traffic.cost_usd, answered, share)
+    return None if cost is None else extended(GoodCost, cost, evaluators=evaluators)
 
 
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     assert bucket is not None, "an evaluator without a bucket has no name here"
     earlier = _same(before, bucket)
-    was = earlier.estimate if earlier else None
+    was, difference = earlier.estimate if earlier else None, _difference(bucket, earlier)
     return bucket.measured_as(
         Headline,
         evaluator=evaluator,
@@ -169,7 +180,8 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         passing_rate=bucket.passing_rate,
         clear_share=bucket.clear_share,
         previous=None if was is None else Uncertain(value=was.estimate, lo=was.lo, hi=was.hi),
-        verdict=_verdict(bucket, earlier),
+        difference=_uncertain(difference),
+        verdict=_verdict(difference),
         wording=bucket.wording(earlier),
     )
 
@@ -186,10 +198,27 @@ def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
     return next(matches, None)
 
 
-def _verdict(now: Bucket, before: Bucket | None) -> Literal["better", "worse", "undecided"] | None:
-    """Return better or worse where the difference is sure, whatever the missing verdicts are."""
+def _difference(now: Bucket, before: Bucket | None) -> Interval | None:
+    """Return the difference, whatever the missing verdicts are."""
     a, b = now.interval, before.interval if before else None
-    if a is None or b is None:
+    return None if a is None or b is None else minus(a, b)
+
+
+def _error_change(snapshot: Snapshot) -> Interval | None:
+    now, before = _failing_share(snapshot.failing().get(_WHOLE)), _failing_share(snapshot.failing_before())
+    return None if now is None or before is None else minus(now, before)
+
+
+def _failing_share(rate: ClusteredMean | None) -> Interval | None:
+    return Interval.of(rate.moments.estimate()) if rate and rate.moments else None
+
+
+def _uncertain(interval: Interval | None) -> Uncertain | None:
+    return None if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
+
+
+def _verdict(difference: Interval | None) -> Literal["better", "worse", "undecided"] | None:
+    """Return better or worse where the difference is sure."""
+    if difference is None:
         return None
-    difference = minus(a, b)
     return "better" if difference.lo > 0 else "worse" if difference.hi < 0 else "undecided"

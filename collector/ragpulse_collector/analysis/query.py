@@ -11,8 +11,9 @@ from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.selection import (
     MAX_POINTS,
     METADATA,
-    STEPS,
     Window,
+    aligned,
+    auto_step,
     dimension,
     duration_s,
     instant,
@@ -24,6 +25,8 @@ from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, has_label, holds_words
 from ragpulse_collector.store.sql.where import condition, holds
 
+_WIDTH = 120
+"""The most buckets, where no number is asked for."""
 Moment = datetime | timedelta | Literal["now"] | None
 """A time as asked for: absolute, from now (negative), or not given."""
 
@@ -65,22 +68,29 @@ def window_between(
     now: datetime,
     back: str = "24h",
     step: float | Literal["auto", "all"] = "all",
-    width: int = 120,
+    width: int = _WIDTH,
 ) -> Window:
     """Return the range from `first` (default: `back` before its end) to `last` (default: now), cut into buckets.
 
-    `step` is their length in seconds; `auto` takes the shortest that gives at most `width` buckets. Raises Invalid.
+    `step` is their length in seconds; `auto` takes the shortest that gives at most `width` buckets. An edge that moves
+    with the clock begins with a bucket (at most 1/120 earlier): the range changes when a bucket ends, not at each look.
+    Raises Invalid.
     """
     end = instant(last, now=now) or now
     begin = instant(first, now=now) or end - timedelta(seconds=duration_s(back))
     if not begin < end:
         raise Invalid(f"from ({iso(begin)}) must lie before to ({iso(end)})")
+    long = (end - begin).total_seconds()
+    whole = auto_step(long, _WIDTH)
+    if isinstance(first, timedelta) or (first is None and last in (None, "now")):
+        begin = aligned(begin, whole)
+    if isinstance(last, timedelta):
+        end = aligned(end, whole)
     if step == "all":
         return Window(begin, end, 0)
-    long = (end - begin).total_seconds()
     if step == "auto":
         most = min(MAX_POINTS, max(1, width))
-        return Window(begin, end, next((s for s in STEPS if long / s <= most), STEPS[-1]))
+        return Window(begin, end, auto_step(long, most))
     step_s = max(1, round(step))
     if long / step_s > MAX_POINTS:
         raise Invalid(f"step {step:g} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")

@@ -55,11 +55,6 @@ class Window:
         """The length of a bucket."""
         return float(self.step_s) or (self.last - self.first).total_seconds()
 
-    @property
-    def before(self) -> Window:
-        """The range of the same length that ends where this one begins."""
-        return replace(self, first=self.first - (self.last - self.first), last=self.first)
-
     def bucket(self, column: str) -> str:
         """The SQL expression of a column's bucket start."""
         if self.step_s == 0:
@@ -72,7 +67,7 @@ class Window:
             yield self.first
             return
         step = timedelta(seconds=self.step_s)
-        start = _ORIGIN + (self.first - _ORIGIN) // step * step
+        start = aligned(self.first, self.step_s)
         while start < self.last:
             yield start
             start += step
@@ -81,6 +76,17 @@ class Window:
     def parameters(self) -> dict[str, Any]:
         """`first` and `last` for a query."""
         return {"first": self.first, "last": self.last}
+
+
+def auto_step(seconds: float, width: int) -> int:
+    """Return the shortest bucket that divides a range of these seconds into at most `width`."""
+    return next((step for step in STEPS if seconds / step <= width), STEPS[-1])
+
+
+def aligned(moment: datetime, step_s: int) -> datetime:
+    """Return the start of the bucket that a time lies in."""
+    step = timedelta(seconds=step_s)
+    return _ORIGIN + (moment - _ORIGIN) // step * step
 
 
 def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
@@ -95,7 +101,7 @@ def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") ->
         return Window(first, last, 0)
     long = (last - first).total_seconds()
     if step == "auto":
-        return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))
+        return Window(first, last, auto_step(long, width))
     step_s = max(1, round(duration_s(step)))
     if long / step_s > MAX_POINTS:
         raise Invalid(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place
+from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
@@ -24,7 +25,7 @@ from ragpulse_collector.store.estimates import (
 )
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
-from ragpulse_collector.store.queries.traces import Filter, prompt_starts, with_columns
+from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, with_columns
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
@@ -365,12 +366,17 @@ def p95(store: Store, window: Window, filters: Filter) -> float:
 _MOST_MARKERS = 50
 
 
-def prompt_markers(store: Store, window: Window, filters: Filter) -> list[Marker]:
-    """Return the start of each prompt version that started inside the window."""
-    rows = store.read(
-        f"{prompt_starts(filters)} LIMIT {_MOST_MARKERS}", {**window.parameters, **filters.parameters}
-    ).rows
+_SAME = "s.prompt_version = p.prompt_version AND s.prompt_name IS NOT DISTINCT FROM p.prompt_name"
+
+
+def prompt_markers(store: Store, query: Query) -> list[Marker]:
+    """Return the start of each prompt version that started inside the window and serves requests of the query.
+
+    A filter does not move the start: the first failed request of a version is not its beginning.
+    """
+    only = f" SEMI JOIN ({prompts_in(query.filters)}) p ON {_SAME}" if query.filters != query.bound else ""
+    starts = f"FROM ({prompt_starts(query.bound)}) s{only} ORDER BY t LIMIT {_MOST_MARKERS}"
     return [
-        Marker(start, "prompt_version", f"prompt {name or ''} {version}".replace("  ", " "))
-        for name, version, start in rows
+        Marker(start, "prompt_version", f"prompt {name or ''} {version}".replace("  ", " "), name, sorted(services))
+        for name, version, start, services in store.read(starts, query.parameters).rows
     ]

@@ -33,8 +33,8 @@ from ragpulse_collector.store.protocol import utc_now
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
-        self._store, self._clock, self._snapshots = store, clock, Snapshots(store)
+    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str]) -> None:
+        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
@@ -52,7 +52,7 @@ class Measures:
     def overview(self, params: models.Overview) -> RangeSummary:
         """Answer `GET overview`."""
         snapshot = self._snapshot(params)
-        return traffic_alone(snapshot) if params.only == "traffic" else overview(snapshot)
+        return traffic_alone(snapshot) if params.only == "traffic" else overview(snapshot, self._lead())
 
     def coverage(self, params: models.Filters) -> Coverage:
         """Answer `GET coverage`."""
@@ -71,7 +71,8 @@ class Measures:
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""
-        return compare(*self._asked(params), params.a, params.b, evaluator=params.evaluator, by=params.by)
+        ask = partial(compare, *self._asked(params), evaluator=params.evaluator, by=params.by, lead=self._lead())
+        return ask(params.a, params.b)
 
     def check(self, params: models.Check) -> Check:
         """Answer `GET check`."""
@@ -84,11 +85,12 @@ class Measures:
 
     def documents(self, params: models.Documents) -> RatedDocuments:
         """Answer `GET documents`."""
-        return documents(*self._asked(params), evaluator=params.evaluator, sort=params.sort, limit=params.limit)
+        ask = partial(documents, *self._asked(params), sort=params.sort, limit=params.limit)
+        return ask(evaluator=params.evaluator, lead=self._lead())
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
-        return failure_attribution(*self._asked(params))
+        return failure_attribution(*self._asked(params), self._lead())
 
     def calibration(self, params: models.Calibration) -> Calibration:
         """Answer `GET calibration`."""
@@ -99,9 +101,11 @@ class Measures:
         return suggest(*self._asked(params), params.evaluator, params.limit)
 
 
-def measures(store: Store, clock: Callable[[], datetime] = utc_now) -> tuple[Operation, ...]:
-    """Return the operations."""
-    of = Measures(store, clock)
+def measures(
+    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = str
+) -> tuple[Operation, ...]:
+    """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
+    of = Measures(store, clock, lead)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),

@@ -58,6 +58,7 @@ from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings.lead import leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
@@ -88,13 +89,16 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
+    def lead() -> str:
+        return leading(rules.effective(), settings.evaluator, settings.lead)
+
     targets = Targets(
         store,
         settings.target,
         evaluators=names,
         line=lambda number: source_line(settings, "target", number),
     )
-    reads = (*_reads(store, settings, status), *measures(store), _evaluators(store, catalog, rules))
+    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules, lead))
     table = (
         *reads,
         *_rules(store, rules),
@@ -173,12 +177,12 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
     )  # fmt: skip
 
 
-def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
+def _evaluators(store: Store, catalog: Catalog, rules: Rules, lead: Callable[[], str]) -> Operation:
     def agreement(name: str) -> Agreement | None:
         query = models.Calibration(evaluator=name).query(utc_now())
         return next(iter(calibration(store, query, name).versions), None)
 
-    run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
+    run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement, lead=lead)
     return Operation("GET evaluators", run, "The evaluators of this installation.", Params, EvaluatorList)
 
 

@@ -25,7 +25,7 @@ _WORTH = 0.95
 """An interval that is not at least this much narrower is not proposed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RateClass:
     """The units that one rate of a rule applies to, with the scores of them."""
 
@@ -50,11 +50,6 @@ class RateClass:
         """Return s² around the mean of all classes."""
         q = self.shrunk
         return (self.scores * self.square + 1.0) / (self.scores + 2.0) - q * q + (q - mean) ** 2
-
-    @property
-    def name(self) -> str:
-        """What a sentence calls it."""
-        return "the others" if self.where is None else self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +94,10 @@ def _class(where: str | None, rate: float, rows: Sequence[ClassScores], evaluato
     units = rows[0].units / days if rows else 0.0
     found = next((row for row in rows if row.evaluator == evaluator), None)
     if found is None:
-        return RateClass(where=where, rate=rate, units=units)
+        return RateClass(where, rate, units)
     costs = [row.cost for row in rows]
     price = None if None in costs else math.fsum(filter(None, costs))
-    return RateClass(
-        where=where, rate=rate, units=units, price=price, scores=found.scores, mean=found.mean, square=found.square
-    )
+    return RateClass(where, rate, units, found.scores, found.mean, found.square, price)
 
 
 def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:
@@ -118,7 +111,7 @@ def propose(evaluator: str, classes: Sequence[RateClass]) -> Proposal:
         words = "no other rates: these are near the best"
         return Proposal(evaluator=evaluator, half_width_now=widths[0], words=words)
     moved = {each.where: each.rate for each in then}
-    changes = ", ".join(f"{each.rate:g} -> {moved[each.where]:g} for {each.name}" for each in now)
+    changes = ", ".join(f"{each.rate:g} -> {moved[each.where]:g} for {each.where or 'the others'}" for each in now)
     cost = math.fsum(each.rate * each.units * (each.price or 0.0) for each in then)
     same = "$" if cost else "number of answers"
     rates = [ProposedRate(each.where, each.rate, moved.get(each.where, each.rate)) for each in classes]
@@ -146,7 +139,7 @@ def _obstacle(classes: Sequence[RateClass]) -> str | None:
     if len(classes) < 2:
         return "all units of these days have one rate"
     if few:
-        return f"{few[0].scores} scores of {few[0].name}, at least {_ENOUGH} are needed"
+        return f"{few[0].scores} scores of {few[0].where or 'the others'}, at least {_ENOUGH} are needed"
     if any(each.price is None for each in classes):
         return "the cost of a verdict is not known"
     return None if all(each.rate for each in classes) else "a rate is 0"
@@ -175,25 +168,34 @@ def allocation(classes: Sequence[RateClass]) -> list[float]:
             (a, spread_a, cost_a), (b, spread_b, cost_b) = pools[-2:]
             pools[-2:] = [(a + b, spread_a + spread_b, cost_a + cost_b)]
     budget = math.fsum(each.rate * each.units * price for each, price in zip(classes, prices, strict=True))
-    scale = _scale([(math.sqrt(spread / cost), cost) for _, spread, cost in pools], budget)
+    least = min(_LEAST, *(each.rate for each in classes))  # else the floor could cost more than today's rates
+    scale = _scale([(math.sqrt(spread / cost), cost) for _, spread, cost in pools], budget, least)
     rates = {
-        number: _bounded(scale * math.sqrt(spread / cost)) for members, spread, cost in pools for number in members
+        number: _bounded(scale * math.sqrt(spread / cost), least)
+        for members, spread, cost in pools
+        for number in members
     }
-    return [math.floor(rates[number] * 1000.0) / 1000.0 for number in range(len(classes))]
+    return [_written(rates[number]) for number in range(len(classes))]
 
 
-def _scale(pools: Sequence[tuple[float, float]], budget: float) -> float:
+def _scale(pools: Sequence[tuple[float, float]], budget: float, least: float) -> float:
     """Return the factor of the ideal rates (each with its cost at rate 1) that spends the budget, by bisection."""
     low, high = 0.0, _MOST / min(rate for rate, _ in pools)
     for _ in range(60):
         middle = (low + high) / 2.0
-        spent = math.fsum(cost * _bounded(middle * rate) for rate, cost in pools)
+        spent = math.fsum(cost * _bounded(middle * rate, least) for rate, cost in pools)
         low, high = (low, middle) if spent > budget else (middle, high)
     return low
 
 
-def _bounded(rate: float) -> float:
-    return min(_MOST, max(_LEAST, rate))
+def _bounded(rate: float, least: float) -> float:
+    return min(_MOST, max(least, rate))
+
+
+def _written(rate: float) -> float:
+    """Return the rate with three digits, rounded down: it must not cost more."""
+    step = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return round(math.floor(rate / step + 1e-6) * step, 12)
 
 
 def _mean(classes: Sequence[RateClass]) -> float:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, read_metrics
 from ragpulse_dashboards.formats import metric_name
-from ragpulse_dashboards.headline import decline, sentences, steady_facts
+from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.overview import RangeSummary
     from ragpulse_collector.analysis.quality.points import Point
     from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
@@ -87,7 +88,7 @@ class _Figures:
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
-    """The metric that changed most, large."""
+    """The metric that changed, large: the quality that leads, else the surest."""
     groups: Sequence[_GroupRow] = ()
     """One row for each group."""
     complete: bool = True
@@ -107,7 +108,7 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        "sentences": sentences(figures.view, answer),
+        "statements": headline(figures.view, answer, figures.targets, await _monitors(site), complete=figures.complete),
         "steady": steady_facts(figures.view, answer, figures.targets),
         "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
@@ -117,6 +118,11 @@ async def overview(site: Site, request: Request) -> Response:
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
     return site.render(request, "overview.html", context)
+
+
+async def _monitors(site: Site) -> Sequence[ShownMonitor]:
+    answer: MonitorList = await site.api("GET monitors", {})
+    return answer.monitors
 
 
 def _max_age(site: Site, request: Request) -> float:
@@ -173,7 +179,8 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
     metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
     targets = watched.targets
     since = {shift.metric: shift.t for shift in answer.changes}
-    lead = _lead(view, answer.changes, metrics, targets, corrected=corrected)
+    changes = sorted(answer.changes, key=lambda shift: shift.metric != f"quality:{answer.lead}")
+    lead = _lead(view, changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
     efficiency = _efficiency(view, metrics, targets)
     return _Figures(
@@ -193,8 +200,8 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
 
 
 def _evaluators(answer: RangeSummary, pinned: Sequence[str]) -> list[str]:
-    """Return the evaluators that have a chart, the surest change first."""
-    order = [shift.metric.removeprefix("quality:") for shift in answer.changes]
+    """Return the evaluators that have a chart: the one that leads, then the surest change."""
+    order = [answer.lead, *(shift.metric.removeprefix("quality:") for shift in answer.changes)]
     measured = [row.evaluator for row in answer.quality if row.n]
     names = [name for name in measured if not pinned or name in pinned]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))[:MAX_QUALITY]
@@ -213,7 +220,7 @@ def _lead(
     *,
     corrected: bool,
 ) -> Chart | None:
-    """Return the chart of the surest change with the level before it; a rate has no such level."""
+    """Return the chart of the first change with the level before it; a rate has no such level."""
     shift = next((shift for shift in changes if shift.metric in metrics), None)
     if shift is None or view.group_by:
         return None
@@ -240,12 +247,12 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
 async def steady(site: Site, request: Request) -> Response:
     """Show the sentences and facts alone, for a page that stays open."""
     view = read_view(request)
-    answer, watched = await asyncio.gather(
-        site.api("GET overview", view.params()), site.api("GET targets", view.params())
+    answer, watched, monitors = await asyncio.gather(
+        site.api("GET overview", view.params()), site.api("GET targets", view.params()), _monitors(site)
     )
     context = {
         "view": view,
-        "sentences": sentences(view, answer),
+        "statements": headline(view, answer, watched.targets, monitors),
         "steady": steady_facts(view, answer, watched.targets),
     }
     return site.render(request, "steady.html", context)

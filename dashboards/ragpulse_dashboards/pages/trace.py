@@ -1,5 +1,6 @@
 """`/traces/{id}`: one question, its answer, contexts, verdicts and spans; `/label`: the queue of answers to label."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
     from ragpulse_collector.api.handlers.data import Queued
+    from ragpulse_collector.api.handlers.rules import EvaluatorList
     from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
     from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
     from ragpulse_collector.store.queries.traces import TraceRow
@@ -242,12 +244,13 @@ async def queue(site: Site, request: Request) -> Response:
     """Show one suggestion in full; `skip` is its index, modulo the length of the queue."""
     names, query = await site.evaluators_in_use(), request.query_params
     evaluator = query.get("evaluator") or next(iter(names), "groundedness")
-    suggestions = await _suggestions(site, evaluator)
+    suggestions, labels = await asyncio.gather(_suggestions(site, evaluator), _labels(site, evaluator))
     skip = query.get("skip", "0")
     index = int(skip) % max(len(suggestions), 1) if skip.isdecimal() else 0
     context = {
         "queue": suggestions,
         "index": index,
+        "labels": labels,
         "row": None,
         "evaluator": evaluator,
         "names": list(dict.fromkeys([*names, evaluator])),
@@ -257,6 +260,13 @@ async def queue(site: Site, request: Request) -> Response:
     if suggestions:
         context |= await _suggestion(site, suggestions[index])
     return site.render(request, "label.html", context)
+
+
+async def _labels(site: Site, evaluator: str) -> int:
+    """Return how many labels people gave on the version in force."""
+    answer: EvaluatorList = await site.api("GET evaluators", {})
+    agreements = (one.calibration for one in answer.evaluators if one.name == evaluator)
+    return next((agreement.n for agreement in agreements if agreement), 0)
 
 
 async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":

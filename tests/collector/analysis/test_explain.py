@@ -334,6 +334,39 @@ def test_cost_per_good_answer(store: EmbeddedStore) -> None:
     assert (cost["evaluators"], told["cost_unknown_share"]) == (["groundedness"], 0.0)
 
 
+def test_a_failed_request_is_no_good_answer(store: EmbeddedStore) -> None:
+    """Half of the requests failed: they cost as much, and each good answer costs twice."""
+    units = Units(store)
+    for number in range(100):
+        units.scored(number, "groundedness", 1.0, facts={"cost_usd": 0.01})
+        units.unit(100 + number, error=True, cost_usd=0.01)
+    units.save()
+    assert ask(store, "overview", DAY, clock=now)["cost_per_good_answer"]["value"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("lead", "used"), [("", "faithfulness"), ("groundedness", "groundedness"), ("tone", "tone")])
+def test_the_evaluator_that_leads_decides_what_is_bad(store: EmbeddedStore, lead: str, used: str) -> None:
+    """Overview, documents, failures and comparisons read the same one; the cost of a good answer too."""
+    units = Units(store)
+    for number in range(40):
+        units.scored(number, "faithfulness", 1.0, facts={"cost_usd": 0.01, "model": "ab"[number % 2]})
+        for name in ("groundedness", "tone"):
+            units.decision(number, name)
+            units.score(number, name, 0.5, passing=True)
+        units.contexts(number, ["text"], ids=["doc"])
+    units.save()
+
+    def asked(name: str, **params: str) -> Any:
+        return ask(store, name, {**DAY, **params}, clock=now, lead=lead)
+
+    assert asked("overview")["lead"] == lead
+    assert asked("overview")["cost_per_good_answer"]["evaluators"] == [used]
+    assert asked("documents")["evaluator"] == used
+    assert asked("blame")["evaluators"]["faithful"] == used
+    assert asked("compare", a="model:a", b="model:b")["evaluator"] == used
+    assert asked("documents", evaluator="groundedness")["evaluator"] == "groundedness"
+
+
 def test_explain_finds_the_stretch_of_bad_answers_and_folds_what_follows_from_it(store: EmbeddedStore) -> None:
     """One document spoils the answers of two hours; the service that alone retrieves it says nothing more.
 

@@ -33,7 +33,7 @@ def facts_of(number: int) -> Facts:
         "error": failed,
         "latency_ms": 2000.0 + number if failed else 100.0 + number,
         "ttft_ms": 500.0 if failed else number / 10,
-        "cost_usd": None if number % 3 == 0 else 0.0001 if failed else 0.01 + number / 10_000,
+        "cost_usd": None if number % (3 if failed else 5) == 0 else 0.0001 if failed else 0.01 + number / 10_000,
         "input_tokens": 10 if failed else 100,
         "output_tokens": 1 if failed else number % 7,
         "feedback": -1.0 if failed else 1.0 if number % 2 else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
+from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
 
 __all__ = ["Shift", "changes"]
@@ -55,18 +57,26 @@ class Shift:
     """The size in standard errors."""
     worse: bool
     cause: str | None
-    """The prompt version that started within a bucket of the shift, which then is its time."""
+    """The prompt version that started within a bucket of the shift, which then is its time.
+
+    It serves the requests that changed, and no others changed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A shift that begins with a bucket of a series."""
+    """A shift between two neighbouring parts of a series."""
 
-    at: int
+    parts: tuple[slice, slice]
     before: Level
     after: Level
     sureness: float
     worse: bool
+
+    def times(self, buckets: Sequence[_Timed]) -> tuple[datetime, datetime, datetime]:
+        """Return the start of the first bucket before, of the first after, and of the last."""
+        before, after = self.parts
+        return buckets[before.start].start, buckets[after.start].start, buckets[after.stop - 1].start
 
 
 class _Timed(Protocol):
@@ -113,8 +123,11 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
     best = max(filter(None, steps), key=lambda step: step.sureness, default=None)
     if best is None:
         return None
-    time, length = series.buckets[best.at].start, timedelta(seconds=snapshot.window.bucket_s * size)
-    cause = nearest(markers, time, 1.5 * length)
+    times, within = best.times(series.buckets), 1.5 * timedelta(seconds=snapshot.window.bucket_s * size)
+    time, rises = times[1], best.worse != series.low_is_worse
+    near = (marker for marker in markers if abs(marker.t - time) <= within)
+    causes = (marker for marker in near if _serves_the_change(marker, series.metric, snapshot, times, rises))
+    cause = nearest(causes, time, within)
     return Shift(
         metric=series.metric,
         unit=series.unit,
@@ -125,6 +138,35 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
         worse=best.worse,
         cause=cause.text if cause else None,
     )
+
+
+def _serves_the_change(
+    marker: Marker, metric: str, snapshot: Snapshot, times: tuple[datetime, datetime, datetime], rises: bool
+) -> bool:
+    """Return whether the change is in the requests of a prompt's name and services, and in no others."""
+    served = "list_contains($served::VARCHAR[], coalesce(service, '')) AND prompt_name IS NOT DISTINCT FROM $prompt"
+    parameters = {"served": list(marker.services), "prompt": marker.prompt}
+    others, own = (
+        _series_of(metric, snapshot.narrowed(Filter(sql, parameters))) for sql in (f"NOT ({served})", f"({served})")
+    )
+    if others is None:
+        return True
+    elsewhere, here = _move(others, times), None if own is None else _move(own, times)
+    return not _is_sure(elsewhere, rises) and (here is None or _is_sure(here, rises))
+
+
+def _is_sure(move: Interval | None, rises: bool) -> bool:
+    return move is not None and (move.lo > 0.0 if rises else move.hi < 0.0)
+
+
+def _move(series: _Series, times: tuple[datetime, datetime, datetime]) -> Interval | None:
+    """Return the difference between the same two spans of time; None where a span has too few answers."""
+    starts = [bucket.start for bucket in series.buckets]
+    first, middle, stop = bisect_left(starts, times[0]), bisect_left(starts, times[1]), bisect_right(starts, times[2])
+    if min(middle - first, stop - middle) < _LEAST_BUCKETS:
+        return None
+    (before, n), (after, m) = (series.measures[-1](part) for part in (slice(first, middle), slice(middle, stop)))
+    return None if before is None or after is None or min(n, m) < _LEAST_ANSWERS else minus(after, before)
 
 
 def _sure_cuts(series: _Series, cuts: list[int]) -> list[int]:
@@ -168,7 +210,7 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
     if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(was.value)):
         return None
     return _Step(
-        at=parts[1].start,
+        parts=parts,
         before=was,
         after=is_now,
         sureness=min(sureness, _SUREST),
@@ -182,14 +224,14 @@ def _reported(series: _Series, part: slice, level: Interval, n: int) -> Level:
     return Level(level.value, level.lo, level.hi, n)
 
 
-def _quality(snapshot: Snapshot) -> list[_Series]:
-    """Return a series per evaluator: that of the version and judge in force."""
+def _quality(snapshot: Snapshot, evaluator: str | None = None) -> list[_Series]:
+    """Return a series per evaluator, or that of one: that of the version and judge in force."""
     by_evaluator: dict[str, list[Bucket]] = defaultdict(list)
-    for bucket in snapshot.quality(None):
+    for bucket in snapshot.quality(evaluator):
         if bucket.estimate is not None and bucket.estimate.n_eff > 0 and not bucket.group:
             by_evaluator[bucket.evaluator].append(bucket)
     all_series = []
-    for evaluator, buckets in by_evaluator.items():
+    for name, buckets in by_evaluator.items():
         newest = current(buckets)
         buckets_of_version = [bucket for bucket in buckets if newest and bucket.series == newest.series]
         buckets_of_version.sort(key=lambda bucket: bucket.start)
@@ -201,12 +243,19 @@ def _quality(snapshot: Snapshot) -> list[_Series]:
             _spread(values, weights),
             _together(snapshot, buckets_of_version, partial(_judged, snapshot, buckets_of_version[0])),
         )
-        all_series.append(_Series(f"quality:{evaluator}", "share", True, buckets_of_version, values, weights, measures))
+        all_series.append(_Series(f"quality:{name}", "share", True, buckets_of_version, values, weights, measures))
     return all_series
 
 
 def _traffic(snapshot: Snapshot) -> list[_Series]:
-    return [series for series in (_errors(snapshot), _cost(snapshot), _latency(snapshot)) if series.buckets]
+    return [series for series in (read(snapshot) for read in _TRAFFIC.values()) if series.buckets]
+
+
+def _series_of(metric: str, snapshot: Snapshot) -> _Series | None:
+    """Return the series of one metric; None where there is no request with it."""
+    read = _TRAFFIC.get(metric)
+    found = _quality(snapshot, metric.partition(":")[2]) if read is None else [read(snapshot)]
+    return next((series for series in found if series.buckets), None)
 
 
 def _errors(snapshot: Snapshot) -> _Series:
@@ -254,6 +303,9 @@ def _latency(snapshot: Snapshot) -> _Series:
         return snapshot.p95(inside[0].start, inside[-1].start + step)
 
     return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
+
+
+_TRAFFIC = {"error_rate": _errors, "cost_usd": _cost, "latency_p95": _latency}
 
 
 def _together(

@@ -113,7 +113,7 @@ class Comparison(Compared):
 
 
 def compare(
-    store: Store, query: Query, a: str, b: str, *, evaluator: str | None = None, by: str | None = None
+    store: Store, query: Query, a: str, b: str, *, evaluator: str | None = None, by: str | None = None, lead: str = ""
 ) -> Comparison:
     """Answer `GET compare`: the difference is b minus a.
 
@@ -127,7 +127,7 @@ def compare(
     Raises Invalid for a side that cannot be read, NotFound where one has no scores.
     """
     sides = [side_of(store, text) for text in (a, b)]
-    column, name = dimension_of(by), evaluator_of(store, sides, evaluator, query.window)
+    column, name = dimension_of(by), evaluator_of(store, sides, evaluator, query.window, lead)
     groups = all(side.column for side in sides)
     mix = [] if not groups else [column] if column else request_keys(store, query)
     read = [units_of(store, side, name, query, column, mix) for side in sides]

@@ -204,12 +204,12 @@ def side_of(store: Store, text: str) -> Side:
     return Side(text, evaluator=name, version=version)
 
 
-def evaluator_of(store: Store, sides: Sequence[Side], requested: str | None, window: Window) -> str:
-    """Return the evaluator to compare by: the requested one, else one of faithfulness, else any."""
+def evaluator_of(store: Store, sides: Sequence[Side], requested: str | None, window: Window, lead: str) -> str:
+    """Return the evaluator to compare by: the requested one, else the one that leads, else any."""
     evaluators = {side.evaluator for side in sides if side.evaluator}
     if len(evaluators) > 1:
         raise Invalid(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
-    evaluator = requested or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
+    evaluator = requested or next(iter(evaluators), None) or first_of(store, window, (lead, *FAITHFUL))
     evaluator = evaluator or next(iter(evaluators_in(store, window.parameters)), None)
     if evaluator is None:
         raise NotFound("nothing was scored in this window: start a replay, or look further back")

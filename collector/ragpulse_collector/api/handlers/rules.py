@@ -152,6 +152,8 @@ class EvaluatorList:
     """All evaluators."""
 
     evaluators: Sequence[EvaluatorInUse]
+    lead: str
+    """The one that pages show first."""
 
 
 def evaluators(
@@ -161,6 +163,7 @@ def evaluators(
     describe: Callable[[], Sequence[Description]],
     rules: Callable[[], Sequence[Rule]],
     calibration: Callable[[str], Agreement | None],
+    lead: Callable[[], str],
 ) -> EvaluatorList:
     """Answer `GET evaluators`."""
     del params
@@ -169,7 +172,7 @@ def evaluators(
         for name in rule.evaluators:
             online[name].append(OnlineRate(rule.name, rule.rate))
     figures, labelled = _figures_of_day(store), labelled_evaluators(store)
-    return EvaluatorList([
+    found = [
         extended(
             EvaluatorInUse,
             entry,
@@ -178,7 +181,8 @@ def evaluators(
             calibration=calibration(entry.name) if entry.name in labelled else None,
         )
         for entry in describe()
-    ])  # fmt: skip
+    ]
+    return EvaluatorList(found, lead())
 
 
 def _figures_of_day(store: Store) -> dict[str, DayFigures]:

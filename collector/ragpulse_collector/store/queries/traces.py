@@ -367,11 +367,18 @@ def prompt_starts(filter: Filter) -> str:
     A version that was in use in the day or the range of the same length before did not begin in it.
     """
     return f"""
-        SELECT prompt_name, prompt_version, min(start_time) AS t FROM ({FACTS})
+        SELECT prompt_name, prompt_version, min(start_time) AS t, list(DISTINCT coalesce(service, '')) FROM ({FACTS})
         WHERE prompt_version IS NOT NULL AND start_time >= $first - greatest($last - $first, INTERVAL 1 DAY)
         AND start_time < $last AND {filter.sql} GROUP BY prompt_name, prompt_version
         QUALIFY t >= $first AND row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
         ORDER BY t"""
+
+
+def prompts_in(filter: Filter) -> str:
+    """One row per prompt version that requests of the range use."""
+    return f"""
+        SELECT DISTINCT prompt_name, prompt_version FROM traces
+        WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter.sql}"""
 
 
 def has_service(store: Store, service: str, within: Mapping[str, datetime]) -> bool:
