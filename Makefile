@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := collector,judge,text,grpc,arrow,semantic,local,mcp
+EXTRAS := collector,judge,text,grpc,arrow,semantic,topics,local,mcp
 # Containers often set it. Then each of the tests' many processes compiles every package that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -95,6 +95,12 @@ for name in NAMES:
     (results,) = evaluate_sync([{"response": "The cat sat.", "reference": "The cat sat."}], name).values()
     assert results[0].status == "ok" and results[0].normalized > 0.9, results
 """
+GROUPED = """
+from ragpulse_collector.topics import assign, fit
+questions = ["Where is my parcel?", "Reset the password"] * 300
+topics = fit(questions, [str(number) for number in range(600)])
+assert assign(topics, "parcel").size == 300, topics
+"""
 INSTRUMENTED = """
 import sys, openai, ragpulse
 ragpulse.configure(service_name="probe", endpoint=sys.argv[1])
@@ -227,6 +233,11 @@ def semantic(at: Installed) -> None:
     at.run(f"NAMES = ('embedding_similarity',)\n{SCORED}")
 
 
+def topics(at: Installed) -> None:
+    """Topics of questions."""
+    at.run(GROUPED)
+
+
 def local(at: Installed) -> None:
     """A local model, of a folder."""
     at.run(MODELLED, str(tagger(at.folder / "model")))
@@ -287,7 +298,8 @@ def mcp(at: Installed) -> None:
 
 USES: dict[str, Callable[[Installed], None]] = {
     "": core, "evaluators": evaluators, "text": text, "judge": judge, "collector": collector, "grpc": grpc,
-    "instrument": instrument, "semantic": semantic, "local": local, "arrow": arrow, "mcp": mcp, "lake": collector,
+    "instrument": instrument, "semantic": semantic, "topics": topics, "local": local, "arrow": arrow, "mcp": mcp,
+    "lake": collector,
 }  # fmt: skip
 """Extra → what is tried with it. `all` only joins others."""
 

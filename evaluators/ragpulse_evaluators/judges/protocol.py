@@ -316,7 +316,7 @@ class OfflineEmbedder:
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
         if self._model is None:
-            self._model = _wordllama()
+            self._model = word_vectors()
         return [[float(value) for value in vector] for vector in self._model.embed(texts)]
 
 
@@ -334,8 +334,8 @@ class SyncEmbedder:
         return [[float(value) for value in row] for row in rows]
 
 
-def _wordllama() -> Any:
-    """The model from the wheel itself: given as its own cache, the package finds the tokenizer it ships."""
+def word_vectors() -> Any:
+    """Return the static word vectors of the wheel: given as its own cache, the package finds the tokenizer it ships."""
     try:
         import wordllama
     except ImportError as missing:

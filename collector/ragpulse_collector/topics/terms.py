@@ -1,0 +1,50 @@
+"""The words that distinguish each topic from the others (c-TF-IDF). Words of few users are never shown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from ragpulse_collector.topics.vectors import MOST_CHARACTERS
+
+WORD = re.compile(r"[^\W_](?:[\w'’-]*[^\W_])?")
+MOST_TERMS = 6
+MORE_OFTEN = 2.0
+"""A term is at least so many times as frequent in its topic as in all questions."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a question in lower case."""
+    return WORD.findall(text[:MOST_CHARACTERS].casefold())
+
+
+def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int) -> list[tuple[str, ...]]:
+    """Return the terms of each topic, the best first, from its (question, user)."""
+    counts = [Counter(word for question, _ in topic for word in words_of(question)) for topic in topics]
+    overall = sum(counts, Counter[str]())
+    return [
+        _best(count, overall, len(topics), _shared(topic, least_users))
+        for topic, count in zip(topics, counts, strict=True)
+    ]
+
+
+def _shared(topic: Iterable[tuple[str, str]], least_users: int) -> list[str]:
+    """Return the words that enough users used."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for question, user in topic:
+        for word in words_of(question):
+            users[word].add(user)
+    return [word for word, known in users.items() if len(known) >= least_users]
+
+
+def _best(inside: Counter[str], overall: Counter[str], topics: int, shown: Sequence[str]) -> tuple[str, ...]:
+    """Return the words with the largest c-TF-IDF: frequency in the topic, times rarity over a topic's mean length."""
+    length, total = inside.total(), overall.total()
+    weights = {
+        word: inside[word] / length * math.log1p(total / topics / overall[word])
+        for word in shown
+        if topics == 1 or inside[word] / length >= MORE_OFTEN * overall[word] / total
+    }
+    return tuple(sorted(weights, key=lambda word: (-weights[word], word))[:MOST_TERMS])
