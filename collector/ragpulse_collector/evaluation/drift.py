@@ -56,18 +56,18 @@ class AnchorSet:
     anchors: tuple[Anchor, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recheck:
-    """The anchors judged again: one value per anchor, None without a verdict."""
+    """The anchors judged again: one value per anchor, None without a verdict. Rows of older versions may lack some."""
 
     evaluator: str
-    version: str
-    judge: str | None
+    version: str = ""
+    judge: str | None = None
     frozen_at: str
     """Names the frozen set."""
     at: str
     values: tuple[float | None, ...]
-    cost_usd: float | None
+    cost_usd: float | None = None
 
 
 _SETS, _CHECKS = TypeAdapter(AnchorSet), TypeAdapter(Recheck)
