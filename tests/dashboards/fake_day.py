@@ -1,6 +1,7 @@
 """What the made-up day is made of: topics, times, ids, and the attacks of the hostile one."""
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -57,7 +58,7 @@ HOSTILE = (
     "{{7*7}}{% raw %}${7*7}<%= 7*7 %>__proto__",
     "<link rel=stylesheet href=https://evil.example/x.css><base href=https://evil.example/>",
     "__proto__",
-    "\u202egnp.exe\u0000\ud83d\ude00 <style>*{display:none}</style>",
+    "\u202egnp.exe\u0000\U0001f600 <style>*{display:none}</style>",
 )
 
 
@@ -85,6 +86,8 @@ def moment_of(value: Any, default: datetime) -> datetime:
         raise ApiError(400, f"`from` is neither a time nor like -24h: {text}") from None
 
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT")
+"""No sender chooses how a time is written."""
 KEPT = frozenset(
     [
         "trace_id",
@@ -106,6 +109,7 @@ KEPT = frozenset(
         ".metrics.name",
         ".heatmap.x",
         ".targets.state",
+        ".watched.state",
         ".monitors.state",
         ".monitors.history.state",
         ".monitors.source",
@@ -124,7 +128,7 @@ def poison(value: Any, path: str = "") -> Any:
         return {_key(key, path): poison(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [poison(item, path) for item in value]
-    if not isinstance(value, str) or {path, path.rpartition(".")[2]} & KEPT:
+    if not isinstance(value, str) or _TIME.match(value) or {path, path.rpartition(".")[2]} & KEPT:
         return value
     number = int(hexid(path + value, 8), 16) % len(HOSTILE)
     return HOSTILE[number] + " " + value

@@ -122,11 +122,8 @@ def check_evaluator(
         raise Invalid(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
-_VALUES = {name: metric.sql for name, metric in NAMES.items() if metric.sql is not None}
 _TOTALS = ("count(*)", _ESTIMATED, _counted("answer = 'empty'"), _counted("answer = 'refused'"))
 """The fields of `TrafficBucket` from `n` on."""
-_KNOWN = tuple(dict.fromkeys(one.of for one in NAMES.values() if one.of))
-"""Columns that a request may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +155,21 @@ class TrafficBucket:
 
 def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> list[TrafficBucket]:
     """Return every metric that is no mean, per group and bucket."""
-    known = (_counted(f"{name} IS NOT NULL") for name in _KNOWN)
+    values = {name: metric.sql for name, metric in NAMES.items() if metric.sql is not None}
+    lacking = tuple(dict.fromkeys(one.of for one in NAMES.values() if one.of))
+    known = (_counted(f"{name} IS NOT NULL") for name in lacking)
     parameters = {**window.parameters, **filters.parameters}
-    columns = (f"{window.bucket('start_time')} AS t", *groups, *_VALUES.values(), *known, *_TOTALS)
+    columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
     source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
     rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL", parameters).rows
     first = 1 + len(groups)
-    middle, totals = first + len(_VALUES), first + len(_VALUES) + len(_KNOWN)
+    middle, totals = first + len(values), first + len(values) + len(lacking)
     buckets = [
         TrafficBucket(
             row[0],
             tuple(row[1:first]),
-            dict(zip(_VALUES, row[first:middle], strict=True)),
-            dict(zip(_KNOWN, row[middle:totals], strict=True)),
+            dict(zip(values, row[first:middle], strict=True)),
+            dict(zip(lacking, row[middle:totals], strict=True)),
             *row[totals:],
         )
         for row in rows
