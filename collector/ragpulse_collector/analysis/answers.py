@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 GroupValue = str | int | float | bool | None
@@ -49,7 +46,13 @@ class Marker:
     """The services that use the version of a prompt; empty text for requests without one."""
 
 
-def extended(kind: type[Answer], part: DataclassInstance, **more: Any) -> Answer:
+class _Part(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def extended(kind: type[Answer], part: _Part, **more: Any) -> Answer:
     """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
 
