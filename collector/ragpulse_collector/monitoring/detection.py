@@ -233,9 +233,10 @@ def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime) -> st
     if change is None or not change.before or change.after <= 0.0 or change.move.lo <= -1.0:
         return "too little is known of the same hours of earlier days to say what it can detect"
     level = change.after / change.before
+    low, high = (100.0 * level / (1.0 + end) for end in (change.move.hi, change.move.lo))
     return (
-        f"{monitor.metric} are seen to change where they fall to {level / (1.0 + change.move.hi):.0%} or rise to"
-        f" {level / (1.0 + change.move.lo):.0%} of what is usual at this time of the day; a longer baseline sees less"
+        f"{monitor.metric} are seen to change where they fall to {low:.0f} % or rise to {high:.0f} % of what is usual"
+        " at this time of the day; a longer baseline sees less"
     )
 
 

@@ -46,7 +46,7 @@ def test_rates_are_complete(store: EmbeddedStore) -> None:
 def test_a_pass_rate_with_unclear_answers_is_no_gate(store: EmbeddedStore) -> None:
     """Above 5 % it is refused with the metrics to use instead."""
     mixed(store, unclear=30)
-    with pytest.raises(Invalid, match=r"30% of the answers are unclear.*fail_rate:words"):
+    with pytest.raises(Invalid, match=r"30 % of the answers are unclear.*fail_rate:words"):
         refuse_unclear(store, "pass_rate:words")
     for measure in MEASURES.keys() - {"pass_rate"}:
         refuse_unclear(store, f"{measure}:words")
@@ -84,7 +84,7 @@ def test_a_target_on_a_pass_rate_is_marked(
     targets = Targets(store, [TargetSettings.model_validate({"metric": metric, **limit})])
     (told,) = targets(query_of({"from": "-520w"}, utc_now())).targets
     assert told.state == state
-    assert ("30% of the answers are unclear" in (told.refused or "")) is metric.startswith("pass_rate")
+    assert ("30 % of the answers are unclear" in (told.refused or "")) is metric.startswith("pass_rate")
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,8 @@ def refuse_unclear(store: Store, metric: str) -> None:
     ).rows[0][0]
     if share is not None and share > MOST_UNCLEAR:
         raise Invalid(
-            f"{metric}: {share:.0%} of the answers are unclear, so that no pass rate is known; use quality:{name},"
-            f" fail_rate:{name} or unclear_rate:{name}"
+            f"{metric}: {100 * share:.0f} % of the answers are unclear, so that no pass rate is known;"
+            f" use quality:{name}, fail_rate:{name} or unclear_rate:{name}"
         )
 
 
