@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import (
     Filter,
     Grouping,
-    bound_to,
     grouping_of,
-    has_label,
-    holds_words,
     metadata_column,
 )
-from ragpulse_collector.store.sql.where import condition, holds
 from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
@@ -87,30 +82,6 @@ def aligned(moment: datetime, step_s: int) -> datetime:
     """Return the start of the bucket that a time lies in."""
     step = timedelta(seconds=step_s)
     return _ORIGIN + (moment - _ORIGIN) // step * step
-
-
-def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises Invalid."""
-    last = instant(params.get("to"), now=now) or now
-    first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
-    if not first < last:
-        raise Invalid(f"from ({iso(first)}) must lie before to ({iso(last)})")
-    width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
-    step = params.get("step") or "auto"
-    if step == "all":
-        return Window(first, last, 0)
-    long = (last - first).total_seconds()
-    if step == "auto":
-        return Window(first, last, auto_step(long, width))
-    step_s = max(1, round(duration_s(step)))
-    if long / step_s > MAX_POINTS:
-        raise Invalid(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
-    return Window(first, last, step_s)
-
-
-def range_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from` and `to` as one bucket; raises Invalid."""
-    return window_of({"width": 1, **params}, now=now, back=back).whole
 
 
 def duration_s(value: Any) -> float:
@@ -183,83 +154,6 @@ DIMENSIONS = (
 SEVERAL = ("tag", "label")
 """Dimensions of which a trace may have several values."""
 METADATA = "metadata."
-
-
-def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:
-    """Read the common filters (service, ..., tag, metadata, error, q, where); raises Invalid naming the mistake."""
-    parts: list[str] = []
-    values: dict[str, Any] = {}
-    if binding := params.get("binding"):
-        if params.get("where"):
-            raise Invalid("where is not for keys that are bound to services or environments: use the other filters")
-        bound = bound_to(binding)
-        parts.append(bound.sql)
-        values |= bound.parameters
-    for column in DIMENSIONS:
-        value = None if column in skip else params.get(column)
-        if column == "error" and value not in (None, ""):
-            parts.append("coalesce(error, false)" if _truth(value) else "NOT coalesce(error, false)")
-        elif value not in (None, "", [], ()):
-            values[f"f_{column}"] = _texts(value)
-            parts.append(f"list_contains($f_{column}::VARCHAR[], {column}::VARCHAR)")
-    label_parts, parameters = _labels_of(params)
-    parts += label_parts
-    values |= parameters
-    if params.get("q"):
-        sql, parameters = holds_words(str(params["q"]))
-        parts.append(sql)
-        values |= parameters
-    if params.get("where"):
-        parts.append(holds(condition(str(params["where"]))))
-    tests = bool(params.get("environment")) or "environment" in str(params.get("where") or "")
-    return Filter(" AND ".join(parts) or "true", values, tests=tests)
-
-
-def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Return the conditions on labels of scores, tags, metadata and datasets."""
-    parts: list[str] = []
-    values: dict[str, Any] = {}
-    if params.get("label"):
-        parts.append(has_label("$f_label", "$f_label_of" if params.get("evaluator") else None))
-        values |= {"f_label": _texts(params["label"])}
-        values |= {"f_label_of": str(params["evaluator"])} if params.get("evaluator") else {}
-    if params.get("tag"):
-        values["f_tag"] = _texts(params["tag"])
-        parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
-    for number, (key, value) in enumerate(_requested_metadata(params).items()):
-        values |= {f"key_{number}": key, f"f_key_{number}": _texts(value)}
-        parts.append(f"list_contains($f_key_{number}::VARCHAR[], metadata[$key_{number}::VARCHAR])")
-    if params.get("dataset"):
-        parts.append(f"query IN (SELECT query FROM ({DATASET_ITEMS}) WHERE name = $f_dataset)")
-        values["f_dataset"] = str(params["dataset"])
-    return parts, values
-
-
-def _requested_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the requested keys, from `metadata` of the API and from `metadata.tenant` of a group."""
-    by_name = {name.removeprefix(METADATA): value for name, value in params.items() if name.startswith(METADATA)}
-    return {**(params.get("metadata") or {}), **by_name}
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(item) for item in (value if isinstance(value, list | tuple) else [value])]
-
-
-def _truth(value: Any) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false", "1", "0"):
-        raise Invalid(f"error must be true or false, not {value!r}")
-    return text in ("true", "1")
-
-
-def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Read `group_by` (one, several, or comma-separated) as SQL names; raises Invalid with the possible ones."""
-    group_by = params.get("group_by") or ()
-    if isinstance(group_by, Grouping):
-        return group_by.columns
-    names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
-    names = [name.strip() for name in names if name.strip()]
-    return tuple(dict.fromkeys(map(dimension, names)))
 
 
 def grouping(store: Store, window: Window, filters: Filter, columns: tuple[str, ...]) -> Grouping:
