@@ -409,3 +409,21 @@ def test_an_equal_mix_needs_no_levelling(store: EmbeddedStore) -> None:
     store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET metadata = {metadata}")).result()
     outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
     assert outcome["at_equal_mix"] is None
+
+
+def test_missing_verdicts_hold_the_verdict_at_an_equal_mix_back(store: EmbeddedStore) -> None:
+    """The bad answers of v7 crash the evaluator, and it got the hard questions: neither difference may say better."""
+    units = Units(store)
+    for number in range(1800):
+        new = bool(number % 2)
+        hard = uniform(number, "hard") < (0.8 if new else 0.2)
+        bad = uniform(number, "passes") >= (0.6 if hard else 0.85)
+        facts = {"prompt_version": "v7" if new else "v6", "user_id": f"u{number}"}
+        facts |= {"variant": "legal" if hard else "shop"}
+        lost = bad and new
+        units.scored(number, "judge", None if lost else float(not bad), status="error" if lost else "ok", facts=facts)
+    units.save()
+    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET metadata = MAP {'tenant': variant}")).result()
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    assert outcome["at_equal_mix"]["lo"] > 0.0
+    assert outcome["verdict"] == outcome["at_equal_mix"]["verdict"] == "not enough data"

@@ -136,7 +136,7 @@ def compare(
             raise NotFound(f"{side.name}: no scores of {name} in this window")
     units = _settled([found for found, _ in read], min((time for _, time in read if time), default=None))
     outcome, strata = _compared(*units), _strata(*units) if column else []
-    outcome, at_equal_mix = levelled(outcome, units[0].scored, units[1].scored, mix)
+    outcome, at_equal_mix = levelled(outcome, units, mix)
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
     also = _effects(store, sides, query, column)

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ragpulse_collector.analysis.compare.sides import ALPHA, TAU, Compared, Scored, SideVerdict, Units
+from ragpulse_collector.analysis.compare.missing import reach_of_sides
+from ragpulse_collector.analysis.compare.sides import ALPHA, TAU, Compared, Scored, SideUnits, SideVerdict, Units
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import FACTS, metadata_column, public_name
@@ -52,11 +53,15 @@ def request_keys(store: Store, query: Query) -> list[str]:
     return [metadata_column(key) for (key,) in rows]
 
 
-def levelled(outcome: Compared, a: Units, b: Units, columns: Sequence[str]) -> tuple[Compared, AtEqualMix | None]:
+def levelled(
+    outcome: Compared, sides: Sequence[SideUnits], columns: Sequence[str]
+) -> tuple[Compared, AtEqualMix | None]:
     """Return the comparison, and the one at an equal mix of the column whose mix differs most; it decides the verdict.
 
-    The column is chosen by the requests alone, so that choosing does not raise false alarms.
+    The column is chosen by the requests alone, so that choosing does not raise false alarms. Missing verdicts could
+    move this difference as far as the plain one.
     """
+    a, b = (side.scored for side in sides)
     if outcome.paired or outcome.need_more_of == "users":
         return outcome, None
     shifts = [(_shift(a, b, number), number) for number in range(len(columns))]
@@ -67,7 +72,11 @@ def levelled(outcome: Compared, a: Units, b: Units, columns: Sequence[str]) -> t
         return outcome, None
     verdict: SideVerdict = "not enough data"
     if sequence.p <= ALPHA:
-        verdict = "better" if found.difference > 0.0 else "worse"
+        lower, raised, _ = reach_of_sides(*sides)
+        if found.difference > 0.0:
+            verdict = "better" if sequence.lo + lower > 0.0 else verdict
+        else:
+            verdict = "worse" if sequence.hi + raised < 0.0 else verdict
     name, difference = public_name(columns[chosen]), outcome.difference
     level = AtEqualMix(
         by=name, value=found.difference, lo=sequence.lo, hi=sequence.hi, p=sequence.p, excluded=found.excluded,
