@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _assisted
 import _cells
 import _clustered
+import _planned
 import _rates
 from _promises import Promise, run
 
@@ -469,6 +470,8 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "a/a": (no_difference, 200, 4000),
     "risk": (risk_oversampled, 100, 5000),
     "upstream": (upstream_errors, 60, 2000),
+    "plan": (_planned.planned, 12, 200),
+    "mix": (_planned.equal_mix, 40, 2000),
     "rates": (_rates.proposed, 20, 400),
     "day": (uneven_day, 6, 100),
     "peeking": (peeking, 12, 400),

@@ -16,6 +16,8 @@ NAMES = (
     "unlike",
     "a/a",
     "risk",
+    "plan",
+    "mix",
     "rates",
     "upstream",
     "day",
