@@ -170,3 +170,23 @@ def by_class(counts: Any, y: Any, w: Any) -> tuple[Any, Any, Any]:
         wwyy += ww * (share * (of_class @ (w * y * y)) + 1.0) / (n + 2.0)
         least = np.where(n > 0, np.minimum(least, n), least)
     return wwy, wwyy, np.where(np.isfinite(least), least, 0)
+
+
+def widest(rng: Any, seeds: int) -> tuple[float, str]:
+    """The largest mean half width over that of the design's theory, where each stratum has ten failures and passes."""
+    ratios = []
+    for cell in cells():
+        pi, share = np.array(cell.probabilities), np.array([cell.share, 1.0 - cell.share])
+        q = np.array([law[-1] for law in cell.laws])
+        n = cell.total * share * pi
+        if cell.share == 1.0 or pi[0] == pi[1] or min((n * q).min(), (n * (1.0 - q)).min()) < 10.0:
+            continue
+        theory = 1.96 * float(np.sqrt((share**2 * (q * (1.0 - q) + (q - share @ q) ** 2) / n).sum()))
+        first = rng.binomial(cell.total, cell.share, size=seeds)
+        scored = [rng.binomial(size, chance) for size, chance in zip((first, cell.total - first), pi, strict=True)]
+        drawn = zip(scored, cell.laws, strict=True)
+        counts = np.concatenate([rng.multinomial(size, law) for size, law in drawn], axis=1)
+        ends = [moments.estimate() for moments in _moments(counts, cell)]
+        width = float(np.mean([((end.hi or 0.0) - (end.lo or 0.0)) / 2.0 for end in ends]))
+        ratios.append((width / theory, cell.label))
+    return max(ratios)

@@ -1,9 +1,10 @@
-"""What `plan` promises where users ask several times, and the difference of two groups at an equal mix of requests."""
+"""What `plan` promises where users ask several times, groups at an equal mix of requests, and oversampled traffic."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import _cells
 import _clustered
 import numpy as np
 from _promises import Promise
@@ -58,3 +59,9 @@ def _group(rng: Any, n: int, users: int, mix: Any, gain: float) -> list[Answer]:
     y = rng.random(n) < np.linspace(0.5, 0.95, len(mix))[strata] + gain
     rows = zip(y, pi, rng.integers(0, users, n), strata, rng.random(n) < pi, strict=True)
     return [Answer(float(value), float(chance), int(user), int(s)) for value, chance, user, s, kept in rows if kept]
+
+
+def by_class(seeds: int) -> list[Promise]:
+    """Oversampled traffic, spread by class of inclusion probability: no wider than the design has to be."""
+    ratio, label = _cells.widest(np.random.default_rng(23), seeds)
+    return [Promise("half width over the design's theory, ten failures in each stratum", ratio, 0.0, 1.1, note=label)]

@@ -17,6 +17,7 @@ NAMES = (
     "a/a",
     "risk",
     "plan",
+    "classes",
     "mix",
     "rates",
     "upstream",
