@@ -135,7 +135,7 @@ class ReplayDraft(Filters):
 
     def window(self, now: datetime) -> Window:
         """Return the range; raises Invalid."""
-        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK)
+        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK, zone=self.zone)
 
 
 class Resume(ById):

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.query import every
-from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
@@ -139,7 +138,7 @@ def _scored_as(params: TraceChoice) -> Filter:
 def _with_outcome(params: TraceChoice, now: datetime) -> Filter:
     if not params.outcome:
         return Filter()
-    since = instant(params.evaluated_from, now=now)
+    since = params.instant(params.evaluated_from, now)
     sql = has_outcome(params.outcome, since=since is not None)
     return Filter(sql, {} if since is None else {"evaluated_from": since})
 
@@ -150,7 +149,7 @@ def _with_document(name: str | None, times: Filter) -> Filter:
 
 def between(params: Range, now: datetime) -> Filter:
     """Return the filter of `from` and `to`."""
-    bounds = (("from", instant(params.from_, now=now), ">="), ("to", instant(params.to, now=now), "<"))
+    bounds = (("from", params.instant(params.from_, now), ">="), ("to", params.instant(params.to, now), "<"))
     return every(Filter(f"start_time {sign} ${name}_time", {f"{name}_time": time})
                  for name, time, sign in bounds if time is not None)  # fmt: skip
 
