@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
+from itertools import groupby
 from typing import Final, Literal, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -72,3 +73,14 @@ def following(time: datetime, step_s: int, zone: tzinfo = UTC) -> datetime:
 def days_of(day: object) -> int:
     """Return how many days the range has that begins so; 0 where it begins otherwise."""
     return 0 if day not in DAYS else 7 if str(day).endswith("week") else 1
+
+
+def offsets(first: datetime, last: datetime, zone: tzinfo) -> list[tuple[datetime, timedelta]]:
+    """Return how far a local clock is ahead of UTC, and since when: at the first time, and after each shift."""
+    if zone is UTC:
+        return [(first, timedelta())]
+    quarter = timedelta(seconds=_FINE_S)
+    start = aligned(first, _FINE_S)
+    times = (start + number * quarter for number in range((last - start) // quarter + 1))
+    runs = groupby(times, key=lambda time: local(time, zone) - time)
+    return [(next(run), offset) for offset, run in runs]

@@ -96,15 +96,6 @@ def _equal_buckets(first: datetime, length: timedelta, column: str) -> str:
     return f"time_bucket(INTERVAL {length // timedelta(seconds=1)} SECOND, {column}, TIMESTAMP '{first}')"
 
 
-def zone_of(name: str) -> tzinfo:
-    """Return the zone of an IANA name; raises Invalid with the nearest name."""
-    zone = zones.find(name)
-    if zone is None:
-        near = nearest(name, zones.names()) or ": write an IANA name such as UTC, Europe/Berlin, America/New_York"
-        raise Invalid(f"no time zone {name[:80]!r}{near}")
-    return zone
-
-
 def auto_step(seconds: float, width: int) -> int:
     """Return the shortest bucket that divides a range of these seconds into at most `width`."""
     return next((step for step in STEPS if seconds / step <= width), STEPS[-1])

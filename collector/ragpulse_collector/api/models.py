@@ -21,9 +21,10 @@ from ragpulse_collector.analysis.query import (
     window_between,
     with_words,
 )
-from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant, zone_of
+from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
 from ragpulse_collector.api.params import (
     Duration,
+    LocalZone,
     Many,
     Metadata,
     Names,
@@ -32,9 +33,9 @@ from ragpulse_collector.api.params import (
     Step,
     Time,
     TraceId,
-    ZoneName,
 )
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, bound_to
 
@@ -50,7 +51,7 @@ class Range(Params):
 
     from_: Time | None = Field(None, alias="from", description="First request time.")
     to: Time | None = Field(None, description="End of the range, not included; default: now.")
-    tz: ZoneName = "UTC"
+    tz: LocalZone = "UTC"
 
     @property
     def zone(self) -> tzinfo:

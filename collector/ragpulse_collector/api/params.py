@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -26,9 +25,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from ragpulse_collector.analysis.selection import duration_s, instant, zone_of
+from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.settings.zones import ZoneName
 from ragpulse_dashboards import ApiError, FieldError
 from ragpulse_dashboards.zones import DAYS, Day
 from ragpulse_evaluators.errors import nearest
@@ -153,12 +153,6 @@ def _time(value: Any) -> datetime | timedelta | str:
     return time - _LONG_AGO if text.startswith("-") else datetime.fromisoformat(text)
 
 
-def _zone_name(value: str) -> str:
-    """Check the name of a zone; raises Invalid."""
-    zone_of(value)
-    return value
-
-
 def _since(value: Any) -> datetime | timedelta | str:
     """Read a time, or an age such as `7d`."""
     try:
@@ -223,9 +217,8 @@ Time = Annotated[
         examples=["2026-11-21T14:00Z", "-24h"],
     ),
 ]
-ZoneName = Annotated[
-    str,
-    AfterValidator(_zone_name),
+LocalZone = Annotated[
+    ZoneName,
     _schema(
         "IANA name of the zone of local days, and of times without an offset: buckets of a day or more and `today`"
         " begin at its midnight.",
