@@ -108,8 +108,9 @@ def mix_change(
 ) -> MixChange | None:  # fmt: skip
     """Return the mix that explains a sure `change` of `quality:NAME` or `error_rate` between two ranges; else None.
 
-    It does where at an equal mix at most half of the change is left, and its interval holds 0 or lies beyond. The mix is
-    that key of the metadata whose shares moved most, by a tenth or more. Only scores of this version and judge count.
+    It does where at an equal mix at most half of the change is left, and its interval holds 0 or lies beyond. The mix
+    is that key of the metadata whose shares moved most, by a tenth or more. Only scores of this version and judge
+    count.
     """
     spanning = replace(query, window=Window(before.first, after.last, 0))
     columns = request_keys(store, spanning)
