@@ -168,11 +168,11 @@ def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRout
     """
     assets = load_assets()
     site = Site(api=api, templates=environment(assets), root=root, needs_key=needs_key)
-    missing = site.page("/{path:path}", _missing)
+    missing = site.page("/{path:path}", _missing, reads=None)
     return [
         Route("/static/{digest}/{path:path}", assets.serve),
         *(route for page in PAGES for route in page(site)),
-        site.page("/login", _login),
+        site.page("/login", _login, reads=("bound", "failed", "lacks", "to")),
         _Fallback(missing.path, missing.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
     ]
 

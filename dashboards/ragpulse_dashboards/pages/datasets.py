@@ -57,7 +57,7 @@ def routes(site: Site) -> list[BaseRoute]:
     return [
         site.page("/datasets", datasets),
         site.page("/datasets", fill, post=True),
-        site.page("/datasets/{name}", dataset),
+        site.page("/datasets/{name}", dataset, reads=("more",)),
         site.page("/datasets/{name}/{kind}", download),
         site.page("/datasets/{name}/delete", delete, post=True),
     ]

@@ -89,7 +89,7 @@ class Cause(NamedTuple):
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/explain", explain)]
+    return [site.page("/explain", explain, reads=("metric", *SELECTION))]
 
 
 async def explain(site: Site, request: Request) -> Response:

@@ -55,7 +55,7 @@ MAIN: Final = {"latency": "latency_p95"}
 def routes(site: Site) -> list[BaseRoute]:
     """Return the overview, its fragments, and the forms that make and remove demo data."""
     return [
-        site.page("/", overview),
+        site.page("/", overview, reads=("corrected", "quality", "whole")),
         site.page("/steady", steady),
         site.page("/waiting", waiting),
         site.page("/demo", load_demo, post=True),

@@ -29,9 +29,9 @@ ALL_TIME: Final = "-3650d"
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list, one conversation, one user."""
     return [
-        site.page("/sessions", sessions),
-        site.page("/sessions/{session_id:path}", session),
-        site.page("/users/{user_id:path}", user),
+        site.page("/sessions", sessions, reads=("offset", "sort")),
+        site.page("/sessions/{session_id:path}", session, reads=("here",)),
+        site.page("/users/{user_id:path}", user, reads=("cursor",)),
     ]
 
 

@@ -42,12 +42,12 @@ MAX_DEPTH: Final = 12
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page, a span, the trace as a file and as a pytest case, the queue, and the forms."""
     return [
-        site.page("/traces/{trace_id}", trace),
-        site.page("/traces/{trace_id}/spans/{span_id}", span),
+        site.page("/traces/{trace_id}", trace, reads=("at", "done", "rows")),
+        site.page("/traces/{trace_id}/spans/{span_id}", span, reads=("at",)),
         site.page("/traces/{trace_id}/pytest", as_pytest),
         site.page("/traces/{trace_id}/html", as_html),
         site.page("/traces/{trace_id}/label", label, post=True),
-        site.page("/label", queue),
+        site.page("/label", queue, reads=("evaluator", "of", "saved", "skip")),
         site.page("/traces/{trace_id}/evaluate", evaluate, post=True),
     ]
 

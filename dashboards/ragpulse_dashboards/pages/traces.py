@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text
-from ragpulse_dashboards.site import FILTERS, Site, View, read_view, see_other
+from ragpulse_dashboards.site import SHARED, Site, View, read_view, see_other
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import TracePage
@@ -37,7 +37,6 @@ OWN: Final = (
 PAGE: Final = 50
 FILTERED: Final = ("/", "/traces", "/sessions", "/explain", "/compare", "/documents", "/figures")
 """Pages with a filter menu."""
-SHARED: Final = frozenset(("from", "to", "back", "group_by", "for", *FILTERS))
 TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 CSV_COLUMNS: Final = (
     "trace_id", "start_time", "service", "environment", "name", "model", "prompt_name", "prompt_version", "variant",
@@ -56,9 +55,9 @@ STREAM_S: Final = 300
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list, its stream, its CSV twin (the JSON twin is the API itself), and the facets."""
     return [
-        site.page("/traces", traces),
+        site.page("/traces", traces, reads=(*OWN, "columns", "live")),
         site.page("/traces.csv", as_csv),
-        site.page("/facets", facets),
+        site.page("/facets", facets, reads=None),
         site.page("/live/events", events),
         site.page("/live", live),
     ]
@@ -107,7 +106,7 @@ async def facets(site: Site, request: Request) -> Response:
     context = {
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
-        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
+        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters, "for"}},
         "facets": page.facets,
     }
     return site.render(request, "facets.html", context)
