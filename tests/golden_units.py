@@ -21,7 +21,6 @@ from typing import Any
 import orjson
 from stored_units import create_empty
 
-from ragpulse_collector.analysis import cases
 from ragpulse_collector.api.handlers.traces import session_list, trace_list
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import SessionList, TraceList
@@ -31,6 +30,7 @@ from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.settings import Price
 from ragpulse_collector.store import EmbeddedStore, Store
 from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.units import cases
 
 FIXTURES = Path(__file__).parent / "collector" / "fixtures"
 GOLDEN = FIXTURES / "golden" / "units.json"
