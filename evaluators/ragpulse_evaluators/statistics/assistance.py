@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ragpulse_evaluators.statistics.intervals import hajek, influence
 from ragpulse_evaluators.statistics.weighted import Estimate
 
-_ENOUGH = 30
+ENOUGH_JUDGED = 30
 """Fewer judged answers do not tell how far the check may be trusted: the plain interval."""
 _RARE = 10.0
 """Nor do fewer answers of the rarer kind, in effect: few failures may all have been foreseen by luck."""
@@ -139,4 +139,4 @@ def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float
 def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
     """Whether there are enough judged answers of either kind to trust a slope."""
     share = (mean - bounds[0]) / (bounds[1] - bounds[0])
-    return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE
+    return plain.n >= ENOUGH_JUDGED and min(share, 1.0 - share) * plain.n_eff >= _RARE

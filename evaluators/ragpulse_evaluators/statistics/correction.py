@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.intervals import effective_n, hajek, influence, weighted_mean
+from ragpulse_evaluators.statistics.moments import Moments
 from ragpulse_evaluators.statistics.weighted import Estimate
 
 ENOUGH_LABELS = 30
@@ -54,17 +56,9 @@ def ppi_mean(
     if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None or labels_only is None:
         return None
     weights_all, weights = [1.0 / pi for pi in pi_all], [1.0 / pi for pi in pi_labelled]
-    scores = [*judge_all, *judge_labelled, *human]
-    binary = all(score in (0.0, 1.0) for score in scores)
-    guesses, truths, n_eff = list(judge_labelled), list(human), effective_n(weights)
-    agreed = sum(a == b for a, b in zip(guesses, truths, strict=True))
-    few = binary and min(agreed, len(truths) - agreed) < _FEW_DISAGREEMENTS
-    if few:
-        guesses, truths = [*guesses, 0.0, 1.0], [*truths, 1.0, 0.0]
-        weights += [math.fsum(weights) / len(weights)] * 2
-    unlearned = few and len(human) < ENOUGH_LABELS
-    lam = 1.0 if unlearned else _power(judge_all, weights_all, guesses, truths, weights)
-    rectifier = [truth - lam * guess for truth, guess in zip(truths, guesses, strict=True)]
+    scores, n_eff = [*judge_all, *judge_labelled, *human], effective_n(weights)
+    lam, labels = _trusted(Judged.of(judge_all, weights_all), judge_labelled, human, weights)
+    rectifier, weights = [label.human - lam * label.judge for label in labels], [label.weight for label in labels]
     pulls_all, base = influence(judge_all, weights_all)
     pulls, shift = influence(rectifier, weights)
     estimate, shift_se = lam * base + shift, math.hypot(*pulls)
@@ -87,26 +81,68 @@ def ppi_mean(
     )
 
 
-def _power(
-    judge_all: Sequence[float],
-    weights_all: Sequence[float],
-    judge_labelled: Sequence[float],
-    human: Sequence[float],
-    weights: Sequence[float],
-) -> float:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The judge's scores of all answers: how many, their weighted mean and mean square, Kish's effective number."""
+
+    n: int
+    mean: float
+    square: float
+    n_eff: float
+    binary: bool
+
+    @classmethod
+    def of(cls, scores: Sequence[float], weights: Sequence[float]) -> Judged:
+        """Add up scores."""
+        mean, square = (weighted_mean([score**power for score in scores], weights) for power in (1, 2))
+        return cls(len(scores), mean, square, effective_n(weights), all(score in (0.0, 1.0) for score in scores))
+
+    @classmethod
+    def of_moments(cls, sums: Moments) -> Judged:
+        """Read what a store added up."""
+        binary = not sums.between and sums.least >= 0.0 and sums.most <= 1.0
+        return cls(sums.n, sums.mean, sums.wyy / sums.w, sums.w**2 / sums.ww, binary)
+
+
+class _Label(NamedTuple):
+    judge: float
+    human: float
+    weight: float
+
+
+def judge_weight(judged: Judged, guesses: Sequence[float], human: Sequence[float], pi: Sequence[float]) -> float:
+    """λ of `ppi_mean`: how far labels of these chances trust the judge that gave `guesses`."""
+    return _trusted(judged, guesses, human, [1.0 / chance for chance in pi])[0]
+
+
+def _trusted(
+    judged: Judged, guesses: Sequence[float], human: Sequence[float], weights: Sequence[float]
+) -> tuple[float, list[_Label]]:
+    """λ, and the labels with the pseudo-labels where nearly all agree, or nearly none."""
+    labels = [_Label(*row) for row in zip(guesses, human, weights, strict=True)]
+    binary = judged.binary and {*guesses, *human} <= {0.0, 1.0}
+    agreed = sum(label.judge == label.human for label in labels)
+    few = binary and min(agreed, len(labels) - agreed) < _FEW_DISAGREEMENTS
+    if few:
+        mean = math.fsum(weights) / len(weights)
+        labels += [_Label(0.0, 1.0, mean), _Label(1.0, 0.0, mean)]
+    unlearned = few and len(human) < ENOUGH_LABELS
+    return 1.0 if unlearned else _power(judged, labels), labels
+
+
+def _power(judged: Judged, labels: Sequence[_Label]) -> float:
     """λ = cov(human, judge) / ((1 + n/N)·var(judge)), from weighted moments and effective numbers, cut to [0, 1]."""
-    n, n_all = len(human), len(judge_all)
-    mean_judge = weighted_mean(judge_labelled, weights)
-    mean_human = weighted_mean(human, weights)
-    deviations = [(g - mean_judge) * (t - mean_human) for g, t in zip(judge_labelled, human, strict=True)]
+    n, (guesses, human, weights) = len(labels), zip(*labels, strict=True)
+    mean_judge, mean_human = weighted_mean(guesses, weights), weighted_mean(human, weights)
+    deviations = [(label.judge - mean_judge) * (label.human - mean_human) for label in labels]
     covariance = weighted_mean(deviations, weights)
-    pooled = (n * mean_judge + n_all * weighted_mean(judge_all, weights_all)) / (n + n_all)
-    spread = weighted_mean([(guess - pooled) ** 2 for guess in judge_labelled], weights)
-    spread_all = weighted_mean([(guess - pooled) ** 2 for guess in judge_all], weights_all)
-    variance = (n * spread + n_all * spread_all) / (n + n_all - 1)
-    if variance <= 0.0:
+    pooled = (n * mean_judge + judged.n * judged.mean) / (n + judged.n)
+    spread = weighted_mean([(guess - pooled) ** 2 for guess in guesses], weights)
+    spread_all = judged.square - 2.0 * pooled * judged.mean + pooled**2
+    variance = (n * spread + judged.n * spread_all) / (n + judged.n - 1)
+    if variance <= 1e-12:
         return 0.0
-    ratio = 1.0 + effective_n(weights) / effective_n(weights_all)
+    ratio = 1.0 + effective_n(weights) / judged.n_eff
     return min(1.0, max(0.0, covariance / (ratio * variance)))
 
 
