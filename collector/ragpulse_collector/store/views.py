@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, WEIGHT, hajek
+from ragpulse_collector.store.estimates import CLUSTER, ESTIMATED, IDENTIFIED, MACROS, WEIGHT, hajek
 from ragpulse_collector.store.units.undecided import undecided
 
 
@@ -104,7 +104,7 @@ SESSION_FIGURES = f"""
          THEN sum(cost_usd * {WEIGHT}) END AS cost_usd,
     TRY_CAST(round(sum(input_tokens * {WEIGHT})) AS BIGINT) AS input_tokens,
     TRY_CAST(round(sum(output_tokens * {WEIGHT})) AS BIGINT) AS output_tokens,
-    bool_or(error) AS error"""
+    bool_or(error) AS error, {ESTIMATED} AS estimated"""
 """The figures of a session over its turns, those that an upstream sampler dropped included: see WEIGHT.
 
 Its cost is unknown if that of a turn is.
