@@ -161,7 +161,7 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
     source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
-    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL", parameters).rows
+    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
     buckets = [

@@ -6,12 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from ragpulse_collector.analysis.attribution import (
-    FailureAttribution,
-    RatedDocuments,
-    documents,
-    failure_attribution,
-)
+from ragpulse_collector.analysis.attribution import FailureAttribution, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
@@ -24,6 +19,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
+from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store

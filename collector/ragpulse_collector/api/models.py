@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ragpulse_collector.analysis.attribution import DocumentSort
 from ragpulse_collector.analysis.query import (
     Query,
     columns_of,
@@ -22,6 +21,7 @@ from ragpulse_collector.analysis.query import (
     with_words,
 )
 from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
+from ragpulse_collector.analysis.why.documents import DocumentSort
 from ragpulse_collector.api.params import (
     Duration,
     Many,
@@ -229,6 +229,12 @@ class Overview(Cached):
     """`GET overview`."""
 
     only: Literal["traffic"] | None = None
+
+
+class DigestRange(Buckets):
+    """`GET digest`."""
+
+    BACK = "7d"
 
 
 class OfMetric(Filters):
