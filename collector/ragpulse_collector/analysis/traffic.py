@@ -180,6 +180,14 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     return [replace(bucket, values={**bucket.values, **found[bucket.start, *bucket.group]}) for bucket in buckets]
 
 
+def cost_unknown_reason(store: Store, window: Window, filters: Filter) -> str | None:
+    """Return why most of the requests without a cost have none; None where every cost is known."""
+    sql = "SELECT mode(cost_unknown_reason) FROM traces WHERE start_time >= $first AND start_time < $last"
+    rows = store.read(f"{sql} AND cost_usd IS NULL AND {filters.sql}", {**window.parameters, **filters.parameters}).rows
+    reason: str | None = rows[0][0]
+    return reason
+
+
 def _all_quantiles(
     store: Store, source: str, keys: Sequence[str], parameters: Parameters
 ) -> dict[tuple[Any, ...], dict[str, float]]:
