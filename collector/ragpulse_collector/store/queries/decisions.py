@@ -19,6 +19,7 @@ from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 from ragpulse_collector.store.units.decided import BEGUN, MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.views import COUNTED
 
 _log = logging.getLogger("ragpulse.collector")
 _TOLERANCE = timedelta(minutes=10)
@@ -81,7 +82,7 @@ def without_verdict(evaluator: str | None) -> str:
             SELECT * REPLACE ({BARE_NAME} AS evaluator), hash(trace_id, span_id, {BARE_NAME}) AS unit
             FROM ({DECISIONS}) WHERE {decisions_of}(sampled OR reason = 'budget') AND pi > 0) d
         ANTI JOIN (
-            SELECT hash(trace_id, span_id, evaluator) AS unit FROM raw.scores
+            SELECT hash(trace_id, span_id, evaluator) AS unit FROM {COUNTED}
             WHERE {scores_of}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
           ON s.unit = d.unit"""
 
