@@ -113,6 +113,7 @@ class Units:
             "ttft_ms": None,
             "error": False,
             "cost_usd": None,
+            "cost_unknown_reason": None,
             "input_tokens": None,
             "output_tokens": None,
             "feedback": None,

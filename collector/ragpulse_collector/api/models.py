@@ -231,6 +231,12 @@ class Overview(Cached):
     only: Literal["traffic"] | None = None
 
 
+class DigestRange(Buckets):
+    """`GET digest`."""
+
+    BACK = "7d"
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 

@@ -39,7 +39,7 @@ CAUSES: Final = (
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/documents", documents)]
+    return [site.page("/documents", documents, reads=("evaluator", "sort"))]
 
 
 async def documents(site: Site, request: Request) -> Response:

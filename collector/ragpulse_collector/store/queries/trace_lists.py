@@ -59,6 +59,8 @@ class SessionRow:
     input_tokens: int | None
     output_tokens: int | None
     error: bool | None
+    estimated: bool
+    """Whether an upstream sampler dropped turns: turns, tokens and cost are scaled up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.views import DECIDED, LOW, UNDECIDED_SINCE, hex_trace
+from ragpulse_collector.store.units.undecided import LOW
+from ragpulse_collector.store.views import DECIDED, UNDECIDED_SINCE, hex_trace
 
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
