@@ -277,6 +277,7 @@ class Explain(OfMetric, Buckets):
     sel_lo: float | None = None
     sel_hi: float | None = None
     bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
+    at: Time | None = Field(None, description="Compare the time after this moment with as long before.")
 
 
 class Compare(Filters):
