@@ -42,6 +42,8 @@ _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 ERRORS: Final = "error_rate"
 FEW: Final = 20
 """With up to this many answers the headline counts them."""
+UNDECIDED: Final = "not decided yet"
+"""Why new traces have no cost."""
 BLUNT: Final = 0.1
 """Where only a larger change would be seen, nothing is said about smaller ones."""
 
@@ -245,13 +247,13 @@ def _links(view: View, metric: str, since: datetime | None = None) -> list[tuple
 
 def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:
     """Return cost, errors, p95 and traffic, each with the tone of its target or its change."""
-    unknown, errors = overview.cost_unknown_share, overview.error_interval
+    errors = overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
     range_of_errors = interval(*errors, "share") if errors else ""
     estimated = "estimated: sampled upstream" if overview.estimated else ""
     few = few_errors(overview.n_errors, overview.n_traces)
     facts = [
-        ("Cost", "cost_usd", usd(overview.cost_usd), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
+        ("Cost", "cost_usd", usd(overview.cost_usd), _unpriced(overview), cost_url),
         (
             "Errors",
             "error_rate",
@@ -266,6 +268,16 @@ def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetSta
     return [
         SteadyFact(name, value, note, url, _tone(metric, targets, worse)) for name, metric, value, note, url in facts
     ]
+
+
+def _unpriced(overview: RangeSummary) -> str:
+    """Return how many costs are missing, and why: those of new answers come with the last of their spans."""
+    if not overview.cost_unknown_share:
+        return ""
+    share, reason = percent(overview.cost_unknown_share), overview.cost_unknown_reason
+    if reason == UNDECIDED:
+        return f"being added up for {share}: a cost is known once all spans of its answer are in"
+    return f"unknown for {share}" + (f": {snippet(reason, 80)}" if reason else "")
 
 
 def _tone(metric: str, targets: Sequence[TargetState], worse: Mapping[str, bool]) -> str:

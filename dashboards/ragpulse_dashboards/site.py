@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList
 
 __all__ = [
+    "ALL_TIME",
     "FILTERS",
     "GROUPS",
     "METADATA",
@@ -45,11 +46,11 @@ __all__ = [
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
     "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source", "top_k", "answer",
-    "label", "tag", "error", "dataset", "where",
+    "topic", "label", "tag", "error", "dataset", "where",
 )  # fmt: skip
 GROUPS: Final = (
     "service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "finish_reason",
-    "agent", "data_source", "top_k", "answer", "label", "tag",
+    "agent", "data_source", "top_k", "answer", "topic", "label", "tag",
 )  # fmt: skip
 SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
@@ -59,6 +60,7 @@ SHARED: Final = frozenset(("from", "to", "back", "group_by", *FILTERS))
 """Parameters that links carry from page to page."""
 RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
 DEFAULT_RANGE: Final = "-24h"
+ALL_TIME: Final = "-3650d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +168,7 @@ class Site:
     needs_key: bool = True
     """Whether people sign in with a key."""
 
-    def page(
-        self, path: str, handler: Handler, *, post: bool = False, reads: Collection[str] | None = ()
-    ) -> Route:
+    def page(self, path: str, handler: Handler, *, post: bool = False, reads: Collection[str] | None = ()) -> Route:
         """Return a route whose failures become a page that says what to do.
 
         A page names the parameters that it neither `reads` nor shares with the others; None: those of a form.

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text
-from ragpulse_dashboards.site import SHARED, Site, View, read_view, see_other
+from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import TracePage
@@ -28,6 +28,7 @@ SORTS: Final = {
 """The orders of each column, of the first and of the second click."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
 DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost")
+OWNERS: Final = {"user": "user_id", "session": "session_id"}
 OUTCOMES: Final = {"uncovered": "left out of every rule"}
 """Words for outcomes whose name in the API is not plain."""
 OWN: Final = (
@@ -78,7 +79,10 @@ async def traces(site: Site, request: Request) -> Response:
     trace_id = view.filters.get("q", "").strip().lower()
     if TRACE_ID.fullmatch(trace_id):
         return see_other(f"/traces/{trace_id}")
-    page: TracePage = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"})
+    page: TracePage
+    page, owners = await asyncio.gather(
+        site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"}), _owners(site, view)
+    )
     live = request.query_params.get("live")
     context = {
         "view": view,
@@ -90,12 +94,24 @@ async def traces(site: Site, request: Request) -> Response:
         "live": live is not None,
         "outcomes": OUTCOMES,
         "rows": page.traces,
+        "owners": owners,
         "evaluators": _evaluators(page.traces, own.get("evaluator")),
         "next": page.next,
         "total": page.total,
         "newest": page.newest,
     }
     return site.render(request, "traces.html", context)
+
+
+async def _owners(site: Site, view: View) -> list[tuple[str, str, int]]:
+    """Return kind, id and number of answers of the user and the session whose id is the search text, of all time."""
+    text = view.filters.get("q", "").strip(' "')
+    if not text:
+        return []
+    params = {"from": ALL_TIME, "limit": 1, "total": "true"}
+    calls = (site.api("GET traces", {**params, column: text}) for column in OWNERS.values())
+    pages: Sequence[TracePage] = await asyncio.gather(*calls)
+    return [(kind, text, page.total) for kind, page in zip(OWNERS, pages, strict=True) if page.total]
 
 
 async def facets(site: Site, request: Request) -> Response:
