@@ -99,7 +99,7 @@ class Units:
             **ids,
             start_time=at,
             received_at=at,
-            duration_us=1_000_000,
+            duration_us=round(1000 * (facts.get("latency_ms") or 1000.0)),
             name="answer",
             kind="rag",
             status="ok",

@@ -61,9 +61,9 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to))
+        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
-        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad)
+        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""

@@ -162,7 +162,7 @@ def _toml(path: str, value: Value) -> str:
 
 def _inline(path: str, values: Mapping[str, JsonValue]) -> str:
     pairs = (f"{_key(key)} = {_toml(f'{path}.{key}', value)}" for key, value in values.items())
-    return f"{{ {', '.join(pairs)} }}"
+    return f"{{ {', '.join(pairs)} }}" if values else "{}"
 
 
 def _key(key: str) -> str:
@@ -180,6 +180,11 @@ def _public(path: str, text: str) -> str:
     if path not in PUBLIC:
         return ""
     return _address(path, text) if path in ADDRESSES else text
+
+
+def shown_db(db: str) -> str:
+    """Return the file of the store, or the kind of a lake: its catalog may need a password."""
+    return _address("collector.db", db) or f"{db.partition(':')[0]}: {HIDDEN}"
 
 
 def _address(path: str, text: str) -> str:
