@@ -74,6 +74,7 @@ class Filters(Range):
     data_source: Many = []
     top_k: Many = []
     answer: Many = Field([], description="`answered`, `refused` or `empty`.")
+    topic: Many = Field([], description="Name of a topic, or `other`.")
     label: Many = Field([], description="Traces with a score that has one of these labels; with `evaluator` its label.")
     tag: Many = Field([], description="Traces that have one of these tags.")
     metadata: Metadata = Field(

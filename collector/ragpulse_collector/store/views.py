@@ -87,7 +87,7 @@ FACT_COLUMNS = (
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
     "feedback", "retriever", "misdated_spans", "tags", "metadata", "release", "finish_reason", "agent", "data_source",
-    "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer",
+    "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer", "topic",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -168,7 +168,7 @@ _UNDECIDED = f"""
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans, NULL::MAP(VARCHAR, DOUBLE) AS feedbacks,
-           NULL::VARCHAR[] AS feedbacks_off_scale,
+           NULL::VARCHAR[] AS feedbacks_off_scale, NULL::VARCHAR AS topic,
            CASE WHEN regexp_full_match(c.response, '\\s*') THEN 'empty' END AS answer,
            CASE WHEN c.response IS NULL THEN x.response_missing_reason END AS response_missing_reason,
            false AS decided

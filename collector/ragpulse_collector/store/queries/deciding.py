@@ -133,6 +133,13 @@ RESPONSES = """
     WHERE x.is_first AND coalesce(o.response, b.response) IS NOT NULL"""
 """The beginning of each trace's response, which shows whether it declines to answer."""
 
+TOPICS = """
+    CREATE OR REPLACE TEMP TABLE question_topic AS
+    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic
+    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id) a
+    LEFT JOIN raw.topics t USING (topic_id)"""
+"""The topic of each question, by its hash, under the name it has now."""
+
 REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
 
 FACT = f"""
@@ -217,14 +224,15 @@ FACT = f"""
            coalesce(x.data_source, w.data_source) AS data_source, coalesce(x.top_k, w.top_k) AS top_k,
            CASE WHEN t.response IS NULL THEN {_MISSING_REASON} END AS response_missing_reason, x.control_flow,
            o.feedbacks, o.feedbacks_off_scale,
-           {answer_of("t.response", _MISSING_REASON, "r.trace_id IS NOT NULL")} AS answer
+           {answer_of("t.response", _MISSING_REASON, "r.trace_id IS NOT NULL")} AS answer, q.topic
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
     LEFT JOIN opinion o ON o.trace_id = w.trace_id
-    LEFT JOIN refused r ON r.trace_id = w.trace_id"""
+    LEFT JOIN refused r ON r.trace_id = w.trace_id
+    LEFT JOIN question_topic q ON q.question = hash(t.query)"""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 

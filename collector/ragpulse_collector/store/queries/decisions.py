@@ -280,6 +280,13 @@ DOUBTFUL_USAGE = f"""
 others count every span that states usage. Read before the decision's transaction, which it would hold up."""
 
 
+QUESTIONS = """
+    SELECT hash(query), any_value(left(query, 2000)) FROM raw.contents
+    WHERE start_time >= $lo AND trace_id IN (SELECT unnest($traces::UUID[])) AND query IS NOT NULL
+    GROUP BY hash(query)"""
+"""What the traces that are due were asked, the beginning of it, by its hash."""
+
+
 class DoubtfulSpan(NamedTuple):
     """A row of `DOUBTFUL_USAGE`."""
 

@@ -20,7 +20,7 @@ from ragpulse_collector.store.views import SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
-    "agent", "data_source", "top_k", "answer",
+    "agent", "data_source", "top_k", "answer", "topic",
 )  # fmt: skip
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8

@@ -154,6 +154,8 @@ class TraceRow:
     feedbacks_off_scale: list[str] | None
     answer: str | None
     """`answered`, `refused` or `empty`; null if that is unknown."""
+    topic: str | None
+    """The name of its topic; `other` for none, null before topics were found."""
 
 
 @dataclass(frozen=True, slots=True)
