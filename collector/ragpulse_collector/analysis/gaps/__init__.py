@@ -1,6 +1,7 @@
 """Content gaps: groups of questions that are declined, left empty or answered without support, to write documents for.
 
-Failed questions are grouped by the topics' clusters; a sample of the others shows how often each group is answered.
+Questions are grouped by their topics; those without one by the same clusters. A group is a gap where it surely fails
+more often than all questions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
+from ragpulse_collector.store.topics import stored_topics
 from ragpulse_collector.topics import LEAST_USERS, SMALLEST, Topic, assign_all, fit
 from ragpulse_evaluators.statistics import hajek
 
@@ -35,7 +37,7 @@ _ROWS = f"""
     ), verdicts AS (
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
     ), asked AS (
-        SELECT trace_id, query, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
+        SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
                WHEN answer IN ('refused', 'empty') OR top_score < least THEN ['unanswered']
                WHEN ungrounded THEN ['ungrounded'] ELSE [] END AS kinds
         FROM t LEFT JOIN usual ON usual.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
@@ -43,7 +45,7 @@ _ROWS = f"""
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
         FROM asked WINDOW kind AS (PARTITION BY kinds)
     )
-    SELECT trace_id, query, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
+    SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
     WHERE place <= {_READ} ORDER BY trace_id"""
 """A context's score is unusually low below the lower fence of the box plot (1.5 quartile ranges) of its retriever."""
 
@@ -53,6 +55,7 @@ class _Asked(NamedTuple):
 
     trace_id: str
     query: str
+    topic: str | None
     cluster: int
     fails: Sequence[GapKind]
     pi: float
@@ -76,6 +79,7 @@ class ContentGap:
     """The most central one that enough users asked."""
     terms: Sequence[str]
     users: int
+    """Whom it failed."""
     share: Uncertain
     """Of all questions."""
     failing: Uncertain
@@ -95,92 +99,101 @@ class ContentGaps:
 
     gaps: Sequence[ContentGap]
     questions: int
-    hidden: int
-    """Groups of too few users: their words are not shown."""
     collection: Collection
 
 
-class _Group(NamedTuple):
-    """A cluster of failed questions, with every question of the sample that belongs to it."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Questions of one topic, and the texts that may be shown of them."""
 
-    kind: GapKind
-    topic: Topic
     members: Sequence[_Asked]
+    question: str | None
+    terms: Sequence[str]
 
-    @property
-    def failed(self) -> list[bool]:
-        return [self.kind in one.fails for one in self.members]
+    def users(self, kind: GapKind) -> int:
+        return len({one.cluster for one in self.members if kind in one.fails})
 
-    @property
-    def users(self) -> int:
-        return len({one.cluster for one in self.members})
+    def failing(self, kind: GapKind) -> list[bool]:
+        return [kind in one.fails for one in self.members]
 
 
 def gaps(store: Store, query: Query, lead: str, least_users: int = LEAST_USERS) -> ContentGaps:
-    """Answer `GET gaps`; a group that fewer users asked is only counted."""
+    """Answer `GET gaps`; a group that failed fewer users is left out."""
     scored = sample_of(store, lead, query.window.parameters, query.filters)
     sql = _ROWS.format(scored=scored.sql, filters=query.filters.sql)
     asked = [_Asked(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
-    found = [group for kind in get_args(GapKind) for group in _groups(asked, kind, least_users)]
-    shown = [group for group in found if group.users >= least_users]
-    firsts = first_documents(store, query, [[one.trace_id for one in group.members] for group in shown])
-    used = {row.id: row.used_share for row in documents(store, query, lead=lead, limit=1000).documents} if shown else {}
-    nearest = [first and NearestDocument(first, used.get(first)) for first in firsts]
+    groups = _groups(store, asked, least_users)
+    pairs = [(kind, group) for kind in get_args(GapKind) for group in groups]
+    looked = [pair for pair in pairs if _stands_out(*pair, asked, len(pairs))]
+    found = [(kind, group) for kind, group in looked if group.users(kind) >= least_users]
+    firsts = first_documents(store, query, [[one.trace_id for one in group.members] for _, group in found])
+    used = {row.id: row.used_share for row in documents(store, query, lead=lead, limit=1000).documents} if found else {}
+    nearest = [None if first is None else NearestDocument(first, used.get(first)) for first in firsts]
     return ContentGaps(
-        [_gap(group, asked, document) for group, document in zip(shown, nearest, strict=True)],
+        [_gap(kind, group, asked, first) for (kind, group), first in zip(found, nearest, strict=True)],
         round(sum(1 / one.pi for one in asked)),
-        len(found) - len(shown),
         collection(store, query),
     )
 
 
-def _groups(asked: Sequence[_Asked], kind: GapKind, least_users: int) -> list[_Group]:
-    """Return the clusters of the questions that failed in a way, which surely fail so more often than others."""
-    failed = [one for one in asked if kind in one.fails]
-    if len(failed) < SMALLEST:
-        return []
-    texts, users = [one.query for one in failed], [str(one.cluster) for one in failed]
-    topics = fit(texts, users, least_users=least_users, least_questions=SMALLEST)
-    members: dict[int, list[_Asked]] = defaultdict(list)
-    for one, topic in zip(asked, assign_all(topics, [one.query for one in asked]), strict=True):
-        if topic:
-            members[topic.id].append(one)
-    groups = [_Group(kind, topic, members[topic.id]) for topic in topics.topics]
-    overall = _share(asked, [kind in one.fails for one in asked]).value or 0.0
-    return [group for group in groups if (_share(group.members, group.failed).lo or 0.0) > overall]
+def _groups(store: Store, asked: Sequence[_Asked], least_users: int) -> list[_Group]:
+    """Return the topics of the last fits, and clusters of the questions that have none."""
+    stored = {topic.name: topic for topic in stored_topics(store.read)}
+    members: dict[str | Topic | None, list[_Asked]] = defaultdict(list)
+    rest = [one for one in asked if one.topic not in stored]
+    if any(one.fails for one in rest) and len(rest) >= SMALLEST:
+        texts, users = [one.query for one in rest], [str(one.cluster) for one in rest]
+        topics = fit(texts, users, least_users=least_users, least_questions=SMALLEST)
+        for one, topic in zip(rest, assign_all(topics, texts), strict=True):
+            members[topic].append(one)
+    for one in asked:
+        members[one.topic if one.topic in stored else None].append(one)
+    known = {topic: stored[topic] if isinstance(topic, str) else topic for topic in members}
+    return [_Group(members[key], topic.question, topic.terms) for key, topic in known.items() if topic]
 
 
-def _share(asked: Sequence[_Asked], holds: Sequence[bool]) -> Uncertain:
+def _stands_out(kind: GapKind, group: _Group, asked: Sequence[_Asked], looks: int) -> bool:
+    """Return whether a group surely fails more often than all, with as many looks."""
+    if sum(group.failing(kind)) < SMALLEST:
+        return False
+    overall = _share(asked, [kind in one.fails for one in asked]).value
+    lowest = _share(group.members, group.failing(kind), 1 - 0.05 / looks).lo
+    return overall is not None and lowest is not None and lowest > overall
+
+
+def _share(asked: Sequence[_Asked], holds: Sequence[bool], confidence: float = 0.95) -> Uncertain:
     """Return a share of the requests that a sample stands for, with users as clusters."""
-    estimate = hajek(holds, [one.pi for one in asked], clusters=[one.cluster for one in asked])
+    pi, users = [one.pi for one in asked], [one.cluster for one in asked]
+    estimate = hajek(holds, pi, clusters=users, confidence=confidence)
     return Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi) if estimate else Uncertain()
 
 
-def _gap(group: _Group, asked: Sequence[_Asked], nearest: NearestDocument | None) -> ContentGap:
-    inside, topic = {one.trace_id for one in group.members}, group.topic
-    share, failing = _share(asked, [one.trace_id in inside for one in asked]), _share(group.members, group.failed)
-    name = f"`{' '.join(topic.question.split()).replace('`', chr(39))}`" if topic.question else ", ".join(topic.terms)
+def _gap(kind: GapKind, group: _Group, asked: Sequence[_Asked], nearest: NearestDocument | None) -> ContentGap:
+    inside, failing = {one.trace_id for one in group.members}, group.failing(kind)
+    share, failed = _share(asked, [one.trace_id in inside for one in asked]), _share(group.members, failing)
+    question, terms = group.question, ", ".join(group.terms)
+    name = f"`{' '.join(question.split()).replace('`', chr(39))}`" if question else terms or "in many words"
     document = "" if nearest is None else f"; nearest document {nearest.id}{_used(nearest.used_share)}"
-    text = f"{_percent(share)} of questions ask {name or 'in many words'}; {_percent(failing)} {group.kind}{document}"
-    failed = [one.trace_id for one, fails in zip(group.members, group.failed, strict=True) if fails]
+    text = f"{_percent(share.value or 0.0)} of questions ask {name}; {_percent(failed.value or 0.0)} {kind}{document}"
+    traces = [one.trace_id for one, fails in zip(group.members, failing, strict=True) if fails]
     return ContentGap(
-        kind=group.kind,
-        question=topic.question,
-        terms=topic.terms,
-        users=group.users,
+        kind=kind,
+        question=question,
+        terms=group.terms,
+        users=group.users(kind),
         share=share,
-        failing=failing,
+        failing=failed,
         nearest=nearest,
-        trace_ids=failed,
+        trace_ids=traces,
         text=text,
-        issue=f"### Missing content: {', '.join(topic.terms[:3]) or group.kind}\n\n{text}.\n\n"
-        f"Asked by {group.users} users. Traces: {', '.join(failed[:5])}\n",
+        issue=f"### Missing content: {terms or kind}\n\n{text}.\n\n"
+        f"It failed {group.users(kind)} users. Traces: {', '.join(traces[:5])}\n",
     )
 
 
-def _percent(share: Uncertain) -> str:
-    return f"{100 * (share.value or 0.0):.2g} %"
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
 
 
 def _used(share: float | None) -> str:
-    return "" if share is None else f" ({100 * share:.2g} % used)" if share else " (never used)"
+    return "" if share is None else f" ({_percent(share)} used)" if share else " (never used)"
