@@ -168,6 +168,7 @@ class FakeTraces:
             "start_time": turns[-1]["start_time"],
             "end_time": turns[0]["start_time"],
             "n_turns": len(turns),
+            "estimated": False,
             "user_id": turns[-1]["user_id"],
             "service": "helpdesk",
             "cost_usd": 0.004,
