@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ragpulse_dashboards.formats import clock, counted, estimate, iso, percent, unit_of, usd
+from ragpulse_dashboards.formats import clock, counted, estimate, iso, percent, snippet, unit_of, usd
 from ragpulse_dashboards.headline import Statement, headline
 from ragpulse_dashboards.site import View
 from ragpulse_dashboards.words import called
@@ -23,12 +23,14 @@ _PLACES: Final = (("retrieval", "Retrieval"), ("generation", "Generation"))
 
 def is_quiet(week: Week) -> bool:
     """Return whether nothing changed, nothing is urgent, and nothing was out of order."""
-    return week.silence is None and not any(statement.tone for statement in _statements(week))
+    moved = (week.silence, *week.appeared, *week.vanished)
+    return not any(moved) and not any(statement.tone for statement in _statements(week))
 
 
 def lines(week: Week) -> list[str]:
     """Return the digest, a fact on each line; a quiet week has two."""
-    facts = [*(statement.text for statement in _statements(week)), *_failures(week), *_silent(week), *_measured(week)]
+    facts = [*(statement.text for statement in _statements(week)), *_failures(week), *_silent(week), *_asked(week)]
+    facts += _measured(week)
     told = [_figures(week), *([" ".join(facts)] if is_quiet(week) else facts)]
     return [_of_weeks(line) for line in told]
 
@@ -84,6 +86,17 @@ def _silent(week: Week) -> Iterator[str]:
     if silence := week.silence:
         hours = f"from {clock(silence.from_)} to {clock(silence.to)} UTC"
         yield f"No request {hours}; a week before there were {silence.usual:,}."
+
+
+def _asked(week: Week) -> Iterator[str]:
+    """Yield new and lost topics; the gaps of a week in which something changed, else their number."""
+    for names, word in ((week.appeared, "New"), (week.vanished, "Lost")):
+        if names:
+            yield f"{word} topics: {snippet('; '.join(names))}."
+    if week.gaps and is_quiet(week):
+        yield f"{counted(len(week.gaps), 'content gap')}: ragpulse gaps."
+    else:
+        yield from (f"Missing content: {gap}." for gap in week.gaps)
 
 
 def _measured(week: Week) -> Iterator[str]:

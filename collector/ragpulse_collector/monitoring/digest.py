@@ -17,6 +17,7 @@ from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.attribution import FailureCell, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.gaps import gaps
 from ragpulse_collector.analysis.overview import RangeSummary, TrafficSummary, overview, traffic_alone
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import iso
@@ -24,11 +25,13 @@ from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
 from ragpulse_collector.monitoring.messages import Alert
 from ragpulse_collector.monitoring.targets import Targets, TargetState
+from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
+from ragpulse_collector.store.topics import last_fit, stored_topics
 
 __all__ = ["Digest", "Digests", "Silence", "Week", "WorstAnswer"]
 
@@ -72,6 +75,11 @@ class Week:
     """Where answers failed in this range and in the one before; empty where quality did not surely fall."""
     silence: Silence | None
     worst: Sequence[WorstAnswer]
+    appeared: Sequence[str]
+    """Topics that a fit of this range found first."""
+    vanished: Sequence[str]
+    gaps: Sequence[str]
+    """Groups of questions that fail, in sentences; empty without the extra `[topics]`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +117,8 @@ class Digests:
     def _week(self, snapshot: Snapshot) -> Week:
         query, lead = snapshot.query, self._lead()
         whole, earlier = query.whole, replace(query, window=snapshot.before_window)
-        summary = overview(snapshot, lead)
+        summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
+        topics = stored_topics(snapshot.store.read) if fit else ()
         fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
         attributed = (failure_attribution(snapshot.store, part, lead).cells for part in (whole, earlier) if fell)
         return Week(
@@ -121,6 +130,9 @@ class Digests:
             failures=[cell for cells in attributed for cell in cells],
             silence=_silence(snapshot.store, query),
             worst=_worst(snapshot.store, whole, lead),
+            appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
+            vanished=[topic.name for topic in topics if topic.fit_id == fit - 1],
+            gaps=_gaps(snapshot.store, whole, lead),
         )
 
     def check(self, now: datetime | None = None) -> bool:
@@ -154,6 +166,19 @@ class Digests:
             link=None if digest.quiet else f"{self._url}/?{week}",
             worst=() if digest.quiet else [f"{self._url}/traces/{answer.trace_id}" for answer in digest.worst],
         )
+
+
+def _fit_in(store: Store, query: Query) -> int:
+    """Return the number of the last fit of topics, if it was in this range; else 0."""
+    fit = last_fit(store.read)
+    return fit.fit_id if fit and query.window.first <= fit.fitted_at < query.window.last else 0
+
+
+def _gaps(store: Store, query: Query, lead: str) -> list[str]:
+    try:
+        return [gap.text for gap in gaps(store, query, lead).gaps[:_WORST]]
+    except Conflict:  # the extra is not installed
+        return []
 
 
 def _silence(store: Store, query: Query) -> Silence | None:

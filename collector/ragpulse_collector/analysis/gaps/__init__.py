@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from ragpulse_collector.analysis.answers import Uncertain
-from ragpulse_collector.analysis.attribution import documents
 from ragpulse_collector.analysis.gaps.collection import Collection, collection, first_documents
 from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
