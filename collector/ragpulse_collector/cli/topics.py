@@ -21,7 +21,8 @@ def digest(ask: Ask, since: str, as_json: bool) -> None:
         return print_json(answer)
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
-        rows = ((one["score"], one["trace_id"], one["query"]) for one in answer["worst"])
+        lead = answer["overview"]["lead"]
+        rows = ((one["scores"][lead]["normalized"], one["trace_id"], one["query"]) for one in answer["worst"])
         table("worst answers", ("score", "trace", "question"), rows)
 
 

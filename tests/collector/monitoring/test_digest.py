@@ -175,7 +175,7 @@ def test_worst_answers_fail_and_links_lead_to_them(store: EmbeddedStore) -> None
     units = Units(store)
     worse(units)
     units.save()
-    assert [(one.score, one.query) for one in digest(store).worst] == [(0.0, "Why?")] * 3
+    assert [(one.scores["groundedness"].normalized, one.query) for one in digest(store).worst] == [(0.0, "Why?")] * 3
     assert digest(store, user_id=["user-none"]).worst == []
 
 
