@@ -129,6 +129,8 @@ class Chart:
     bars: bool = False
     level: float | None = None
     """The level before a change, drawn dashed."""
+    of_each: bool = False
+    """Whether the values of a sum are means of an answer."""
     tall: bool = False
     since: datetime | None = None
     """The time of a change, from which `Why?` explains the metric."""
@@ -136,8 +138,12 @@ class Chart:
     @cached_property
     def title(self) -> str:
         """The name, and the unit of time of a rate."""
-        _, per = PER.get(self.metric, (0, ""))
+        _, per = self._per
         return title(self.name if self.name.endswith(per) else f"{self.name} {per}")
+
+    @property
+    def _per(self) -> tuple[int, str]:
+        return (0, "per answer") if self.of_each else PER.get(self.metric, (0, ""))
 
     @cached_property
     def unit(self) -> str:
@@ -172,7 +178,7 @@ class Chart:
     @cached_property
     def lines(self) -> Sequence[ChartLine]:
         """One line for each series of the answers, the largest sample first."""
-        seconds, _ = PER.get(self.metric, (0, ""))
+        seconds, _ = self._per
         lines = [line for label, answer in self.answers for line in _lines(label, answer, self._covered, seconds)]
         return sorted(lines, key=lambda line: -line.n)
 

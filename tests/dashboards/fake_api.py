@@ -261,7 +261,7 @@ class FakeApi(FakeFigures):
 
     def post_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Filled."""
-        return {"name": name, "added": 3, "new": 3, "more": False}
+        return {"name": name, "added": 3, "new": 3, "more": False, "asked": 5}
 
     def delete_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Deleted."""

@@ -123,7 +123,7 @@ class FakeFigures(FakeTraces):
         if self.empty:
             nothing = dict.fromkeys((
                 "newest_span", "lag_s", "error_rate", "error_interval", "latency_p95", "cost_usd", "cost_unknown_share",
-                "cost_per_good_answer",
+                "cost_unknown_reason", "cost_per_good_answer",
             ))  # fmt: skip
             none = dict.fromkeys(("n_traces", "n_answers", "n_empty", "n_refused", "tokens", "dropped", "queued"), 0)
             no = {"demo": False, "estimated": False, "as_of": as_of}
@@ -176,6 +176,7 @@ class FakeFigures(FakeTraces):
             "quality": quality,
             "cost_usd": 4.2817,
             "cost_unknown_share": 0.021,
+            "cost_unknown_reason": "no price for in-house",
             "tokens": 18_400_000,
             "dropped": 0,
             "queued": 3,

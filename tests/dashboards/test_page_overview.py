@@ -189,7 +189,8 @@ def test_sums_are_drawn_as_rates() -> None:
     """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
     text = text_of(client().get("/").text)
     assert "Requests per minute 1." in text
-    assert "Cost per hour $0.0" in text
+    assert "Cost per answer $0.000" in text, "its change is one of an answer"
+    assert "Cost per hour $0.0" in text_of(client().get("/figures?metric=cost_usd&title=Cost&step=900").text)
     assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows

@@ -6,12 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from ragpulse_collector.analysis.attribution import (
-    FailureAttribution,
-    RatedDocuments,
-    documents,
-    failure_attribution,
-)
+from ragpulse_collector.analysis.attribution import FailureAttribution, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
@@ -24,6 +19,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
+from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
@@ -65,9 +61,9 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to))
+        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
-        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad)
+        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ragpulse_collector.analysis.attribution import DocumentSort
 from ragpulse_collector.analysis.query import (
     Query,
     columns_of,
@@ -22,6 +21,7 @@ from ragpulse_collector.analysis.query import (
     with_words,
 )
 from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
+from ragpulse_collector.analysis.why.documents import DocumentSort
 from ragpulse_collector.api.params import (
     Duration,
     Many,
@@ -74,6 +74,7 @@ class Filters(Range):
     data_source: Many = []
     top_k: Many = []
     answer: Many = Field([], description="`answered`, `refused` or `empty`.")
+    topic: Many = Field([], description="Name of a topic, or `other`.")
     label: Many = Field([], description="Traces with a score that has one of these labels; with `evaluator` its label.")
     tag: Many = Field([], description="Traces that have one of these tags.")
     metadata: Metadata = Field(
@@ -231,6 +232,12 @@ class Overview(Cached):
     only: Literal["traffic"] | None = None
 
 
+class DigestRange(Buckets):
+    """`GET digest`."""
+
+    BACK = "7d"
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 
@@ -271,6 +278,7 @@ class Explain(OfMetric, Buckets):
     sel_lo: float | None = None
     sel_hi: float | None = None
     bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
+    at: Time | None = Field(None, description="Compare the time after this moment with as long before.")
 
 
 class Compare(Filters):

@@ -45,7 +45,6 @@ from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.configuration import source_line
 from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.budget import Bill
@@ -54,12 +53,12 @@ from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forg
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.digest import Digest, Digests
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.settings.lead import leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
@@ -77,9 +76,12 @@ def operations(
     *,
     catalog: Catalog,
     rules: Rules,
+    lead: Callable[[], str],
     status: Status,
     replays: Replays,
     monitors: Monitors,
+    targets: Targets,
+    digests: Digests,
     drift: DriftWatch,
     prices: Prices,
     force: Force,
@@ -90,15 +92,6 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
-    def lead() -> str:
-        return leading(rules.effective(), settings.evaluator, settings.lead)
-
-    targets = Targets(
-        store,
-        settings.target,
-        evaluators=names,
-        line=lambda number: source_line(settings, "target", number),
-    )
     reads = (
         *_reads(store, settings, status, lead),
         *measures(store, lead=lead),
@@ -119,6 +112,13 @@ def operations(
         ),
         *_datasets(store, lead),
         *_monitors(monitors, targets),
+        Operation(
+            "GET digest",
+            lambda params: digests.of(params.query(utc_now())),
+            "A week in figures and sentences, against the week before.",
+            models.DigestRange,
+            Digest,
+        ),
         *_data(store, settings, prices, lead),
         *_demo(store),
     )

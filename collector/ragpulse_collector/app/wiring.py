@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,16 +18,19 @@ from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.process import release_startup_code
+from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge, RecordedCalls
 from ragpulse_collector.evaluation.replay import Replays
-from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.digest import Digests
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.settings.lead import is_active
+from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -139,6 +141,21 @@ class Components:
         """Watch metrics and send messages."""
         return Monitors(self._store, self._settings, evaluators=self._names)
 
+    @cached_property
+    def targets(self) -> Targets:
+        """Compare metrics with their targets."""
+        settings = self._settings
+        line = partial(source_line, settings, "target")
+        return Targets(self._store, settings.target, evaluators=self._names, line=line)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """Make digests, and send one a week."""
+        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self._lead)
+
+    def _lead(self) -> str:
+        return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
+
     def _names(self) -> set[str]:
         return {*self._catalog.registry.names, *self._settings.feedback.metrics}
 
@@ -166,6 +183,7 @@ class Components:
             settings,
             catalog=self._catalog,
             rules=self.rules,
+            lead=self._lead,
             status=Status(
                 store,
                 settings,
@@ -183,65 +201,13 @@ class Components:
                 in_force=self._in_force,
             ),
             monitors=self.monitors,
+            targets=self.targets,
+            digests=self.digests,
             drift=self.drift,
             prices=prices,
             force=self.sampler.force,
             wake=wake,
         )
-
-
-@dataclass
-class Job:
-    """A function that runs at an interval."""
-
-    name: str
-    every_s: float
-    run: Callable[[], object]
-    first_s: float | None = None
-    """The time before the first run; None: one interval."""
-    due: float = 0.0
-    failing: bool = False
-
-
-class Ticker:
-    """Runs jobs until stopped; the thread is a daemon, so a hanging job cannot keep the process."""
-
-    def __init__(self, jobs: list[Job]) -> None:
-        self._jobs = jobs
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        now = time.monotonic()
-        for job in self._jobs:
-            job.due = now + (job.every_s if job.first_s is None else job.first_s)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current job."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
-
-    def _loop(self) -> None:
-        while not self._stop.is_set():
-            for job in self._jobs:
-                if time.monotonic() >= job.due and not self._stop.is_set():
-                    _run(job)
-            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
-            self._stop.wait(max(0.01, next_due - time.monotonic()))
-
-
-def _run(job: Job) -> None:
-    try:
-        job.run()
-        job.failing = False
-    except Exception:  # noqa: BLE001 - the boundary of background work: log once, try again
-        if not job.failing:
-            _log.exception("%s failed; next attempts every %s s", job.name, job.every_s)
-        job.failing = True
-    job.due = time.monotonic() + job.every_s
 
 
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}
@@ -321,6 +287,7 @@ class BackgroundTasks:
         if "maintain" in self._settings.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
+            jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))

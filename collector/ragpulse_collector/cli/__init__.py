@@ -23,6 +23,7 @@ from ragpulse_collector.cli.options import Failure
 _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
     "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
+    "topics": ("digest",),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "models": ("models", "judge"),
     "questions": ("generate-questions",),
@@ -35,7 +36,7 @@ _FAMILIES = {
 
 _GROUPS = {
     "First day": ("demo", "serve", "run", "traces", "doctor"),
-    "Look": ("show", "metrics", "tail", "status", "sql", "mcp"),
+    "Look": ("digest", "show", "metrics", "tail", "status", "sql", "mcp"),
     "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions",
               "judge", "models"),
     "Replay and compare": ("replay", "compare", "check", "plan", "freeze", "regress"),

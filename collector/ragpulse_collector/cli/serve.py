@@ -147,13 +147,16 @@ def demo(serving: bool | None, model: str | None, judge: str | None, port: int) 
 
 
 def _ask_everything(client: Client, model: str | None) -> int:
-    from ragpulse_collector.demo.application import QUESTIONS, model_generator
+    from ragpulse_collector.demo.application import model_generator
     from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
     # A model answers each question once per version: it may cost money.
     planned = visits(rounds=1) if model else visits()
     click.echo(f"collector at {client.url}")
-    click.echo(f"{len(planned)} visits with {len(QUESTIONS)} questions, spread over the last {HOURS:g} hours")
+    click.echo(
+        f"{len(planned)} visits with {len({visit.question for visit in planned})} questions, spread over the last"
+        f" {HOURS:g} hours"
+    )
     click.echo(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
     for request in traffic(planned, generate=model_generator(model, _complete) if model else None):
         client.request("POST", f"/v1/{request.signal}", body=request.body, content_type=request.content_type)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.evaluation.budget import Bill, EvaluatorBill, Price, bill, total
@@ -20,7 +19,6 @@ from ragpulse_collector.evaluation.jobs import resolved
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Declaration,
@@ -38,6 +36,8 @@ from ragpulse_collector.store.queries.runs import (
     units_to_replay,
 )
 from ragpulse_collector.store.retention import Reason, audit, delete_run
+from ragpulse_collector.store.units.numbers import sampling_number
+from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Evaluator
 
 __all__ = ["ReplayList", "ReplayProgress", "ReplayRequest", "Replays"]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from ragpulse_collector.settings.digest import DigestSettings
 from ragpulse_collector.settings.tables import (
     BINDING,
     EVERYTHING,
@@ -182,6 +183,7 @@ __all__ = [
     "Binding",
     "CollectorSettings",
     "DestinationSettings",
+    "DigestSettings",
     "DriftSettings",
     "EvaluatorFiles",
     "EvaluatorSpec",
@@ -220,6 +222,7 @@ class Settings(Section):
     smtp: SmtpSettings = SmtpSettings()
     target: tuple[TargetSettings, ...] = ()
     drift: DriftSettings = DriftSettings()
+    digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     source: str | None = None
     """The file these came from, for messages."""
@@ -232,6 +235,17 @@ class Settings(Section):
             if names.count(name) > 1:
                 raise ValueError(f"the name {name!r} is used twice")
         return entries
+
+    @field_validator("digest")
+    @classmethod
+    def _known_recipients(cls, digest: DigestSettings, info: ValidationInfo) -> DigestSettings:
+        known = {destination.name: destination for destination in info.data.get("destination", ())}
+        for name in digest.to:
+            if name not in known:
+                raise ValueError(f"to: no destination {name!r}; there are: {', '.join(known) or 'none'}")
+            if known[name].pagerduty:
+                raise ValueError(f"to: {name!r} is PagerDuty, and a digest is no incident")
+        return digest
 
     @property
     def judges(self) -> list[JudgeModel]:

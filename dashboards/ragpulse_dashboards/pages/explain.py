@@ -32,9 +32,13 @@ _LISTED: Final[Mapping[str, Mapping[str, str]]] = {
 """The list of the marked requests, by the unit of the metric."""
 VERBS: Final = {
     "document": "retrieved", "prompt_version": "used prompt", "model": "used model", "service": "came from",
-    "retriever": "searched with", "contexts retrieved": "had this number of contexts:",
-    "query script": "were asked in", "query length": "had this number of characters in the question:",
+    "retriever": "searched with", "contexts retrieved": "had",
+    "query script": "were asked in", "query length": "asked with",
 }  # fmt: skip
+
+
+NOUNS: Final = {"contexts retrieved": "contexts", "query length": "characters"}
+"""What the value of an attribute counts."""
 
 
 class Column(NamedTuple):
@@ -81,6 +85,7 @@ class Cause(NamedTuple):
 
     found: Distinction
     verb: str
+    noun: str
     folded: Sequence[Distinction]
     traces_url: str
     document_url: str
@@ -89,7 +94,7 @@ class Cause(NamedTuple):
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/explain", explain)]
+    return [site.page("/explain", explain, reads=("metric", *SELECTION))]
 
 
 async def explain(site: Site, request: Request) -> Response:
@@ -168,6 +173,7 @@ def _cause(
     return Cause(
         found=found,
         verb=_verb(name, value),
+        noun=NOUNS.get(name, ""),
         folded=[other for other in lifted if (by := other.explained_by) and (by.attribute, by.value) == (name, value)],
         traces_url=view.url("/traces", group_by=None, **stretch, **bad, **own),
         document_url=view.url("/documents", sort="worst") if name == "document" else "",

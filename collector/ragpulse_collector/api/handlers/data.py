@@ -397,6 +397,8 @@ class DatasetFilled:
     new: int
     """Those that the dataset did not have."""
     more: bool
+    asked: int
+    """How many items and traces there were: of equal questions the last one stays, without a question none."""
 
 
 def fill_dataset(store: Store, params: DatasetDraft, lead: Callable[[], str] = str) -> DatasetFilled:
@@ -405,13 +407,15 @@ def fill_dataset(store: Store, params: DatasetDraft, lead: Callable[[], str] = s
     Raises Invalid where none of them has a question.
     """
     items, more = params.items, False
+    asked = len(items)
     if not items:
         rows, more = _chosen(store, params, lead)
+        asked = len(rows)
         items = [_item(row, row.query) for row in rows if row.query]
     if not items:
         raise Invalid("no trace with a question matches: choose others, or send `items`")
     new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return DatasetFilled(params.id, added=len({item.query for item in items}), new=new, more=more)
+    return DatasetFilled(params.id, added=len({item.query for item in items}), new=new, more=more, asked=asked)
 
 
 def delete_dataset(store: Store, params: ById) -> Done:

@@ -20,7 +20,7 @@ from ragpulse_collector.store.views import COUNTED, SESSION_FIGURES, SOURCE, hex
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
-    "agent", "data_source", "top_k", "answer",
+    "agent", "data_source", "top_k", "answer", "topic",
 )  # fmt: skip
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8
@@ -59,6 +59,8 @@ class SessionRow:
     input_tokens: int | None
     output_tokens: int | None
     error: bool | None
+    estimated: bool
+    """Whether an upstream sampler dropped turns: turns, tokens and cost are scaled up."""
 
 
 @dataclass(frozen=True, slots=True)

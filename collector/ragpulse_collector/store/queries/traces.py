@@ -14,7 +14,8 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.views import COUNTED, DECIDED, LOW, UNDECIDED_SINCE, hex_trace
+from ragpulse_collector.store.units.undecided import LOW
+from ragpulse_collector.store.views import COUNTED, DECIDED, UNDECIDED_SINCE, hex_trace
 
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
@@ -154,6 +155,8 @@ class TraceRow:
     feedbacks_off_scale: list[str] | None
     answer: str | None
     """`answered`, `refused` or `empty`; null if that is unknown."""
+    topic: str | None
+    """The name of its topic; `other` for none, null before topics were found."""
 
 
 @dataclass(frozen=True, slots=True)
