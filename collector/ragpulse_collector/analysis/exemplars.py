@@ -111,6 +111,7 @@ _ATTRIBUTES = (
     "data_source",
     "top_k",
     "answer",
+    "topic",
 )
 _COLUMNS_READ = ", ".join((*_ATTRIBUTES, "tags", "metadata"))
 _SCRIPTS = ("Hiragana", "Katakana", "Hangul", "Han", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Thai", "Greek")

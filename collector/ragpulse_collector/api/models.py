@@ -74,6 +74,7 @@ class Filters(Range):
     data_source: Many = []
     top_k: Many = []
     answer: Many = Field([], description="`answered`, `refused` or `empty`.")
+    topic: Many = Field([], description="Name of a topic, or `other`.")
     label: Many = Field([], description="Traces with a score that has one of these labels; with `evaluator` its label.")
     tag: Many = Field([], description="Traces that have one of these tags.")
     metadata: Metadata = Field(
@@ -148,7 +149,7 @@ class TraceChoice(Filters):
     outcome: Outcome | None = Field(None, description="The outcome of a trace with `evaluator`.")
     evaluated_from: Time | None = Field(None, description="With `outcome`: only evaluations since this time.")
     document: str | None = Field(None, description="Only traces that retrieved this document.")
-    failing: bool | None = Field(None, description="Whether the answer fails a check.")
+    failing: bool | None = Field(None, description="Whether the answer fails `evaluator`; default: the one that leads.")
     min_score: float | None = None
     max_score: float | None = None
 
@@ -173,7 +174,7 @@ class SessionList(Filters):
     """`GET sessions`: sessions with a turn that passes the filters."""
 
     sort: Literal["time", "cost", "worst"] = "time"
-    evaluator: str | None = Field(None, description="`worst` is by the scores of this evaluator; default: of all.")
+    evaluator: str | None = Field(None, description="`worst` is by this evaluator; default: the one that leads.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
     offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
 

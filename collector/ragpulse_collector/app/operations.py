@@ -91,7 +91,11 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
-    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules, lead))
+    reads = (
+        *_reads(store, settings, status, lead),
+        *measures(store, lead=lead),
+        _evaluators(store, catalog, rules, lead),
+    )
     table = (
         *reads,
         *_rules(store, rules),
@@ -105,7 +109,7 @@ def operations(
             Params,
             JudgeChecks,
         ),
-        *_datasets(store),
+        *_datasets(store, lead),
         *_monitors(monitors, targets),
         Operation(
             "GET digest",
@@ -114,7 +118,7 @@ def operations(
             models.DigestRange,
             Digest,
         ),
-        *_data(store, settings, prices),
+        *_data(store, settings, prices, lead),
         *_demo(store),
     )
 
@@ -156,9 +160,9 @@ def _name_check(
     return check
 
 
-def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
+def _reads(store: Store, settings: Settings, status: Status, lead: Callable[[], str]) -> tuple[Operation, ...]:
     return (
-        Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
+        Operation("GET traces", partial(trace_list, store, lead=lead), "Traces with their scores.", models.TraceList,
                   TracePage, bound=True),
         Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
                   models.TraceDetail, TraceParts, bound=True),
@@ -166,7 +170,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
                   "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
                   models.OneTrace, TextFile, bound=True),
-        Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
+        Operation("GET sessions", partial(session_list, store, lead=lead), "Conversations with their figures.",
                   models.SessionList, SessionPage),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.ById, SessionTurns, slashes=True),
@@ -274,13 +278,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _datasets(store: Store) -> tuple[Operation, ...]:
+def _datasets(store: Store, lead: Callable[[], str]) -> tuple[Operation, ...]:
     return (
         Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
                   data.DatasetList),
         Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
                   data.Dataset),
-        _admin("POST datasets/{id}", partial(data.fill_dataset, store), "Add traces or items to a dataset.",
+        _admin("POST datasets/{id}", partial(data.fill_dataset, store, lead=lead), "Add traces or items to a dataset.",
                drafts.DatasetDraft, data.DatasetFilled),
         _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
                Done),
@@ -317,7 +321,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
+def _data(store: AnyStore, settings: Settings, prices: Prices, lead: Callable[[], str]) -> tuple[Operation, ...]:
     copies = Copies(outbox_folder(store.path))
     views: dict[str, Any] = {"run": partial(data.export_archive, store, copies), "params": models.Export,
                              "files": ("application/x-tar",),
@@ -328,7 +332,7 @@ def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operatio
         Operation("GET export", **views),
         Operation("POST export", **views),
         Operation("GET export/traces",
-                  partial(data.traces_file, store, copies, max_rows=settings.collector.sql_max_rows),
+                  partial(data.traces_file, store, copies, lead=lead, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
         Operation("GET export/evaluations", partial(data.evaluation_events, store),

@@ -30,7 +30,7 @@ from ragpulse_collector.monitoring.digest import Digests
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.settings.lead import leading
+from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -171,6 +171,9 @@ class Components:
             on_check=self.monitors.drift,
         )
 
+    def _in_force(self) -> list[str]:
+        return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
+
     @cached_property
     def operations(self) -> Operations:
         """The operations of the API and the pages."""
@@ -190,7 +193,13 @@ class Components:
                 other_groups=lambda: self.monitors.other_groups,
                 keeps_up=lambda: self.pacer.keeps_up,
             ),
-            replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
+            replays=Replays(
+                store,
+                self._catalog.online,
+                price=self._price,
+                wake=wake,
+                in_force=self._in_force,
+            ),
             monitors=self.monitors,
             targets=self.targets,
             digests=self.digests,

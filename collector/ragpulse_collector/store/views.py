@@ -52,7 +52,7 @@ FACT_COLUMNS = (
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
     "feedback", "retriever", "misdated_spans", "tags", "metadata", "release", "finish_reason", "agent", "data_source",
-    "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer",
+    "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer", "topic",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -80,12 +80,19 @@ _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
            hash, start_time, {SOURCE} AS source FROM raw.contexts"""
 
+_EXPLORATORY = "(SELECT run_id FROM raw.runs GROUP BY run_id HAVING NOT coalesce(arg_max(in_use, created_at), true))"
+_COUNTS = f"""(run_id IS NULL OR run_id NOT IN {_EXPLORATORY} OR score_key IN (
+    SELECT score_key FROM raw.run_items
+    WHERE run_id IS NULL OR (reused AND run_id NOT IN {_EXPLORATORY})))"""
+COUNTED = f"(SELECT * FROM raw.scores WHERE {_COUNTS})"
+"""The scores that lists, sessions, charts, alerts and figures read: not those that only exploratory replays have."""
+
 _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
            s.version, s.judge, s.source, s.status, s.score, s.normalized, s.passing, s.label, s.explanation, d.pi,
            l.label_pi, d.reason, s.cost_usd, s.created_at, s.run_id, d.sampled, d.u, s.label_version, s.parts, s.ci_lo,
-           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier, s.session_id
-    FROM raw.scores s
+           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key, s.scope, s.identifier, s.session_id, s.exploratory
+    FROM (SELECT *, NOT {_COUNTS} AS exploratory FROM raw.scores) s
     LEFT JOIN (SELECT * FROM raw.decisions WHERE latest) d
       ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
          AND d.request_time = s.request_time

@@ -64,6 +64,13 @@ RESPONSES = """
     WHERE x.is_first AND coalesce(o.response, b.response) IS NOT NULL"""
 """The beginning of each trace's response, which shows whether it declines to answer."""
 
+TOPICS = """
+    CREATE OR REPLACE TEMP TABLE question_topic AS
+    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic
+    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id) a
+    LEFT JOIN raw.topics t USING (topic_id)"""
+"""The topic of each question, by its hash, under the name it has now."""
+
 REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
 
 _FACTS = ", ".join(FACT_COLUMNS)

@@ -19,6 +19,7 @@ from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
 from ragpulse_collector.store.units.decided import BEGUN, MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.views import COUNTED
 
 _log = logging.getLogger("ragpulse.collector")
 _TOLERANCE = timedelta(minutes=10)
@@ -81,7 +82,7 @@ def without_verdict(evaluator: str | None) -> str:
             SELECT * REPLACE ({BARE_NAME} AS evaluator), hash(trace_id, span_id, {BARE_NAME}) AS unit
             FROM ({DECISIONS}) WHERE {decisions_of}(sampled OR reason = 'budget') AND pi > 0) d
         ANTI JOIN (
-            SELECT hash(trace_id, span_id, evaluator) AS unit FROM raw.scores
+            SELECT hash(trace_id, span_id, evaluator) AS unit FROM {COUNTED}
             WHERE {scores_of}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
           ON s.unit = d.unit"""
 
@@ -265,6 +266,13 @@ DOUBTFUL_USAGE = f"""
     ORDER BY trace_id"""
 """Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
 others count every span that states usage. Read before the decision's transaction, which it would hold up."""
+
+
+QUESTIONS = """
+    SELECT hash(query), any_value(left(query, 2000)) FROM raw.contents
+    WHERE start_time >= $lo AND trace_id IN (SELECT unnest($traces::UUID[])) AND query IS NOT NULL
+    GROUP BY hash(query)"""
+"""What the traces that are due were asked, the beginning of it, by its hash."""
 
 
 class DoubtfulSpan(NamedTuple):

@@ -15,7 +15,7 @@ from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.units.undecided import LOW
-from ragpulse_collector.store.views import DECIDED, UNDECIDED_SINCE, hex_trace
+from ragpulse_collector.store.views import COUNTED, DECIDED, UNDECIDED_SINCE, hex_trace
 
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
@@ -155,6 +155,8 @@ class TraceRow:
     feedbacks_off_scale: list[str] | None
     answer: str | None
     """`answered`, `refused` or `empty`; null if that is unknown."""
+    topic: str | None
+    """The name of its topic; `other` for none, null before topics were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ def listed_scores(condition: str) -> str:
     """Return the scores that lists show, each with its column (`series`) and the identifier of its judge."""
     return (
         f"SELECT {hex_trace('trace_id')} AS trace_id, {SERIES} AS series, identifier, normalized, status, passing,"
-        f" label, score, created_at FROM raw.scores WHERE {condition} AND {IN_LISTS}"
+        f" label, score, created_at FROM {COUNTED} WHERE {condition} AND {IN_LISTS}"
     )
 
 
@@ -336,7 +338,7 @@ def _or_other(column: GroupColumn) -> str:
     return f"CASE WHEN {column.largest} THEN {value} ELSE {other} END AS {column}"
 
 
-_LABELS = "SELECT trace_id AS of, label FROM raw.scores WHERE label IS NOT NULL AND status = 'ok'"
+_LABELS = f"SELECT trace_id AS of, label FROM {COUNTED} WHERE label IS NOT NULL AND status = 'ok'"
 
 
 def has_label(labels: str, evaluator: str | None) -> str:
