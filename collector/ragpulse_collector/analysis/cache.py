@@ -6,12 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-<<<<<<< HEAD
 from datetime import datetime
-=======
-from datetime import datetime, timedelta
 from functools import partial
->>>>>>> main
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-<<<<<<< HEAD
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-=======
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
->>>>>>> main
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated

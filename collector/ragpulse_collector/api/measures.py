@@ -61,11 +61,8 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-<<<<<<< HEAD
-        first, last = (params.instant(edge, query.now) for edge in (params.sel_from, params.sel_to))
-=======
-        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
->>>>>>> main
+        edges = (params.sel_from, params.sel_to, params.at)
+        first, last, at = (params.instant(edge, query.now) for edge in edges)
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
         return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 

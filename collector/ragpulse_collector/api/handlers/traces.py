@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.query import every
-<<<<<<< HEAD
-=======
-from ragpulse_collector.analysis.selection import Window, instant
->>>>>>> main
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
@@ -126,7 +123,8 @@ def _judge(store: Store, params: TraceChoice | SessionList, lead: Callable[[], s
     Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
     """
     now = utc_now()
-    window = Window(instant(params.from_, now=now) or EPOCH, instant(params.to, now=now) or datetime.max, 0)
+    first, last = params.instant(params.from_, now), params.instant(params.to, now)
+    window = Window(first or EPOCH, last or datetime.max, 0)
     return params.evaluator or first_of(store, window, (lead(), *FAITHFUL))
 
 
