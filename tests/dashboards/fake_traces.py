@@ -17,6 +17,7 @@ BRIEF = (
 UNSEEN_OF_TRACE = dict.fromkeys((
     "upstream_pi", "feedback", "retriever", "release", "finish_reason", "agent", "data_source", "top_k",
     "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "tags", "metadata", "answer",
+    "topic",
 ))  # fmt: skip
 """What the traces of the day have no values for, as the collector answers it."""
 UNSEEN_OF_SPAN = dict.fromkeys((
@@ -55,6 +56,8 @@ class FakeTraces:
         """What differs in replays."""
         self.judge: dict[str, Any] = {}
         """What differs in the checks of judges."""
+        self.since: dict[str, Any] = {}
+        """What differs in the explanation of a moment."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:

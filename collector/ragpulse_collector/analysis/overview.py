@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
-from ragpulse_collector.analysis.traffic import ClusteredMean
+from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -84,6 +84,8 @@ class TrafficSummary:
     """Milliseconds."""
     cost_usd: float | None
     cost_unknown_share: float | None
+    cost_unknown_reason: str | None = None
+    """Why most of these have none."""
     tokens: int
 
 
@@ -140,6 +142,7 @@ def traffic_alone(snapshot: Snapshot) -> RangeSummary:
 def _traffic(snapshot: Snapshot) -> TrafficSummary:
     buckets, window = snapshot.traffic(), snapshot.window
     n = math.fsum(bucket.total("requests") for bucket in buckets)
+    known = math.fsum(bucket.known["cost_usd"] for bucket in buckets)
     costs = [cost for bucket in buckets if (cost := bucket.values["cost_usd"]) is not None]
     failed = snapshot.failing().get(_WHOLE)
     failing = failed.moments.estimate() if failed and failed.moments else None
@@ -162,9 +165,15 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
         error_interval=None if interval is None else (interval.lo, interval.hi),
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,
-        cost_unknown_share=1.0 - math.fsum(bucket.known["cost_usd"] for bucket in buckets) / n if n else None,
+        cost_unknown_share=1.0 - known / n if n else None,
+        cost_unknown_reason=_cost_unknown_reason(snapshot) if known < n else None,
         tokens=round(math.fsum(b.total("input_tokens") + b.total("output_tokens") for b in buckets)),
     )
+
+
+def _cost_unknown_reason(snapshot: Snapshot) -> str | None:
+    window = snapshot.window
+    return snapshot.part("cost unknown", lambda: cost_unknown_reason(snapshot.store, window, snapshot.filters))
 
 
 def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:

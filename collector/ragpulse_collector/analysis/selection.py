@@ -148,6 +148,7 @@ DIMENSIONS = (
     "data_source",
     "top_k",
     "answer",
+    "topic",
     "error",
 )
 """Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""

@@ -160,7 +160,7 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
     source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
-    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL", parameters).rows
+    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
     buckets = [
@@ -178,6 +178,14 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     timed = f"SELECT *, {window.bucket('start_time')} AS t FROM {source}"
     found = _all_quantiles(store, timed, ("t", *groups), parameters)
     return [replace(bucket, values={**bucket.values, **found[bucket.start, *bucket.group]}) for bucket in buckets]
+
+
+def cost_unknown_reason(store: Store, window: Window, filters: Filter) -> str | None:
+    """Return why most of the requests without a cost have none; None where every cost is known."""
+    sql = "SELECT mode(cost_unknown_reason) FROM traces WHERE start_time >= $first AND start_time < $last"
+    rows = store.read(f"{sql} AND cost_usd IS NULL AND {filters.sql}", {**window.parameters, **filters.parameters}).rows
+    reason: str | None = rows[0][0]
+    return reason
 
 
 def _all_quantiles(

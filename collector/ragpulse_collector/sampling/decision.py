@@ -17,9 +17,13 @@ from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
-from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force, sampling_number
+from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
+from ragpulse_collector.store.units import decided
+from ragpulse_collector.store.units.numbers import sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
+TopicsOf = Callable[[Sequence[str]], Sequence[int]]
+"""Returns the topic of each question, 0 for none."""
 
 _COMMIT_DELAY = timedelta(seconds=5)
 """A score may become visible this much later than it was made. A later score moves no unit, which is no bias."""
@@ -48,8 +52,9 @@ class Sampler:
     that ask for them) once they have been quiet for `session_quiet_s`.
 
     `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
-    budget allows and why (`budget` or `throttled`). `acceptance` and `scales` are those of the settings, and
-    `refuses(response)` returns whether a response declines to answer. One sampler may run on a store at a time.
+    budget allows and why (`budget` or `throttled`). `topics` gives the function that finds the topics of questions,
+    None while there is none. `acceptance` and `scales` are those of the settings, and `refuses(response)` returns
+    whether a response declines to answer. One sampler may run on a store at a time.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Sampler:
         acceptance: Sequence[str] = ACCEPTANCE,
         scales: Mapping[str, tuple[float, float]] | None = None,
         refuses: Callable[[str], object] = lambda _: False,
+        topics: Callable[[], TopicsOf | None] = lambda: None,
         max_traces: int = 4_000,
         max_spans: int = 20_000,
     ) -> None:
@@ -79,6 +85,7 @@ class Sampler:
         ranges = [list(scale) for scale in (scales or {}).values()]
         self._opinions = {"accepted": list(acceptance), "scaled": list(scales or ()), "ranges": ranges}
         self._refuses = refuses
+        self._topics = topics
         self._every = timedelta(seconds=every_s)
         self._max_traces, self._max_spans = max_traces, max_spans
         self._low: datetime | None = None
@@ -94,20 +101,20 @@ class Sampler:
         """
         if self._is_early(now):
             return 0
-        decided = self._redecide_by_scores(now) + self._decide_sessions(now)
+        count = self._redecide_by_scores(now) + self._decide_sessions(now)
         if self._is_idle(now):
-            return decided
+            return count
         while True:
             due = self._store.write(partial(self._find_due, now=now)).result()
             if due.traces:
-                uncounted = self._uncounted(due)
-                self._store.write(partial(self._write, due=due, uncounted=uncounted)).result()
+                uncounted, topics = self._uncounted(due), self._topics_of(due)
+                self._store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
             self._low = due.next_low
-            decided += len(due.traces)
+            count += len(due.traces)
             if not due.more:
-                if decided:
+                if count:
                     self._last = now
-                return decided
+                return count
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
         """Queue evaluations that a person requested; returns the number of new jobs. Raises NotFound.
@@ -190,7 +197,15 @@ class Sampler:
             silent=[silent for _, _, silent in spans],
         )
 
-    def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted) -> None:
+    def _topics_of(self, due: Due) -> QuestionTopics:
+        """Return the topics of the questions, found outside the transaction, too: a question takes up to a ms."""
+        topics_of = self._topics()
+        if topics_of is None:
+            return QuestionTopics([], [])
+        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo}).rows
+        return QuestionTopics([row[0] for row in rows], topics_of([row[1] for row in rows]))
+
+    def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
         parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
@@ -198,14 +213,15 @@ class Sampler:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
             run(sql.DUE_SPANS, parameters)
-        run(sql.PLACED)
-        run(sql.INSIDE)
-        run(sql.UNIT, {"salt": self._salt})
+        run(decided.PLACED)
+        run(decided.INSIDE)
+        run(decided.UNIT, {"salt": self._salt})
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted._asdict())
         self._find_refusals(transaction)
-        run(sql.FACT, self._opinions)
+        run(sql.TOPICS, topics._asdict())
+        run(decided.FACT, self._opinions)
         if due.late:
             run(sql.RETIRE_FACTS, lo)
         # Spans received after this are late: they make a revision.
@@ -273,6 +289,13 @@ class Uncounted(NamedTuple):
     traces: list[str]
     spans: list[int]
     silent: list[bool]
+
+
+class QuestionTopics(NamedTuple):
+    """Questions by their hashes, and the topic of each."""
+
+    questions: Sequence[int]
+    topics: Sequence[int]
 
 
 def _uncounted(rows: Iterable[DoubtfulSpan]) -> Iterable[tuple[str, str, bool]]:

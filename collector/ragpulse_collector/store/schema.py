@@ -1,7 +1,8 @@
 """The tables of the store (schema `raw`: append-only, ordered by time, no index).
 
 Ids are UUID / UBIGINT here and lower-case hex text in the views (views.py); instants are UTC. Only the `latest` flags
-of `trace_facts` and `decisions` are ever updated, so that a view needs no window over their history.
+of `trace_facts` and `decisions` and the topics of `trace_facts` are ever updated, so that a view needs no window over
+their history, and no join.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 VIEW_NAMES = ("traces", "spans", "contexts", "scores", "decisions", "sessions", "quality_daily", "judge_spans")
 """The keys of `views.VIEWS`. A reader process checks queries against them without loading the views' SQL."""
@@ -45,7 +46,8 @@ TABLES: dict[str, str] = {
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
         score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR,
         scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
-    # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name.
+    # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name. `topic`: the
+    # name of one of `topics`, or `other`.
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
@@ -56,7 +58,7 @@ TABLES: dict[str, str] = {
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
         metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
         top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE),
-        feedbacks_off_scale VARCHAR[], answer VARCHAR""",
+        feedbacks_off_scale VARCHAR[], answer VARCHAR, topic VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,
@@ -70,10 +72,13 @@ TABLES: dict[str, str] = {
         normalized DOUBLE, passing BOOLEAN, label VARCHAR, explanation VARCHAR, parts VARCHAR, ci_lo DOUBLE,
         ci_hi DOUBLE, calls VARCHAR, cost_usd DOUBLE, elapsed_ms DOUBLE, attempt INTEGER, created_at TIMESTAMP,
         run_id VARCHAR, scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
+    # `in_use`: null in the rows of versions before 12, whose replays were all in use.
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
-        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP""",
-    "run_items": "run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID",
+        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP, in_use BOOLEAN""",
+    # `reused`: the score was stored before, by another run or an online evaluation.
+    "run_items": """
+        run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID, reused BOOLEAN""",
     "judge_calls": "key VARCHAR, judge VARCHAR, reply VARCHAR, created_at TIMESTAMP",
     "ledger": """
         entry_id UUID, day DATE, evaluator VARCHAR, job_id UUID, run_id VARCHAR, kind VARCHAR, usd DOUBLE,
@@ -93,6 +98,16 @@ TABLES: dict[str, str] = {
     "datasets": "name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
     # Digests of the traces, response ids and sessions of people who were forgotten: feedback about them is not stored.
     "forgotten": "digest VARCHAR, created_at TIMESTAMP",
+    # `other`: its questions without a topic. `assigned_from`: traces of this time and later have topics of this fit.
+    "topic_fits": """
+        fit_id INTEGER, fitted_at TIMESTAMP, questions INTEGER, other INTEGER, last_id INTEGER, embedder VARCHAR,
+        least_users INTEGER, assigned_from TIMESTAMP""",
+    # `fit_id`: the last fit that found it; `share_before`: its share in the fit before that, if it was there.
+    # `question_users`, `term_users`: how many users asked, used it.
+    "topics": """
+        topic_id INTEGER, fit_id INTEGER, first_fit INTEGER, name VARCHAR, named_by VARCHAR, question VARCHAR,
+        question_users INTEGER, terms VARCHAR[], term_users INTEGER[], size INTEGER, share_before DOUBLE,
+        centre FLOAT[]""",
     "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,16 @@ LEAST_USERS = 5
 """Users behind each text that is shown."""
 LONGEST_SHOWN = 300
 NAMED_BY = 3
+
+
+def name_of(terms: Sequence[str], number: int) -> str:
+    """Return the name of a topic that nobody named."""
+    return ", ".join(terms[:NAMED_BY]) or f"Topic {number}"
+
+
+def free_name(name: str, number: int, taken: Collection[str]) -> str:
+    """Return a name that no other topic has (`taken`, in lower case)."""
+    return f"{name} ({number})" if name.casefold() in taken else name
 
 
 class Asked(NamedTuple):
@@ -44,15 +54,16 @@ def fit(
     users: Sequence[str],
     *,
     least_users: int = LEAST_USERS,
+    least_questions: int = LEAST_QUESTIONS,
     embed: Embed = static_vectors,
 ) -> Topics:
     """Return the topics of questions; `users` are those who asked, in the same order.
 
-    Of more than 20,000 questions a random part is read. Fewer than 500 are refused. A text is shown only where
-    `least_users` different users asked it, a term where as many used it.
+    Of more than 20,000 questions a random part is read. Fewer than `least_questions` are refused. A text is shown only
+    where `least_users` different users asked it, a term where as many used it.
     """
-    if len(questions) < LEAST_QUESTIONS:
-        raise Conflict(f"topics need {LEAST_QUESTIONS} questions; there are {len(questions)}")
+    if len(questions) < least_questions:
+        raise Conflict(f"topics need {least_questions} questions; there are {len(questions)}")
     asked = _sampled([Asked(question, user) for question, user in zip(questions, users, strict=True)])
     counts = Counter(item.question for item in asked)
     texts = list(counts)
@@ -109,12 +120,15 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     """Return the topics with their texts, the largest first."""
     terms = terms_by_topic(placed.members, least_users)
     order = sorted(range(len(centres)), key=lambda number: -len(placed.members[number]))
+    central = [_central(members, placed.closeness, least_users) for members in placed.members]
     return tuple(
         Topic(
             id=rank,
-            name=", ".join(terms[number][:NAMED_BY]) or f"Topic {rank}",
-            question=_central(placed.members[number], placed.closeness, least_users),
-            terms=terms[number],
+            name=name_of(tuple(terms[number]), rank),
+            question=central[number][0],
+            question_users=central[number][1],
+            terms=tuple(terms[number]),
+            term_users=tuple(terms[number].values()),
             size=len(placed.members[number]),
             centre=tuple(centres[number].tolist()),
         )
@@ -123,14 +137,16 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     )
 
 
-def _central(members: Sequence[Asked], closeness: dict[str, float], least_users: int) -> str | None:
-    """Return the text nearest to the centre that enough users asked, in any case and spacing."""
+def _central(members: Sequence[Asked], closeness: dict[str, float], least_users: int) -> tuple[str | None, int]:
+    """Return the text nearest to the centre that enough users asked, in any case and spacing, and how many did."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for text, user in members:
-        users[_same(text)].add(user)
-    shown = [text for text, _ in members if len(text) <= LONGEST_SHOWN and len(users[_same(text)]) >= least_users]
-    return max(shown, key=lambda text: (closeness[text], text), default=None)
+        users[same(text)].add(user)
+    shown = [text for text, _ in members if len(text) <= LONGEST_SHOWN and len(users[same(text)]) >= least_users]
+    best = max(shown, key=lambda text: (closeness[text], text), default=None)
+    return best, 0 if best is None else len(users[same(best)])
 
 
-def _same(text: str) -> str:
+def same(text: str) -> str:
+    """Return a question without case, spaces and final marks."""
     return " ".join(text.casefold().split()).rstrip("?!. ")

@@ -24,8 +24,12 @@ class Topic:
     name: str
     question: str | None
     """The most central question that enough users asked; None where there is none."""
+    question_users: int
+    """How many asked it."""
     terms: tuple[str, ...]
     """Words that distinguish the topic, the best first; each was used by enough users."""
+    term_users: tuple[int, ...]
+    """How many used each."""
     size: int
     """Questions of the fit."""
     centre: tuple[float, ...]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ragpulse_collector.topics.vectors import MOST_CHARACTERS
 
 WORD = re.compile(r"[^\W_](?:[\w'’-]*[^\W_])?")
 MOST_TERMS = 6
+LONGEST_TERM = 40
 MORE_OFTEN = 2.0
 """A term is at least so many times as frequent in its topic as in all questions."""
 
@@ -20,8 +21,8 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text[:MOST_CHARACTERS].casefold())
 
 
-def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int) -> list[tuple[str, ...]]:
-    """Return the terms of each topic, the best first, from its (question, user)."""
+def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int) -> list[dict[str, int]]:
+    """Return the terms of each topic with their numbers of users, the best first, from its (question, user)."""
     counts = [Counter(word for question, _ in topic for word in words_of(question)) for topic in topics]
     overall = sum(counts, Counter[str]())
     return [
@@ -30,16 +31,17 @@ def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int
     ]
 
 
-def _shared(topic: Iterable[tuple[str, str]], least_users: int) -> list[str]:
-    """Return the words that enough users used."""
+def _shared(topic: Iterable[tuple[str, str]], least_users: int) -> dict[str, int]:
+    """Return the words that enough users used, and how many did."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for question, user in topic:
         for word in words_of(question):
             users[word].add(user)
-    return [word for word, known in users.items() if len(known) >= least_users]
+    enough = {word: len(known) for word, known in users.items() if len(known) >= least_users}
+    return {word: count for word, count in enough.items() if len(word) <= LONGEST_TERM}
 
 
-def _best(inside: Counter[str], overall: Counter[str], topics: int, shown: Sequence[str]) -> tuple[str, ...]:
+def _best(inside: Counter[str], overall: Counter[str], topics: int, shown: Mapping[str, int]) -> dict[str, int]:
     """Return the words with the largest c-TF-IDF: frequency in the topic, times rarity over a topic's mean length."""
     length, total = inside.total(), overall.total()
     weights = {
@@ -47,4 +49,5 @@ def _best(inside: Counter[str], overall: Counter[str], topics: int, shown: Seque
         for word in shown
         if topics == 1 or inside[word] / length >= MORE_OFTEN * overall[word] / total
     }
-    return tuple(sorted(weights, key=lambda word: (-weights[word], word))[:MOST_TERMS])
+    best = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_TERMS]
+    return {word: shown[word] for word in best}

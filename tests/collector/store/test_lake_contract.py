@@ -21,10 +21,12 @@ def test_the_lake_keeps_the_stores_contract(tmp_path: Path) -> None:
         python = lake_python()
     except Absent as error:
         pytest.skip(str(error))
-    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus")]
+    tests = [
+        str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus", "topic_tables")
+    ]
     chosen = (
         "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
-        " or older_than or search or remap or export_holds or finds_its"
+        " or older_than or search or remap or export_holds or finds_its or topic"
     )
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]
     environment = os.environ | {"RAGPULSE_TEST_LAKE": "1", "PYTHONPATH": SOURCES}

@@ -18,7 +18,7 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.schema import TABLES
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"
-ADDED_SINCE = {"monitors", "alert_messages", "datasets", "forgotten"}
+ADDED_SINCE = {"monitors", "alert_messages", "datasets", "forgotten", "topic_fits", "topics"}
 ROWS = {"traces": 24, "spans": 72, "contexts": 48, "decisions": 76}
 
 

@@ -118,7 +118,7 @@ def test_identities_go_on_over_ten_refits() -> None:
 
 
 def _topic(number: int, *centre: float, name: str = "") -> Topic:
-    return Topic(number, name or f"Topic {number}", None, (), 10, centre)
+    return Topic(number, name or f"Topic {number}", None, 0, (), (), 10, centre)
 
 
 @pytest.mark.parametrize(

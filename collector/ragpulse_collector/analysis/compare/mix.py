@@ -166,7 +166,9 @@ def _pooled(
         f" FROM ({source}) WHERE y IS NOT NULL AND (request_time < $until OR request_time >= $since) GROUP BY ALL",
         parameters,
     ).rows
-    before, after = ([_Pooled(*row[1:4], row[4:]) for row in rows if row[0] is later] for later in (False, True))
+    before, after = (
+        [_Pooled(row[1], row[2], row[3], row[4:]) for row in rows if row[0] is later] for later in (False, True)
+    )
     return before, after
 
 

@@ -16,11 +16,11 @@ from ragpulse_collector.store.queries.traces import (
     listed_scores,
     scored,
 )
-from ragpulse_collector.store.views import SESSION_FIGURES, SOURCE, hex_trace
+from ragpulse_collector.store.views import COUNTED, SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
-    "agent", "data_source", "top_k", "answer",
+    "agent", "data_source", "top_k", "answer", "topic",
 )  # fmt: skip
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8
@@ -125,7 +125,7 @@ def lowest_scores(*, of_one: bool) -> str:
     only = f" AND $evaluator IN (evaluator, {SERIES})" if of_one else ""
     return (
         f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest(value, 'NOT passing')} AS score"
-        f" FROM raw.scores WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
+        f" FROM {COUNTED} WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
     )
 
 

@@ -1,0 +1,207 @@
+"""The tables of topics: fits, the topics that they found under the names of today, and the topics of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ragpulse_collector.refusals import Conflict, NotFound
+from ragpulse_collector.store.estimates import CLUSTER
+from ragpulse_collector.store.protocol import Read, Transaction
+from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT
+from ragpulse_collector.store.retention import audit
+
+OTHER_TOPIC = "other"
+"""The topic of a trace whose question belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFit:
+    """A fit: the questions that it read, and how far traces have its topics."""
+
+    fit_id: int
+    fitted_at: datetime
+    questions: int
+    other: int
+    """Its questions that belong to no topic."""
+    last_id: int
+    """The largest identity of a topic, ever."""
+    embedder: str
+    least_users: int
+    assigned_from: datetime | None
+    """Decided traces of this time and later have topics of this fit; None: only those decided since."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic of the last fit, or one that a fit before found and that stored traces have."""
+
+    topic_id: int
+    fit_id: int
+    """The last fit that found it."""
+    first_fit: int
+    name: str
+    named_by: str | None
+    """Who chose the name; None: its terms did."""
+    question: str | None
+    question_users: int
+    terms: list[str]
+    term_users: list[int]
+    size: int
+    """Questions of the fit."""
+    share_before: float | None
+    """Its share in the fit before its last one; None if it was not there."""
+    centre: list[float]
+
+
+class Saying(NamedTuple):
+    """A question of somebody."""
+
+    question: str
+    user: str
+    """Of the user, else the session, else the trace."""
+
+
+_COLUMNS = ", ".join(field.name for field in fields(StoredTopic))
+_ASKED = f"""
+    FROM raw.trace_facts WHERE latest AND query IS NOT NULL AND environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'
+      AND start_time >= $since"""
+_NAMED = """
+    SELECT a.trace_id, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic
+    FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($topics::INTEGER[]) AS topic_id) a
+    LEFT JOIN raw.topics t USING (topic_id)"""
+
+
+def last_fit(read: Read) -> TopicFit | None:
+    """Return the fit in force."""
+    names = ", ".join(field.name for field in fields(TopicFit))
+    found = read(f"SELECT {names} FROM raw.topic_fits ORDER BY fit_id DESC LIMIT 1").of(TopicFit)
+    return found[0] if found else None
+
+
+def stored_topics(read: Read) -> list[StoredTopic]:
+    """Return all topics, those of the last fit first, the largest first."""
+    return read(f"SELECT {_COLUMNS} FROM raw.topics ORDER BY fit_id DESC, size DESC, topic_id").of(StoredTopic)
+
+
+def count_asked(read: Read, since: datetime, most: int) -> int:
+    """Return how many decided traces have a question, at most so many."""
+    return int(read(f"SELECT count(*) FROM (SELECT 1 {_ASKED} LIMIT $most)", {"since": since, "most": most}).rows[0][0])
+
+
+def asked(read: Read, since: datetime, most: int) -> list[Saying]:
+    """Return the beginnings of questions and who asked them: all, or a random part that is the same each time."""
+    sql = f"SELECT left(query, 2000), ({CLUSTER})::VARCHAR {_ASKED} ORDER BY hash(trace_id), trace_id LIMIT $most"
+    return [Saying(*row) for row in read(sql, {"since": since, "most": most}).rows]
+
+
+def add_fit(transaction: Transaction, fit: TopicFit, topics: Sequence[StoredTopic]) -> None:
+    """Store a fit and its topics; topics of earlier fits stay while a trace has them. Raises Conflict.
+
+    Of two fits at once the first to end counts.
+    """
+    before = last_fit(transaction.execute)
+    if fit.fit_id != (before.fit_id if before else 0) + 1:
+        raise Conflict("another fit of topics ended meanwhile: its topics are in force")
+    _insert(transaction, "topic_fits", fit)
+    transaction.execute(
+        "DELETE FROM raw.topics WHERE fit_id < $fit - 1 AND name NOT IN ("
+        "SELECT DISTINCT topic FROM raw.trace_facts WHERE topic IS NOT NULL)",
+        {"fit": fit.fit_id},
+    )
+    put_topics(transaction, topics)
+
+
+def put_topics(transaction: Transaction, topics: Sequence[StoredTopic]) -> None:
+    """Store topics in the place of those with their identities."""
+    remove_topics(transaction, [topic.topic_id for topic in topics])
+    for topic in topics:
+        _insert(transaction, "topics", topic)
+
+
+def remove_topics(transaction: Transaction, ids: Sequence[int]) -> None:
+    """Delete topics; traces lose theirs when they go."""
+    transaction.execute("DELETE FROM raw.topics WHERE topic_id IN (SELECT unnest($ids::INTEGER[]))", {"ids": list(ids)})
+
+
+def _insert(transaction: Transaction, table: str, row: TopicFit | StoredTopic) -> None:
+    values: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(row)}
+    names = ", ".join(values)
+    marks = ", ".join(f"${name}" for name in values)
+    transaction.execute(f"INSERT INTO raw.{table} ({names}) VALUES ({marks})", values)
+
+
+def rename(transaction: Transaction, topic_id: int, name: str, *, actor: str) -> StoredTopic:
+    """Give a topic a name, here and in its traces; raises NotFound, Conflict where another topic has it."""
+    topics = {topic.topic_id: topic for topic in stored_topics(transaction.execute)}
+    if topic_id not in topics:
+        raise NotFound(f"there is no topic {topic_id}")
+    taken = {topic.name.casefold() for topic in topics.values() if topic.topic_id != topic_id}
+    if name.casefold() in taken | {OTHER_TOPIC}:
+        raise Conflict(f"another topic has the name {name!r}")
+    renamed = replace(topics[topic_id], name=name, named_by=actor)
+    put_topics(transaction, [renamed])
+    rename_traces(transaction, topics[topic_id].name, name)
+    audit(transaction, actor=actor, action="rename topic", detail={"topic": topic_id})
+    return renamed
+
+
+def rename_traces(transaction: Transaction, old: str, new: str) -> None:
+    """Change the name of a topic in its traces."""
+    if old != new:
+        transaction.execute("UPDATE raw.trace_facts SET topic = $new WHERE topic = $old", {"old": old, "new": new})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceQuestion:
+    """A trace and the beginning of its question."""
+
+    trace_id: str
+    start_time: datetime
+    question: str
+
+
+def questions_before(read: Read, before: datetime, since: datetime, most: int) -> list[TraceQuestion]:
+    """Return about the latest `most` traces with a question that start before a time; all that start together."""
+    inside = "FROM raw.trace_facts WHERE latest AND query IS NOT NULL AND start_time >= $since AND start_time < $before"
+    first = f"(SELECT min(start_time) FROM (SELECT start_time {inside} ORDER BY start_time DESC LIMIT $most))"
+    sql = f"SELECT trace_id::VARCHAR AS trace_id, start_time, left(query, 2000) AS question {inside}"
+    parameters = {"before": before, "since": since, "most": most}
+    return read(f"{sql} AND start_time >= {first}", parameters).of(TraceQuestion)
+
+
+def assign_again(transaction: Transaction, fit_id: int, traces: Sequence[TraceQuestion], topics: Sequence[int]) -> bool:
+    """Store the topics (0: other) of traces by a fit; returns whether the fit is in force."""
+    fit = last_fit(transaction.execute)
+    if fit is None or fit.fit_id != fit_id:
+        return False
+    times = [trace.start_time for trace in traces]
+    bounds = {"first": min(times), "last": max(times)}
+    named = {"traces": [trace.trace_id for trace in traces], "topics": list(topics)}
+    transaction.execute(
+        f"UPDATE raw.trace_facts SET topic = n.topic FROM ({_NAMED}) n"
+        " WHERE trace_facts.trace_id = n.trace_id AND latest AND start_time BETWEEN $first AND $last"
+        " AND trace_facts.topic IS DISTINCT FROM n.topic",
+        {**bounds, **named},
+    )
+    transaction.execute(
+        "UPDATE raw.topic_fits SET assigned_from = $first WHERE fit_id = $fit", {"first": min(times), "fit": fit_id}
+    )
+    return True
+
+
+def said_by_forgotten(transaction: Transaction) -> list[Saying]:
+    """Return the questions of the traces in the temporary table `forgotten`."""
+    sql = f"SELECT query, ({CLUSTER})::VARCHAR FROM raw.trace_facts WHERE query IS NOT NULL"
+    return [Saying(*row) for row in transaction.execute(f"{sql} AND trace_id IN (FROM forgotten)").rows]
+
+
+def only_of_forgotten(transaction: Transaction) -> set[str]:
+    """Return the names of topics that no trace has but those in the temporary table `forgotten`."""
+    rows = transaction.execute(
+        "SELECT topic FROM raw.trace_facts WHERE topic IS NOT NULL AND latest GROUP BY topic"
+        " HAVING bool_and(trace_id IN (FROM forgotten))"
+    ).rows
+    return {name for (name,) in rows}
