@@ -102,25 +102,22 @@ class Snapshot:
         """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
         with self._lock:
             self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            whole = self._quality_and_whole()[1]
-            return self.part(
-                "narrowed whole", lambda: narrowed(self.store, replace(self.query, groups=()).whole, whole)
-            )
+            whole, query = self._quality_and_whole()[1], replace(self.query, groups=()).whole
+            n = sum(bucket.moments.n for bucket in whole if bucket.moments)
+            helped = self.part_of_size("assistants", n, lambda: narrowed(self.store, query, whole))
+            assistants = {(bucket.evaluator, *bucket.series): bucket.assistant for bucket in helped}
+            return [replace(one, assistant=assistants.get((one.evaluator, *one.series))) for one in whole]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))
 
     def before(self) -> list[Bucket]:
-        """Return every evaluator over the window of equal length before this one, as one bucket, judges narrowed.
+        """Return every evaluator over the window of equal length before this one, as one bucket.
 
         It may come from an older snapshot (see `inherit`).
         """
-        query = replace(self.query, window=self.before_window, groups=())
-
-        def read() -> list[Bucket]:
-            return narrowed(self.store, query, estimates(self.store, None, query.window, self.filters))
-
-        return self.part("before", lambda: (self.now, read()))[1]
+        window = self.before_window
+        return self.part("before", lambda: (self.now, estimates(self.store, None, window, self.filters)))[1]
 
     @property
     def before_window(self) -> Window:
@@ -173,7 +170,7 @@ class Snapshot:
     def inherit(self, older: Snapshot) -> None:
         """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
         kept = ("before", "failing before") if older.before_window == self.before_window else ()
-        for part in (*kept, "good"):
+        for part in (*kept, "good", "assistants"):
             entry = older._parts.get(part)
             if entry is not None and (self.now - entry[0]) * 1000 < self.window.last - self.window.first:
                 self._parts[part] = entry
