@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -121,11 +121,8 @@ class Snapshot:
 
     @property
     def before_window(self) -> Window:
-        """The range before, as long as the whole buckets of this one: the same while a bucket lasts."""
-        first, length = self.window.first, self.window.last - self.window.first
-        if self.window.step_s:
-            length = max(length // (step := timedelta(seconds=self.window.step_s)), 1) * step
-        return Window(first - length, first, 0)
+        """The range to compare with."""
+        return self.query.before
 
     def failing_before(self) -> ClusteredMean | None:
         """Return the share of failed requests in the range before."""
@@ -185,7 +182,7 @@ class Snapshot:
         """Return the seconds of a bucket that lie in the range, before now, and after the first span of the store."""
         first_start: datetime | None = self.part("begun", lambda: first_span(self.store))
         first = max(start, self.window.first, first_start or self.window.first)
-        last = min(start + timedelta(seconds=self.window.bucket_s), self.window.last, max(self.now, first))
+        last = min(self.window.end(start), self.window.last, max(self.now, first))
         return max(1.0, (last - first).total_seconds())
 
     def scopes(self) -> set[tuple[str, str]]:
@@ -232,7 +229,7 @@ class Snapshots:
 
     def of(self, query: Query, max_age: float = 0.0) -> Snapshot:
         """Return a snapshot for a request, new or recent."""
-        key = repr((query.asked, query.window.step_s, query.filters, query.groups))
+        key = repr((query.asked, query.window.step_s, query.window.zone, query.filters, query.groups))
         with self._lock:
             now = self._timer()
             entry = self._entries.pop(key, None) or _Entry(now, Snapshot(self._store, query))

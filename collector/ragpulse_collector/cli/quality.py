@@ -232,12 +232,14 @@ def _propose(ask: Ask, rule: Mapping[str, Any]) -> None:
 @asking
 def monitors(ask: Ask) -> None:
     """Show the monitors with their states, and the changes that each can detect."""
+    answer = ask("GET monitors", {})
     rows = [
         [monitor["name"], called(monitor["metric"])]
         + [monitor[field] or "" for field in ("condition", "state", "text", "detects")]
-        for monitor in ask("GET monitors", {})["monitors"]
+        for monitor in answer["monitors"]
     ]
     table("monitors", ("name", "metric", "condition", "state", "now", "detects"), rows)
+    click.echo(answer["expected"])
 
 
 @click.command()

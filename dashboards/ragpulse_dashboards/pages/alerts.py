@@ -76,6 +76,7 @@ async def alerts(site: Site, request: Request) -> Response:
     monitors = sorted(answer.monitors, key=lambda monitor: (STATES.get(monitor.state, len(STATES)), monitor.name))
     context = {
         "monitors": [Card.of(monitor) for monitor in monitors],
+        "expected": answer.expected,
         "presets": PRESETS,
         "mutes": MUTES,
         "done": request.query_params.get("done", ""),
