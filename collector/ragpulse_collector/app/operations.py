@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement, calibration
+from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import drafts, models
@@ -30,6 +31,7 @@ from ragpulse_collector.api.handlers.rules import (
     rule_list,
     save_rule,
 )
+from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
@@ -73,6 +75,7 @@ def operations(
     store: AnyStore,
     settings: Settings,
     *,
+    in_force: Callable[[], Settings],
     catalog: Catalog,
     rules: Rules,
     lead: Callable[[], str],
@@ -100,8 +103,15 @@ def operations(
         *reads,
         *_rules(store, rules),
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
-        *_replays(replays, ClientReplays(store)),
+        *_replays(replays, ClientReplays(store), partial(replay_result, store), lead),
         *_drift(drift),
+        Operation(
+            "GET settings",
+            partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
+            "The settings in force, where each was given, and TOML that gives them; without secrets.",
+            Params,
+            ShownSettings,
+        ),
         Operation(
             "GET judge/checks",
             lambda _: checks_of(settings, catalog.judge),
@@ -231,7 +241,9 @@ def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
     )
 
 
-def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
+def _replays(
+    replays: Replays, external: ClientReplays, result: Callable[[str, str], ReplayResult], lead: Callable[[], str]
+) -> tuple[Operation, ...]:
     def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
         request = replay_request(params, replays.clock())
         return replays.bill(request) if params.dry_run else replays.start(request)
@@ -245,10 +257,26 @@ def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]
         accepted = external.store_results(params.id, sent, capped=params.capped or "")
         return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
 
+    def use(params: models.ById, *, undo: bool) -> ReplayProgress:
+        return replays.use(params.id, actor=params.caller.actor, undo=undo)
+
+    def delete(params: models.ById) -> Done:
+        replays.delete(params.id, actor=params.caller.actor)
+        return Done()
+
     return (
         Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
                   models.ById, ReplayProgress),
+        Operation("GET replays/{id}/result", lambda params: result(params.id, lead()),
+                  "Mean, distribution, what was left out, and the evaluator in use on the same answers.", models.ById,
+                  ReplayResult),
+        _admin("POST replays/{id}/use", partial(use, undo=False), "Let lists, charts and alerts read its scores.",
+               models.ById, ReplayProgress),
+        _admin("POST replays/{id}/set_aside", partial(use, undo=True), "Make it exploratory (again).", models.ById,
+               ReplayProgress),
+        _admin("DELETE replays/{id}", delete, "Delete an ended replay and the scores that nothing else uses.",
+               models.ById, Done),
         _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
                drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
