@@ -104,7 +104,7 @@ def standalone(parts: "TraceParts") -> str:
     parts = redacted(parts)
     trace, scores = parts.trace, parts.scores
     assert trace is not None
-    sentences = find_sentences(reversed(scores))
+    sentences = find_sentences(reversed(scores), parts.lead)
     contexts = context_views(parts.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
     assets = load_assets()

@@ -322,6 +322,7 @@ class FakeTraces:
             return []
         base = {
             **UNSEEN_OF_SCORE,
+            "exploratory": False,
             "trace_id": row["trace_id"],
             "span_id": hexid("root", 16),
             "request_time": row["start_time"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,7 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.datasets import LEADS, kept
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
@@ -195,6 +196,7 @@ class Snapshot:
         markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
+            markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)
 
     def part(self, key: Hashable, read: Callable[[], Part]) -> Part:
@@ -206,6 +208,15 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
+
+
+def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:
+    """Yield when another evaluator began to lead; the first one follows none."""
+    for text in sorted(kept(store.read, LEADS))[1:]:
+        time, _, name = text.partition(" ")
+        start = datetime.fromisoformat(time)
+        if window.first <= start < window.last:
+            yield Marker(start, "lead", f"lead: {name} since {start:%b %d %H:%M}")
 
 
 class Snapshots:

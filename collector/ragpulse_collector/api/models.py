@@ -250,6 +250,12 @@ class DigestRange(Buckets):
     BACK = "7d"
 
 
+class MonitorChoice(Params):
+    """`GET monitors`."""
+
+    only: Literal["firing"] | None = Field(None, description="Those that are firing, without what they can detect.")
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 

@@ -174,9 +174,9 @@ def _reads(store: Store, settings: Settings, status: Status, lead: Callable[[], 
     return (
         Operation("GET traces", partial(trace_list, store, lead=lead), "Traces with their scores.", models.TraceList,
                   TracePage, bound=True),
-        Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
+        Operation("GET traces/{trace_id}", partial(trace_detail, store, lead=lead), "One trace with all its data.",
                   models.TraceDetail, TraceParts, bound=True),
-        Operation("GET traces/{trace_id}/html", partial(trace_page, store),
+        Operation("GET traces/{trace_id}/html", partial(trace_page, store, lead=lead),
                   "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
                   models.OneTrace, TextFile, bound=True),
@@ -334,7 +334,8 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
 
     draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": SavedMonitor}
     return (
-        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, MonitorList),
+        Operation("GET monitors", lambda params: monitors.list(only_firing=params.only == "firing"),
+                  "Monitors with state and history.", models.MonitorChoice, MonitorList),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
                   "How often a monitor would have fired, and the change that it can detect.", drafts.MonitorDraft,
                   MonitorPreview),

@@ -83,7 +83,7 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
     assert head.trace is not None
     scores = [ShownScore(_shown(score), as_judged(score.evaluator, score)) for score in rest.scores]
     scores.sort(key=lambda one: (one.score.evaluator, one.score.created_at))
-    sentences = find_sentences(one.score for one in reversed(scores))
+    sentences = find_sentences((one.score for one in reversed(scores)), rest.lead)
     chips = _chips(scores)
     limit = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
     contexts = context_views(rest.contexts, sentences)
@@ -101,6 +101,7 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "chips": chips,
         "decisions": rest.decisions,
         "labels": rest.labels,
+        "lead": rest.lead,
         "failing": head.trace.error or any(one.score.passing is False for one in chips),
         "unread": rest.unread,
         "rows": waterfall(rest.spans, limit=limit),
@@ -283,7 +284,7 @@ async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":
 async def _suggestion(site: Site, row: "Suggestion") -> dict[str, Any]:
     parts: TraceParts = await site.api(f"GET traces/{row.trace_id}", {"at": row.start_time})
     assert parts.trace is not None
-    contexts = context_views(parts.contexts, find_sentences(reversed(parts.scores)))
+    contexts = context_views(parts.contexts, find_sentences(reversed(parts.scores), parts.lead))
     return {
         "row": row,
         "trace": parts.trace,
