@@ -31,8 +31,8 @@ from ragpulse_collector.sampling.pacing import Controller
 from ragpulse_collector.settings import Settings, Stratum
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, hajek, minus, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from _payload import body
 
-from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import OFFLINE, Sampler
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Case, get_evaluator
 
 TRACES_A_SECOND = 1250

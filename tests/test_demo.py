@@ -18,9 +18,10 @@ from waiting import until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.demo.application import QUESTIONS, Index, guides, passages
+from ragpulse_collector.demo.application import GAP, NEW, QUESTIONS, Index, guides, passages
 from ragpulse_collector.demo.traffic import TURNS, visits
 from ragpulse_collector.settings import Settings
+from ragpulse_collector.topics import LEAST_QUESTIONS, LEAST_USERS
 
 
 def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
@@ -43,7 +44,7 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
     assert "prompt qa v2 began" in done.stdout
     before, after = (float(one) for one in re.findall(r"(0\.\d+) [(±]", done.stdout.split("groundedness")[1])[:2])
     assert before > 0.9
-    assert 0.7 < after < 0.8, "a regression that one can see, not a broken service"
+    assert 0.7 < after < 0.85, "a regression that one can see, not a broken service"
     assert "unclear share" in done.stdout
     assert "cost USD                   unknown" not in done.stdout
 
@@ -55,13 +56,26 @@ def test_visits_are_spread_over_hours_and_change_their_prompt_half_way() -> None
     assert planned == visits(rounds=2)
     assert timedelta(hours=5, minutes=30) < planned[0].ago < timedelta(hours=6, minutes=1)
     assert planned[-1].ago < timedelta(minutes=10)
-    half = len(planned) // 2
+    half = [one.version for one in planned].index("v2")
     assert {one.version for one in planned[:half]} == {"v1"}
     assert {one.version for one in planned[half:]} == {"v2"}
     for question in QUESTIONS:
         assert Counter(one.version for one in planned if one.question == question) == {"v1": 2, "v2": 2}
     assert len({one.user for one in planned[:half]}) >= 20
     assert max(Counter(one.session for one in planned).values()) == TURNS
+
+
+def test_a_gap_and_a_new_topic_are_planted() -> None:
+    """Questions that no guide answers come under both versions and from many users; the new topic only at the end."""
+    planned = visits()
+    assert len(planned) >= LEAST_QUESTIONS
+    missing = [one for one in planned if one.question in GAP]
+    assert Counter(one.version for one in missing) == {"v1": 36, "v2": 36}
+    assert min(len({one.user for one in missing if one.question == question}) for question in GAP) >= LEAST_USERS
+    assert all(one.ago < timedelta(hours=3) for one in planned if one.question in NEW)
+    index = Index(passages(guides()))
+    assert sum(len(index.unknown(question)) > 1 for question in GAP) == 6, "the application declines these"
+    assert not [question for question in (*QUESTIONS, *NEW) if len(index.unknown(question)) > 1]
 
 
 def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ class Chart:
     bars: bool = False
     level: float | None = None
     """The level before a change, drawn dashed."""
+    of_each: bool = False
+    """Whether the values of a sum are means of an answer."""
     tall: bool = False
     since: datetime | None = None
     """The time of a change, from which `Why?` explains the metric."""
@@ -136,8 +138,12 @@ class Chart:
     @cached_property
     def title(self) -> str:
         """The name, and the unit of time of a rate."""
-        _, per = PER.get(self.metric, (0, ""))
+        _, per = self._per
         return title(self.name if self.name.endswith(per) else f"{self.name} {per}")
+
+    @property
+    def _per(self) -> tuple[int, str]:
+        return (0, "per answer") if self.of_each else PER.get(self.metric, (0, ""))
 
     @cached_property
     def unit(self) -> str:
@@ -172,7 +178,7 @@ class Chart:
     @cached_property
     def lines(self) -> Sequence[ChartLine]:
         """One line for each series of the answers, the largest sample first."""
-        seconds, _ = PER.get(self.metric, (0, ""))
+        seconds, _ = self._per
         lines = [line for label, answer in self.answers for line in _lines(label, answer, self._covered, seconds)]
         return sorted(lines, key=lambda line: -line.n)
 
@@ -224,7 +230,7 @@ class Chart:
         if family == "requests":
             return {"metric": "latency_p95", "sel_lo": 0}
         metric = {"errors": "error_rate"}.get(family, self.metric)
-        return {"metric": metric, **({"sel_from": iso(self.since.replace(microsecond=0))} if self.since else {})}
+        return {"metric": metric, **({"at": iso(self.since.replace(microsecond=0))} if self.since else {})}
 
     @cached_property
     def data(self) -> str:

@@ -26,6 +26,7 @@ from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
+    from ragpulse_collector.analysis.compare.mix import MixChange
     from ragpulse_collector.analysis.overview import Headline, RangeSummary
     from ragpulse_collector.monitoring.listing import ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
@@ -41,6 +42,8 @@ _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 ERRORS: Final = "error_rate"
 FEW: Final = 20
 """With up to this many answers the headline counts them."""
+UNDECIDED: Final = "not decided yet"
+"""Why new traces have no cost."""
 BLUNT: Final = 0.1
 """Where only a larger change would be seen, nothing is said about smaller ones."""
 
@@ -105,7 +108,7 @@ def _errors(view: View, overview: RangeSummary, targets: Sequence[TargetState]) 
     if shift:
         yield _shifted(view, shift)
     elif change and now is not None and change.value is not None and change.lo is not None and change.lo > 0:
-        yield _against(view, ERRORS, now - change.value, now, worse=True)
+        yield _against(view, ERRORS, now - change.value, now, worse=True, mix=overview.error_mix)
     yield from (_miss(view, target) for target in targets if target.metric == ERRORS and target.state == "missed")
     if overview.error_interval and overview.error_interval[0] > 0.5:
         yield Statement(f"Most answers failed: {percent(now)}.", "bad", _links(view, ERRORS))
@@ -125,7 +128,11 @@ def _miss(view: View, target: TargetState) -> Statement:
     words, limit = ("at most", target.max) if target.min is None else ("at least", target.min)
     where = f" where {snippet(target.where, 40)}" if target.where else ""
     figures = f"{by_unit(target.value, unit)}, {words} {by_unit(limit, unit)}{where}"
-    return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", _links(view, target.metric))
+    links = [
+        _why(view, target.metric, **({"where": target.where} if target.where else {})),
+        *_links(view, target.metric),
+    ]
+    return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", links)
 
 
 def _few(view: View, overview: RangeSummary) -> Iterator[Statement]:
@@ -164,7 +171,7 @@ def _compared(view: View, overview: RangeSummary) -> Iterator[Statement]:
         if shift:
             yield _shifted(view, shift)
         elif row.value is not None and row.previous and row.previous.value is not None:
-            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse")
+            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse", mix=row.mix)
 
 
 def _moved(overview: RangeSummary) -> list[Headline]:
@@ -196,23 +203,36 @@ def _unchanged(overview: RangeSummary) -> Statement:
     return Statement(f"{_named(metric)}: no change above {size} against the range before.")
 
 
-def _against(view: View, metric: str, before: float, after: float, *, worse: bool) -> Statement:
-    text = f"{_named(metric)} {_levels(metric, before, after)} against the range before."
-    return Statement(text, "bad" if worse else "good", _links(view, metric))
+def _against(view: View, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
+    text = f"{_named(metric)} {_levels(metric, before, after)} against the range before"
+    return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), [_why(view, metric), *_links(view, metric)])
+
+
+def _because(mix: MixChange | None) -> str:
+    """` because the mix changed (tenant: more legal); at equal questions +0.01`."""
+    return f" because {mix.words}" if mix else ""
+
+
+def _tone_of(mix: MixChange | None, *, worse: bool) -> str:
+    return "" if mix else "bad" if worse else "good"
 
 
 def _shifted(view: View, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
-    cause = f", when {shift.cause} began" if shift.cause else ""
+    cause = _because(shift.mix) or (f", when {shift.cause} began" if shift.cause else "")
     levels = _levels(shift.metric, before.value, after.value)
-    why = ("Why?", view.url("/explain", metric=shift.metric, sel_from=start))
     return Statement(
         text=f"{_named(shift.metric)} {levels} at {clock(shift.t)} UTC{cause}.",
-        tone="bad" if shift.worse else "good",
-        links=[why, *_links(view, shift.metric, start)],
+        tone=_tone_of(shift.mix, worse=shift.worse),
+        links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
     )
+
+
+def _why(view: View, metric: str, at: datetime | None = None, **filters: str) -> tuple[str, str]:
+    """Return the link to what moved a metric since a moment, by default the start of the range."""
+    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **filters)
 
 
 def _named(metric: str) -> str:
@@ -235,13 +255,13 @@ def _links(view: View, metric: str, since: datetime | None = None) -> list[tuple
 
 def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:
     """Return cost, errors, p95 and traffic, each with the tone of its target or its change."""
-    unknown, errors = overview.cost_unknown_share, overview.error_interval
+    errors = overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
     range_of_errors = interval(*errors, "share") if errors else ""
     estimated = "estimated: sampled upstream" if overview.estimated else ""
     few = few_errors(overview.n_errors, overview.n_traces)
     facts = [
-        ("Cost", "cost_usd", usd(overview.cost_usd), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
+        ("Cost", "cost_usd", usd(overview.cost_usd), _unpriced(overview), cost_url),
         (
             "Errors",
             "error_rate",
@@ -256,6 +276,16 @@ def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetSta
     return [
         SteadyFact(name, value, note, url, _tone(metric, targets, worse)) for name, metric, value, note, url in facts
     ]
+
+
+def _unpriced(overview: RangeSummary) -> str:
+    """Return how many costs are missing, and why: those of new answers come with the last of their spans."""
+    if not overview.cost_unknown_share:
+        return ""
+    share, reason = percent(overview.cost_unknown_share), overview.cost_unknown_reason
+    if reason == UNDECIDED:
+        return f"being added up for {share}: a cost is known once all spans of its answer are in"
+    return f"unknown for {share}" + (f": {snippet(reason, 80)}" if reason else "")
 
 
 def _tone(metric: str, targets: Sequence[TargetState], worse: Mapping[str, bool]) -> str:

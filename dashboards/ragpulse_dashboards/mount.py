@@ -50,6 +50,8 @@ _SHEETS = ("vendor/uplot-1.6.32.min.css", "css/tokens.css", "css/layout.css", "c
 _STYLE = "style.css"
 """All sheets in one file: a page waits for its styles, and one request is faster than five."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
+COLOURS: Final = "/* colours */"
+"""Stands for the sheet of colours in the file of a trace."""
 MASK: Final = "[redacted]"
 _SECRETS: Final = re.compile(f"{KEYS} | {CARD} | {EMAIL}", re.VERBOSE | re.ASCII)
 
@@ -105,13 +107,15 @@ def standalone(parts: "TraceParts") -> str:
     sentences = find_sentences(reversed(scores))
     contexts = context_views(parts.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
-    return environment(load_assets()).get_template("standalone.html").render(
+    assets = load_assets()
+    page = environment(assets).get_template("standalone.html").render(
         trace=trace,
         answer=render_answer(trace.response or "", sentences, evaluated),
         contexts=contexts,
         scores=scores,
         rows=waterfall(parts.spans),
     )  # fmt: skip
+    return page.replace(COLOURS, assets.content["css/tokens.css"].decode(), 1)
 
 
 T = TypeVar("T")
@@ -168,11 +172,11 @@ def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRout
     """
     assets = load_assets()
     site = Site(api=api, templates=environment(assets), root=root, needs_key=needs_key)
-    missing = site.page("/{path:path}", _missing)
+    missing = site.page("/{path:path}", _missing, reads=None)
     return [
         Route("/static/{digest}/{path:path}", assets.serve),
         *(route for page in PAGES for route in page(site)),
-        site.page("/login", _login),
+        site.page("/login", _login, reads=("bound", "failed", "lacks", "to")),
         _Fallback(missing.path, missing.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
     ]
 

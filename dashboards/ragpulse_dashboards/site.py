@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList
 
 __all__ = [
+    "ALL_TIME",
     "FILTERS",
     "GROUPS",
     "METADATA",
     "RANGES",
     "SELECTORS",
+    "SHARED",
     "Api",
     "Site",
     "View",
@@ -54,8 +56,11 @@ SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "va
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
 METADATA: Final = "metadata."
 """Prefix of a filter or a group by a key of the metadata."""
+SHARED: Final = frozenset(("from", "to", "back", "group_by", *FILTERS))
+"""Parameters that links carry from page to page."""
 RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
 DEFAULT_RANGE: Final = "-24h"
+ALL_TIME: Final = "-3650d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +133,13 @@ def _metadata(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name.startswith(METADATA) and name != METADATA))
 
 
+def _unknown(query: QueryParams, reads: Collection[str]) -> list[str]:
+    """Return the parameters that a page does not read, and the groups that there are not."""
+    known = {*SHARED, *reads, *_metadata(query)}
+    groups = [name for name in query.getlist("group_by") if name and name not in (*GROUPS, *_metadata([name]))]
+    return [*(name for name in query if name not in known), *(f"group_by={name}" for name in dict.fromkeys(groups))]
+
+
 Api = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """`await api("GET traces", params)`: the operations and shapes of `/api/v1`."""
 Handler = Callable[["Site", Request], Awaitable[Response]]
@@ -156,10 +168,14 @@ class Site:
     needs_key: bool = True
     """Whether people sign in with a key."""
 
-    def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
-        """Return a route whose failures become a page that says what to do."""
+    def page(self, path: str, handler: Handler, *, post: bool = False, reads: Collection[str] | None = ()) -> Route:
+        """Return a route whose failures become a page that says what to do.
+
+        A page names the parameters that it neither `reads` nor shares with the others; None: those of a form.
+        """
 
         async def endpoint(request: Request) -> Response:
+            request.state.unknown = [] if post or reads is None else _unknown(request.query_params, reads)
             try:
                 if post:
                     self.posted_at = time.monotonic()
@@ -252,6 +268,7 @@ def _request_context(request: Request) -> dict[str, Any]:
     return {
         "layout": "partial.html" if partial else FULL_LAYOUT,
         "view": read_view(request),
+        "unknown": getattr(request.state, "unknown", ()),
         "path": request.url.path,
         "params": request.query_params.multi_items(),
         "posted": request.method == "POST",

@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.units.cases import Unit, cases_of
 
 RECORDED = Path(__file__).parents[1] / "collector" / "fixtures" / "recorded"
 PAGE = Path(__file__).parents[2] / "docs" / "conventions.md"

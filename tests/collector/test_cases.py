@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
-from ragpulse_collector.analysis.cases import ScoreKeys, Unit, case_of, cases_of, score_key
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.units.cases import Unit, case_of, cases_of
+from ragpulse_collector.units.keys import ScoreKeys, score_key
 from ragpulse_evaluators import get_evaluator
 
 

@@ -32,10 +32,10 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 def test_a_dataset_is_filled_read_and_deleted(store: EmbeddedStore) -> None:
     """By trace ids, then by a filter; a question is there once, a failed answer is null, and names are kept apart."""
     named = DatasetDraft(id="bad ones", trace_ids=[trace_id(1), trace_id(3)])
-    assert data.fill_dataset(store, named) == data.DatasetFilled("bad ones", added=2, new=2, more=False)
+    assert data.fill_dataset(store, named) == data.DatasetFilled("bad ones", added=2, new=2, more=False, asked=2)
     again = DatasetDraft.model_validate({"id": "bad ones", "from": "2026-01-01T00:00Z", "prompt_version": ["v7"]})
     filled = data.fill_dataset(store, again)
-    assert (filled.added, filled.new) == (10, 8)
+    assert (filled.asked, filled.added, filled.new) == (10, 10, 8)
     data.fill_dataset(store, DatasetDraft.model_validate({"id": "other", "items": [{"query": "typed in"}]}))
     assert [(one.name, one.items) for one in data.dataset_list(store).datasets] == [
         ("bad ones", 10),

@@ -13,9 +13,10 @@ from stored_units import T0, Units, open_store, trace_id
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.analysis.cases import ScoreKeys, Unit, case_of
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.sampling import Rule, Sampler
+from ragpulse_collector.units.cases import Unit, case_of
+from ragpulse_collector.units.keys import ScoreKeys
 from ragpulse_evaluators import Turn, get_evaluator
 
 if TYPE_CHECKING:

@@ -56,6 +56,8 @@ class FakeTraces:
         """What differs in replays."""
         self.judge: dict[str, Any] = {}
         """What differs in the checks of judges."""
+        self.since: dict[str, Any] = {}
+        """What differs in the explanation of a moment."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:
@@ -168,6 +170,7 @@ class FakeTraces:
             "start_time": turns[-1]["start_time"],
             "end_time": turns[0]["start_time"],
             "n_turns": len(turns),
+            "estimated": False,
             "user_id": turns[-1]["user_id"],
             "service": "helpdesk",
             "cost_usd": 0.004,

@@ -14,6 +14,7 @@ from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.changes import Level, Shift
+from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.api.measures import measures
@@ -96,6 +97,11 @@ def _plain(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
+MIX = MixChange(
+    by="metadata.tenant", grown="legal", value=0.01, lo=-0.02, hi=0.04,
+    words="the mix changed (tenant: more legal); at equal questions +0.01",
+)  # fmt: skip
+BY_MIX = " because the mix changed (tenant: more legal); at equal questions +0.01."
 SENTENCES: list[tuple[RangeSummary, Sequence[TargetState], list[str]]] = [
     (calm(), (), [CALM_WORDS]),
     (calm(quality=[quality("refusal", 0.9, 0.9)]), (), ["Answered: no change above 3.0 % against the range before."]),
@@ -115,6 +121,11 @@ SENTENCES: list[tuple[RangeSummary, Sequence[TargetState], list[str]]] = [
     (calm(coverage=[scored(5, 400), scored(400, 400, "refusal")]), (), ["395 of 400 answers are not scored yet."]),
     (calm(error_change=RISEN, error_rate=0.05), (), ["Error rate rose 2.0 % → 5.0 % against the range before."]),
     (calm(error_rate=0.71, error_interval=(0.66, 0.75)), (), ["Most answers failed: 71 %."]),
+    (calm(quality=[replace(FELL[0], mix=MIX)]), (), [FELL_WORDS[:-1] + BY_MIX]),
+    (calm(error_change=RISEN, error_rate=0.05, error_mix=MIX), (),
+     ["Error rate rose 2.0 % → 5.0 % against the range before" + BY_MIX]),
+    (calm(quality=FELL, changes=[replace(FELL_AT, mix=MIX)]), (),
+     ["Groundedness fell 0.94 → 0.73 at Nov 20 18:12 UTC" + BY_MIX]),
     (calm(changes=[shift("error_rate", 0.01, 0.3)], error_change=RISEN), (),
      ["Error rate rose 1.0 % → 30 % at Nov 20 18:12 UTC."]),
     (calm(changes=[shift("error_rate", 0.3, 0.01, worse=False)]), (),
@@ -167,6 +178,12 @@ def test_a_range_that_is_over_has_no_alert_of_now() -> None:
     assert headline(View(), calm(), (), [monitor("quality", "ok")])[0].tone == ""
 
 
+def test_what_the_mix_explains_is_neither_good_nor_bad() -> None:
+    """Nobody is worse off; a change that the mix does not explain keeps its tone."""
+    tones = [headline(View(), calm(quality=[row]))[0].tone for row in (FELL[0], replace(FELL[0], mix=MIX))]
+    assert tones == ["bad", ""]
+
+
 def test_before_the_scores_are_read_nothing_is_said_about_them() -> None:
     """A page that has read only the traffic knows alerts, errors and few answers."""
     assert headline(View(), calm(quality=[], coverage=[]), complete=False) == []
@@ -185,7 +202,8 @@ def test_sentences_lead_to_what_they_are_about() -> None:
     within = replace(shift("latency_p95", 900.0, 1900.0), t=AT + timedelta(microseconds=5))
     found = links(calm(changes=[within]))
     assert list(found) == ["Why?", "Slowest answers"]
-    assert found["Why?"].endswith("sel_from=2026-11-20T18%3A12%3A00Z")
+    assert found["Why?"].endswith("at=2026-11-20T18%3A12%3A00Z")
+    assert links(calm(error_rate=0.05, error_change=RISEN))["Why?"].endswith("metric=error_rate&at=-24h")
 
 
 END = T0 + timedelta(hours=16)

@@ -17,7 +17,7 @@ def test_traces_are_kept_as_a_dataset_and_downloaded() -> None:
     form = html.partition('id="dataset-form"')[2].partition("</form>")[0]
     fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form))
     response = pages.post("/datasets", data={**fields, "dataset_name": "bad ones"})
-    assert response.headers["location"] == "/datasets/bad%20ones"
+    assert response.headers["location"] == "/datasets/bad%20ones?asked=5&added=3&new=3"
     assert api.calls[-1] == (
         "POST datasets/bad ones",
         {"from": "-7d", "model": "gpt-5-mini", "failing": "true", "metadata.tenant": "acme"},

@@ -30,7 +30,7 @@ def test_the_first_screen_says_what_changed() -> None:
     assert "An alert is firing: quality. Alerts Groundedness misses its target: 0.861, at least 0.900." in text
     assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began." in text
     over = text_of(client().get("/?from=2026-11-20T12:00:00Z&to=2026-11-21T12:00:00Z").text)
-    assert "Groundedness misses its target: 0.861, at least 0.900. Worst answers Groundedness fell" in over
+    assert "Groundedness misses its target: 0.861, at least 0.900. Why? Worst answers Groundedness fell" in over
     quiet = FakeApi()
     quiet.young = True
     calm = text_of(client(quiet).get("/").text)
@@ -77,7 +77,7 @@ def test_a_change_is_explained_from_its_second_on() -> None:
                 one["t"] = f"{one['t'][:19]}.683022Z"
             return answer
 
-    (link, *_) = re.findall(r"sel_from=[^\"]*", client(Within()).get("/").text)
+    (link, *_) = re.findall(r"&amp;at=2[^\"]*", client(Within()).get("/").text)
     assert link.endswith("%3A00Z")
 
 
@@ -189,7 +189,8 @@ def test_sums_are_drawn_as_rates() -> None:
     """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
     text = text_of(client().get("/").text)
     assert "Requests per minute 1." in text
-    assert "Cost per hour $0.0" in text
+    assert "Cost per answer $0.000" in text, "its change is one of an answer"
+    assert "Cost per hour $0.0" in text_of(client().get("/figures?metric=cost_usd&title=Cost&step=900").text)
     assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows

@@ -31,6 +31,7 @@ def test_the_page_needs_nothing_else_and_escapes_everything() -> None:
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert not re.search(r"(?:src|href)=", page)
+    assert "--accent: #3d4fb5" in page, "the colours of the pages"
 
 
 def test_secrets_are_masked_and_ids_stay() -> None:

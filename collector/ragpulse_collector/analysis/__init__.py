@@ -1,6 +1,5 @@
-"""What the stored rows mean: cases for evaluators, and numbers with their intervals. This package only reads.
+"""What the stored rows mean: numbers with their intervals. This package only reads.
 
-    rows ─ cases ─▶ Case (evaluation, replay)
     rows ─ units ─▶ value and inclusion probability per unit ─ quality ─▶ series, overview, comparison, gate
 
 Each public function takes a store and parameters and returns plain JSON data. The pages, the API, the command line,

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place
+from ragpulse_collector.analysis.calibration.assistance import narrowed
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
@@ -91,22 +93,34 @@ class Snapshot:
                 return [bucket for bucket in self._parts[None, family] if bucket.evaluator == evaluator]
             return self.part((evaluator, family), read)
 
+    def narrowed_quality(self, evaluator: str) -> list[Bucket]:
+        """Return the buckets of one evaluator, a judge's narrowed by its check."""
+        read = partial(narrowed, self.store, self.grouped)
+        return self.part(("narrowed", evaluator), lambda: read(self.quality(evaluator)))
+
     def whole(self) -> list[Bucket]:
-        """Return every evaluator over the whole window: a user of several buckets counts once."""
+        """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
         with self._lock:
             self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            return self._quality_and_whole()[1]
+            whole = self._quality_and_whole()[1]
+            return self.part(
+                "narrowed whole", lambda: narrowed(self.store, replace(self.query, groups=()).whole, whole)
+            )
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))
 
     def before(self) -> list[Bucket]:
-        """Return every evaluator over the window of equal length before this one, as one bucket.
+        """Return every evaluator over the window of equal length before this one, as one bucket, judges narrowed.
 
         It may come from an older snapshot (see `inherit`).
         """
-        window = self.before_window
-        return self.part("before", lambda: (self.now, estimates(self.store, None, window, self.filters)))[1]
+        query = replace(self.query, window=self.before_window, groups=())
+
+        def read() -> list[Bucket]:
+            return narrowed(self.store, query, estimates(self.store, None, query.window, self.filters))
+
+        return self.part("before", lambda: (self.now, read()))[1]
 
     @property
     def before_window(self) -> Window:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, ChartedRequest, Key, requests_of
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, requests_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
+from ragpulse_collector.analysis.why.since import around, change_at
+from ragpulse_collector.analysis.why.values import CONTEXTS
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
@@ -30,16 +33,22 @@ Members = dict[Key, set[int]]
 
 
 def members_of(store: Store, rows: Sequence[ChartedRequest], chosen: set[int], window: Window) -> tuple[Members, int]:
-    """Return the rows of each retriever, number of contexts and document: a request may have several of these.
+    """Return the rows of each attribute value, retriever, number of contexts and document.
 
     With the number of documents that were left out because fewer of the chosen rows have them.
     """
     ids = [row.trace_id for row in rows]
     members: Members = defaultdict(set)
+    for index, row in enumerate(rows):
+        for key in row.attributes:
+            members[key].add(index)
+    totals: dict[int, int] = defaultdict(int)
     for index, name, n in retrievals(store, ids, window.parameters).rows:
         members["retriever", str(name)].add(index)
         if n is not None:
-            members["contexts retrieved", str(n)].add(index)
+            totals[index] += n
+    for index, n in totals.items():
+        members[CONTEXTS, str(n)].add(index)
     others = 0
     for doc, index, n in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
         members["document", doc].add(index)
@@ -53,14 +62,6 @@ class Occurrence:
 
     n: int
     share: float
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeValue:
-    """An attribute with its value."""
-
-    attribute: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,19 +101,23 @@ def _ratio(lift: float | None) -> float:
 
 
 def compare_attributes(
-    rows: Sequence[ChartedRequest], chosen: set[int], shared: Members, *, without: str, left_out: int = 0
+    rows: Sequence[ChartedRequest], chosen: set[int], members: Members, *, without: str, left_out: int = 0
 ) -> list[Distinction]:
     """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts.
 
     Values that few of the chosen rows have are not compared, but were looked at, like `left_out` more: they count.
+    Documents are compared among requests with the same number of contexts: who retrieves more has more of every one.
     """
-    members: Members = defaultdict(set, shared)
-    for index, row in enumerate(rows):
-        for key in row.attributes:
-            members[key].add(index)
+    counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
-    looked_at = {key: owners for key, owners in members.items() if key[0] != without and len(owners) >= LEAST}
-    found = {key: _shares(rows, *sides, owners) for key, owners in looked_at.items() if len(owners & chosen) >= LEAST}
+    looked_at = {
+        key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
+    }
+    found = {
+        key: _within_counts(rows, *sides, owners, counts) if key[0] == "document" else _shares(rows, *sides, owners)
+        for key, owners in looked_at.items()
+        if len(owners & chosen) >= LEAST
+    }
     by_chance = [1.0] * (len(looked_at) - len(found) + left_out)
     adjusted = benjamini_hochberg([*(shares.p for shares in found.values()), *by_chance])
     distinctions = [
@@ -120,12 +125,8 @@ def compare_attributes(
         for (key, shares), p in zip(found.items(), adjusted, strict=False)
     ]
     distinctions.sort(key=lambda distinction: distinction.order)
-    causes = _causes(
-        [one for one in distinctions if one.p_adjusted <= _CHANCE and _ratio(one.lift) > 1][:_TESTED],
-        rows,
-        sides,
-        members,
-    )
+    lifted = [one for one in distinctions if one.p_adjusted <= _CHANCE and _ratio(one.lift) > 1][:_TESTED]
+    causes = _causes(sorted(lifted, key=lambda one: one.attribute == "document"), rows, sides, members)
     return [replace(one, explained_by=causes.get((one.attribute, one.value))) for one in distinctions[:_SHOWN]]
 
 
@@ -180,6 +181,28 @@ def _shares(rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _S
     return _Shares(Occurrence(len(inside), share), Occurrence(len(outside), other_share), p)
 
 
+def _within_counts(
+    rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _Side, owners: set[int], counts: Mapping[int, str]
+) -> _Shares:
+    """Compare within each number of contexts; the others are weighted as if they had as many of each as the selected.
+
+    Numbers that one side does not have are left out.
+    """
+    sizes, others, owned = (
+        Counter(map(counts.get, indexes))
+        for indexes in (selected_side.indexes, other_side.indexes, other_side.indexes & owners)
+    )
+    plain, common = _shares(rows, selected_side, other_side, owners), sizes.keys() & others.keys()
+    n = sum(sizes[count] for count in common)
+    if len(sizes) < 2 and sizes.keys() == others.keys():
+        return plain
+    inside = sum(counts.get(index) in common for index in selected_side.indexes & owners)
+    share = sum(sizes[count] * owned[count] / others[count] for count in common) / n if n else 0.0
+    alone = n * n / sum(sizes[count] ** 2 / others[count] for count in common) if n else 0.0
+    p = p_of_shares(inside, n, round(share * alone), round(alone)) if n else 1.0
+    return replace(plain, baseline=replace(plain.baseline, share=share), p=max(p, plain.p))
+
+
 def p_of_shares(k1: int, n1: int, k2: int, n2: int) -> float:
     """Return the p-value of two shares: of few requests exact (Fisher), because the normal one is too small there."""
     test = two_proportion(k1, n1, k2, n2) if k1 + k2 > _FEW else fisher(k1, n1, k2, n2)
@@ -189,18 +212,24 @@ def p_of_shares(k1: int, n1: int, k2: int, n2: int) -> float:
 def _causes(
     distinctions: Sequence[Distinction], rows: Sequence[ChartedRequest], sides: tuple[_Side, _Side], members: Members
 ) -> dict[Key, AttributeValue]:
-    """Return the earlier attribute of each that is no more common among the rows without that one."""
-    causes: list[tuple[Key, _Side, _Side]] = []
+    """Return the earlier attribute of each that is no more common among the rows with that one, and without it."""
+    causes: list[tuple[Key, list[tuple[_Side, _Side]]]] = []
     explained: dict[Key, AttributeValue] = {}
     for distinction in distinctions:
         key = distinction.attribute, distinction.value
-        cause = next((cause for cause, a, b in causes if _by_chance(rows, a, b, members[key])), None)
-        if cause:
+        explaining = (cause for cause, parts in causes if all(_by_chance(rows, *part, members[key]) for part in parts))
+        if cause := next(explaining, None):
             explained[key] = AttributeValue(*cause)
         else:
-            selected_side, other_side = (_Side.of(rows, side.indexes - members[key]) for side in sides)
-            causes.append((key, selected_side, other_side))
+            causes.append((key, [_restricted(rows, sides, members[key], inside=inside) for inside in (False, True)]))
     return explained
+
+
+def _restricted(
+    rows: Sequence[ChartedRequest], sides: tuple[_Side, _Side], owners: set[int], *, inside: bool
+) -> tuple[_Side, _Side]:
+    first, second = (_Side.of(rows, side.indexes & owners if inside else side.indexes - owners) for side in sides)
+    return first, second
 
 
 def _by_chance(rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _Side, owners: set[int]) -> bool:
@@ -263,15 +292,22 @@ class Explanation:
     n_selected: int
     n_baseline: int
     sampled: bool
+    n_unclear: int = 0
+    """Answers in the box that are not selected: the evaluator could not decide, or they decline to answer."""
+    n_refused: int = 0
     dip: Dip | None
     """The period that `bad` selected."""
     bars: Sequence[Bar]
     heatmap: HeatCounts
     attributes: Sequence[Distinction]
+    change: BeforeAfter | None = None
+    """What moved the metric since `at`; null without it, or where nothing is known before it."""
 
 
-def explain(store: Store, query: Query, metric: str, box: Box, *, bad: bool = False) -> Explanation:
-    """Answer `GET explain`: what differs in a box of the chart.
+def explain(
+    store: Store, query: Query, metric: str, box: Box, *, bad: bool = False, at: datetime | None = None
+) -> Explanation:
+    """Answer `GET explain`: what differs in a box of the chart; with `at` after a moment, against an equal time before.
 
     `bad` selects failing answers, failed requests, or the highest tenth of a number; without times in the box those of
     the worst period, if there is one (`dip`). Attributes are in order of lift, those that may be chance last;
@@ -280,25 +316,31 @@ def explain(store: Store, query: Query, metric: str, box: Box, *, bad: bool = Fa
     which requests of one user are dependent and few users prove nothing; it is adjusted for all values that so many
     requests have that they could be found (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
-    window = query.window
-    rows = requests_of(store, metric, query)
+    span = around(store, query, at) if at else None
+    query, box = span or query, replace(box, first=at) if at else box
+    window, rows = query.window, requests_of(store, metric, query)
     bars = _bars(rows, window)
     dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
-    selected = {index for index, row in enumerate(rows) if row in box and (row.bad or not bad)}
+    inside = {index for index, row in enumerate(rows) if row in box}
+    selected = {index for index in inside if rows[index].bad or not bad}
     differ = bool(selected) and len(selected) < len(rows)
-    members, left_out = members_of(store, rows, selected, window) if differ else ({}, 0)
+    failing = {index for index in selected if rows[index].bad} if span else selected
+    members, left_out = members_of(store, rows, failing or selected, window) if differ else ({}, 0)
     without = metric.partition("_")[0]
     return Explanation(
         metric=metric,
         n_selected=len(selected),
         n_baseline=len(rows) - len(selected),
         sampled=len(rows) >= MOST_ROWS,
+        n_unclear=len((inside - selected) & members.get((VERDICT, "unclear"), set())),
+        n_refused=len((inside - selected) & members.get(("answer", "refused"), set())),
         dip=dip,
         bars=bars,
         heatmap=_heatmap(rows, window),
         attributes=compare_attributes(rows, selected, members, without=without, left_out=left_out) if differ else (),
+        change=change_at(store, query, metric, at, rows, members) if at and span else None,
     )
 
 

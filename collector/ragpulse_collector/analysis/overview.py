@@ -6,15 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from ragpulse_collector.analysis.answers import Place, Uncertain, extended
 from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
+from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
-from ragpulse_collector.analysis.traffic import ClusteredMean
+from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -47,6 +49,8 @@ class Headline(Measured):
     verdict: Literal["better", "worse", "undecided"] | None
     wording: str | None
     """That the share of clear answers moved, where it surely did: then the wording of the answers changed."""
+    mix: MixChange | None = None
+    """The other mix of requests that explains a better or worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class TrafficSummary:
     """Milliseconds."""
     cost_usd: float | None
     cost_unknown_share: float | None
+    cost_unknown_reason: str | None = None
+    """Why most of these have none."""
     tokens: int
 
 
@@ -91,6 +97,8 @@ class RangeSummary(TrafficSummary):
     """The evaluator whose quality leads."""
     error_change: Uncertain | None = None
     """The difference of the error rate from the range of equal length before."""
+    error_mix: MixChange | None = None
+    """The other mix of requests that explains it."""
     quality: Sequence[Headline] = ()
     coverage: Sequence[CoverageRow] = ()
     queued: int = 0
@@ -114,8 +122,9 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
         RangeSummary,
         summary,
         lead=lead,
-        error_change=_uncertain(_error_change(snapshot)),
-        quality=[_headline(name, buckets, before) for name in names],
+        error_change=_uncertain(errors := _error_change(snapshot)),
+        error_mix=_mix(snapshot, "error_rate", errors),
+        quality=[_headline(snapshot, name, buckets, before) for name in names],
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
         coverage=rows,
@@ -133,6 +142,7 @@ def traffic_alone(snapshot: Snapshot) -> RangeSummary:
 def _traffic(snapshot: Snapshot) -> TrafficSummary:
     buckets, window = snapshot.traffic(), snapshot.window
     n = math.fsum(bucket.total("requests") for bucket in buckets)
+    known = math.fsum(bucket.known["cost_usd"] for bucket in buckets)
     costs = [cost for bucket in buckets if (cost := bucket.values["cost_usd"]) is not None]
     failed = snapshot.failing().get(_WHOLE)
     failing = failed.moments.estimate() if failed and failed.moments else None
@@ -155,9 +165,15 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
         error_interval=None if interval is None else (interval.lo, interval.hi),
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,
-        cost_unknown_share=1.0 - math.fsum(bucket.known["cost_usd"] for bucket in buckets) / n if n else None,
+        cost_unknown_share=1.0 - known / n if n else None,
+        cost_unknown_reason=_cost_unknown_reason(snapshot) if known < n else None,
         tokens=round(math.fsum(b.total("input_tokens") + b.total("output_tokens") for b in buckets)),
     )
+
+
+def _cost_unknown_reason(snapshot: Snapshot) -> str | None:
+    window = snapshot.window
+    return snapshot.part("cost unknown", lambda: cost_unknown_reason(snapshot.store, window, snapshot.filters))
 
 
 def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
@@ -166,7 +182,7 @@ def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequ
     return None if cost is None else extended(GoodCost, cost, evaluators=evaluators)
 
 
-def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
+def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     assert bucket is not None, "an evaluator without a bucket has no name here"
     earlier = _same(before, bucket)
@@ -183,7 +199,19 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         difference=_uncertain(difference),
         verdict=_verdict(difference),
         wording=bucket.wording(earlier),
+        mix=_mix(snapshot, f"quality:{evaluator}", difference, *bucket.series),
     )
+
+
+def _mix(
+    snapshot: Snapshot, metric: str, change: Interval | None, version: str | None = None, judge: str | None = None
+) -> MixChange | None:
+    """Return the mix that explains a sure change against the range before."""
+    if change is None or change.lo <= 0.0 <= change.hi:
+        return None
+    ranges = snapshot.before_window, snapshot.window.whole
+    ask = partial(mix_change, snapshot.store, snapshot.query, metric, change.value, *ranges)
+    return snapshot.part(("mix", metric), partial(ask, version=version, judge=judge))
 
 
 def _always(bucket: Bucket) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.quality import Bucket, Measured, current, estimates
+from ragpulse_collector.analysis.quality import Bucket, Measured, changed_version, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
@@ -159,7 +159,7 @@ class Check(Measured):
     max: float | None
     verdict: Verdict
     note: str | None
-    """A warning where the store holds scores of a former meaning."""
+    """A warning where the evaluator changed in the range, or the store holds scores of a former meaning."""
     uncorrected: Uncertain | None
     """The judge's figure, where people's labels corrected it."""
     correction: str | None
@@ -179,12 +179,14 @@ def check(
     `undecided`. Raises NotFound where nothing was scored.
     """
     refuse_unclear(store, f"{measure}:{evaluator}")
-    bucket = current(estimates(store, evaluator, query.window, query.filters, family=measure))
+    buckets = estimates(store, evaluator, query.window, query.filters, family=measure)
+    bucket = current(buckets)
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
         raise NotFound(f"{evaluator} scored nothing in this window{missing}: start a replay, or look further back")
     decided = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
     verdict = _verdict(decided.measured.least, decided.measured.most, limit.value)
+    notes = filter(None, (changed_version(buckets, bucket), changed_meaning(store, evaluator)))
     return extended(
         Check,
         decided.measured,
@@ -195,7 +197,7 @@ def check(
         min=limit.min,
         max=limit.max,
         verdict=verdict,
-        note=changed_meaning(store, evaluator),
+        note="; ".join(notes) or None,
         uncorrected=decided.uncorrected,
         correction=decided.correction,
         markdown=_markdown(bucket, decided.measured.words, measure, limit.value, verdict),

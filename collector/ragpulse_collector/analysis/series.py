@@ -12,7 +12,8 @@ from pydantic import Field
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, extended
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.calibration import Version, assist, correct
+from ragpulse_collector.analysis.calibration import Version, correct
+from ragpulse_collector.analysis.calibration.assistance import assisted
 from ragpulse_collector.analysis.quality import Bucket, Figures
 from ragpulse_collector.analysis.quality.buckets import FAILURES
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts
@@ -77,11 +78,10 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted
     elif family == _COVERAGE:
         lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.markers()
     else:
-        lines, unit = _quality(snapshot, family, evaluator), "score" if family in ("score", FEEDBACK) else "share"
+        buckets = _buckets(snapshot, family, evaluator, assisted_by)
+        lines, unit = _quality(snapshot, buckets), "score" if family in ("score", FEEDBACK) else "share"
         markers = snapshot.markers(evaluator, family)
-        if assisted_by:
-            lines = assist(snapshot.store, snapshot.grouped, evaluator, assisted_by, lines)
-        elif family == "quality" and corrected:
+        if family == "quality" and corrected:
             lines = correct(snapshot.store, snapshot.query, evaluator, lines)
     window = snapshot.window
     return MetricSeries(
@@ -106,7 +106,7 @@ def _check_assistant(check: str | None, family: str, evaluator: str, *, correcte
     if check and check == evaluator:
         raise Invalid(f"{check} cannot assist itself: name a check that scored every answer")
     if check and corrected:
-        raise Invalid("either corrected or assisted_by: no interval of both together is known to hold")
+        raise Invalid("either corrected or assisted_by: corrected figures use the check of the judge's subject")
 
 
 def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
@@ -152,9 +152,17 @@ def _totals(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group
         yield point, bucket.group
 
 
-def _quality(snapshot: Snapshot, family: str, evaluator: str) -> list[QualityLine]:
+def _buckets(snapshot: Snapshot, family: str, evaluator: str, check: str | None) -> list[Bucket]:
+    """Return the buckets of an evaluator, narrowed by the check that is asked for, else by that of its subject."""
+    buckets = snapshot.quality(evaluator, family)
+    if check:
+        return assisted(snapshot.store, snapshot.grouped, evaluator, check, buckets)
+    return snapshot.narrowed_quality(evaluator) if family == "quality" else buckets
+
+
+def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket]) -> list[QualityLine]:
     buckets_by_line = defaultdict[tuple[Group, Version], list[Bucket]](list)
-    for bucket in snapshot.quality(evaluator, family):
+    for bucket in buckets_of_all:
         buckets_by_line[bucket.group, bucket.series].append(bucket)
     gaps = [QualityPoint(t=start) for start in snapshot.window.starts()]
     return [
@@ -169,13 +177,16 @@ def _quality(snapshot: Snapshot, family: str, evaluator: str) -> list[QualityLin
 def _quality_line(
     snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket], gaps: Sequence[QualityPoint]
 ) -> QualityLine:
-    points = {bucket.start: bucket.measured_as(QualityPoint, t=bucket.start) for bucket in buckets}
+    points = {
+        bucket.start: bucket.measured_as(QualityPoint, t=bucket.start, assisted=bucket.assistance) for bucket in buckets
+    }
     return QualityLine(
         group=_named(snapshot, group),
         version=version[0],
         judge=version[1],
         points=[points.get(gap.t, gap) for gap in gaps],
         replayed_where=sorted(where for replayed, where in snapshot.scopes() if replayed == version[0]),
+        assisted_by=next((bucket.assistant.check for bucket in buckets if bucket.assistant), None),
         online_since=min((bucket.first for bucket in buckets if bucket.first is not None), default=None),
     )
 

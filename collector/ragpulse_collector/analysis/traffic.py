@@ -17,6 +17,7 @@ from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import (
     CLUSTER,
     CLUSTER_SUMS,
+    ESTIMATED,
     IDENTIFIED,
     KEPT,
     MOMENTS,
@@ -112,8 +113,6 @@ def known_traffic(metric: str) -> Traffic:
     return found
 
 
-_ESTIMATED = "coalesce(bool_or(upstream_pi < 1), false)"
-"""Whether an upstream sampler dropped requests."""
 _FAMILIES = (*MEASURES, "coverage", TOPIC_SHARE)
 
 
@@ -150,7 +149,7 @@ def check_evaluator(
         raise Invalid(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
-_TOTALS = ("count(*)", _ESTIMATED, _counted("answer = 'empty'"), _counted("answer = 'refused'"))
+_TOTALS = ("count(*)", ESTIMATED, _counted("answer = 'empty'"), _counted("answer = 'refused'"))
 """The fields of `TrafficBucket` from `n` on."""
 
 
@@ -189,7 +188,7 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
     source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
-    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL", parameters).rows
+    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
     buckets = [
@@ -207,6 +206,14 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     timed = f"SELECT *, {window.bucket('start_time')} AS t FROM {source}"
     found = _all_quantiles(store, timed, ("t", *groups), parameters)
     return [replace(bucket, values={**bucket.values, **found[bucket.start, *bucket.group]}) for bucket in buckets]
+
+
+def cost_unknown_reason(store: Store, window: Window, filters: Filter) -> str | None:
+    """Return why most of the requests without a cost have none; None where every cost is known."""
+    sql = "SELECT mode(cost_unknown_reason) FROM traces WHERE start_time >= $first AND start_time < $last"
+    rows = store.read(f"{sql} AND cost_usd IS NULL AND {filters.sql}", {**window.parameters, **filters.parameters}).rows
+    reason: str | None = rows[0][0]
+    return reason
 
 
 def _all_quantiles(
@@ -260,7 +267,7 @@ def by_user(
 
 
 def _user(cluster: str) -> str:
-    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, {_ESTIMATED} AS estimated"
+    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, {ESTIMATED} AS estimated"
 
 
 _MOMENTS = f"max(identified), bool_or(estimated), {MOMENTS}"
@@ -369,7 +376,7 @@ def _tails(store: Store, window: Window, filters: Filter, limits: str) -> list[T
     counts = (_counted(one) for one in ("latency_ms IS NOT NULL", "latency_ms > usual", "cost_usd IS NOT NULL"))
     rows = store.read(
         f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd, upstream_pi"
-        f" {_INSIDE}{filters.sql}) SELECT t, {_ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
+        f" {_INSIDE}{filters.sql}) SELECT t, {ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
         f" {', '.join((*counts, *sums))} FROM known, ({limits}) GROUP BY t ORDER BY t",
         {**window.parameters, **filters.parameters},
     ).rows
@@ -382,9 +389,7 @@ _INSIDE = "FROM traces WHERE start_time >= $first AND start_time < $last AND "
 def p95(store: Store, window: Window, filters: Filter) -> float:
     """Return the 95th percentile of latency over the whole window, 0 without requests."""
     parameters, inside = {**window.parameters, **filters.parameters}, f"{_INSIDE}{filters.sql}"
-    ((value, estimated),) = store.read(
-        f"SELECT quantile_cont(latency_ms, 0.95), {_ESTIMATED} {inside}", parameters
-    ).rows
+    ((value, estimated),) = store.read(f"SELECT quantile_cont(latency_ms, 0.95), {ESTIMATED} {inside}", parameters).rows
     if estimated and value is not None:
         (value,) = weighted_quantile(store, f"SELECT * {inside}", "latency_ms", 0.95, parameters).values()
     return float(value or 0.0)

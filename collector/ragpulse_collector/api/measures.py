@@ -6,17 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from ragpulse_collector.analysis.attribution import (
-    FailureAttribution,
-    RatedDocuments,
-    documents,
-    failure_attribution,
-)
+from ragpulse_collector.analysis.attribution import FailureAttribution, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
+from ragpulse_collector.analysis.gaps import ContentGaps, gaps
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
@@ -24,6 +20,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
+from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
 from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
@@ -65,9 +62,9 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to))
+        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
-        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad)
+        return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 
     def compare(self, params: models.Compare) -> Comparison:
         """Answer `GET compare`."""
@@ -87,6 +84,10 @@ class Measures:
         """Answer `GET documents`."""
         ask = partial(documents, *self._asked(params), sort=params.sort, limit=params.limit)
         return ask(evaluator=params.evaluator, lead=self._lead())
+
+    def gaps(self, params: models.Gaps) -> ContentGaps:
+        """Answer `GET gaps`."""
+        return gaps(*self._asked(params), params.evaluator or self._lead())
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
@@ -121,6 +122,8 @@ def measures(
         Operation("GET plan", of.plan, "How many to score for a wanted precision.", models.Plan, Plan),
         Operation("GET documents", of.documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
+        Operation("GET gaps", of.gaps, "Groups of questions that fail, and the collection of documents.", models.Gaps,
+                  ContentGaps),
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
         Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
                   Calibration),

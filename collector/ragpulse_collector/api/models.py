@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ragpulse_collector.analysis.attribution import DocumentSort
 from ragpulse_collector.analysis.query import (
     Query,
     columns_of,
@@ -22,6 +21,7 @@ from ragpulse_collector.analysis.query import (
     with_words,
 )
 from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
+from ragpulse_collector.analysis.why.documents import DocumentSort
 from ragpulse_collector.api.params import (
     Duration,
     Many,
@@ -149,7 +149,7 @@ class TraceChoice(Filters):
     outcome: Outcome | None = Field(None, description="The outcome of a trace with `evaluator`.")
     evaluated_from: Time | None = Field(None, description="With `outcome`: only evaluations since this time.")
     document: str | None = Field(None, description="Only traces that retrieved this document.")
-    failing: bool | None = Field(None, description="Whether the answer fails a check.")
+    failing: bool | None = Field(None, description="Whether the answer fails `evaluator`; default: the one that leads.")
     min_score: float | None = None
     max_score: float | None = None
 
@@ -174,7 +174,7 @@ class SessionList(Filters):
     """`GET sessions`: sessions with a turn that passes the filters."""
 
     sort: Literal["time", "cost", "worst"] = "time"
-    evaluator: str | None = Field(None, description="`worst` is by the scores of this evaluator; default: of all.")
+    evaluator: str | None = Field(None, description="`worst` is by this evaluator; default: the one that leads.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
     offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
 
@@ -232,6 +232,12 @@ class Overview(Cached):
     only: Literal["traffic"] | None = None
 
 
+class DigestRange(Buckets):
+    """`GET digest`."""
+
+    BACK = "7d"
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 
@@ -272,6 +278,7 @@ class Explain(OfMetric, Buckets):
     sel_lo: float | None = None
     sel_hi: float | None = None
     bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
+    at: Time | None = Field(None, description="Compare the time after this moment with as long before.")
 
 
 class Compare(Filters):
@@ -318,6 +325,13 @@ class TopicChoice(Filters):
     BACK = "7d"
     evaluator: str | None = Field(None, description="Whose scores are the quality; default: the one that leads.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+
+
+class Gaps(Filters):
+    """`GET gaps`."""
+
+    BACK = "7d"
+    evaluator: str | None = Field(None, description="What finds unsupported answers; default: the one that leads.")
 
 
 class Blame(Buckets):

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ragpulse_collector.analysis.answers import Done, extended
 from ragpulse_collector.analysis.calibration import Agreement, calibration
+from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import drafts, models
@@ -30,6 +31,7 @@ from ragpulse_collector.api.handlers.rules import (
     rule_list,
     save_rule,
 )
+from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.topics import topic_metrics, topic_operations
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
@@ -45,7 +47,6 @@ from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.configuration import source_line
 from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.budget import Bill
@@ -54,12 +55,12 @@ from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forg
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
 from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.digest import Digest, Digests
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.settings.lead import leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
@@ -77,11 +78,15 @@ def operations(
     store: AnyStore,
     settings: Settings,
     *,
+    in_force: Callable[[], Settings],
     catalog: Catalog,
     rules: Rules,
+    lead: Callable[[], str],
     status: Status,
     replays: Replays,
     monitors: Monitors,
+    targets: Targets,
+    digests: Digests,
     drift: DriftWatch,
     prices: Prices,
     force: Force,
@@ -93,28 +98,28 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
-    def lead() -> str:
-        return leading(rules.effective(), settings.evaluator, settings.lead)
-
     mask = masking(settings.collector.redact)
-    targets = Targets(
-        store,
-        settings.target,
-        evaluators=names,
-        line=lambda number: source_line(settings, "target", number),
+    reads = (
+        *_reads(store, settings, status, lead),
+        *measures(store, lead=lead),
+        _evaluators(store, catalog, rules, lead),
     )
-    reads = (*_reads(store, settings, status), *measures(store, lead=lead), _evaluators(store, catalog, rules, lead))
     table = (
         *reads,
         *_rules(store, rules),
         *_writes(store, catalog, force, wake, mask),
-        *_replays(replays, ClientReplays(store)),
+        *_replays(replays, ClientReplays(store), partial(replay_result, store), lead),
         *_drift(drift),
+        Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
+                  "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,
+                  ShownSettings),
         Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge),
                   "Reports of `ragpulse judge check`, newest first.", Params, JudgeChecks),
-        *_datasets(store),
+        *_datasets(store, lead),
         *_monitors(monitors, targets),
-        *_data(store, settings, prices),
+        Operation("GET digest", lambda params: digests.of(params.query(utc_now())),
+                  "A week in figures and sentences, against the week before.", models.DigestRange, Digest),
+        *_data(store, settings, prices, lead),
         *topic_operations(store, refits, lead=lead, mask=mask),
         *_demo(store),
     )  # fmt: skip
@@ -157,9 +162,9 @@ def _name_check(
     return check
 
 
-def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
+def _reads(store: Store, settings: Settings, status: Status, lead: Callable[[], str]) -> tuple[Operation, ...]:
     return (
-        Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
+        Operation("GET traces", partial(trace_list, store, lead=lead), "Traces with their scores.", models.TraceList,
                   TracePage, bound=True),
         Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
                   models.TraceDetail, TraceParts, bound=True),
@@ -167,7 +172,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
                   "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
                   models.OneTrace, TextFile, bound=True),
-        Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
+        Operation("GET sessions", partial(session_list, store, lead=lead), "Conversations with their figures.",
                   models.SessionList, SessionPage),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.ById, SessionTurns, slashes=True),
@@ -228,7 +233,9 @@ def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
     )
 
 
-def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
+def _replays(
+    replays: Replays, external: ClientReplays, result: Callable[[str, str], ReplayResult], lead: Callable[[], str]
+) -> tuple[Operation, ...]:
     def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
         request = replay_request(params, replays.clock())
         return replays.bill(request) if params.dry_run else replays.start(request)
@@ -242,10 +249,26 @@ def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]
         accepted = external.store_results(params.id, sent, capped=params.capped or "")
         return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
 
+    def use(params: models.ById, *, undo: bool) -> ReplayProgress:
+        return replays.use(params.id, actor=params.caller.actor, undo=undo)
+
+    def delete(params: models.ById) -> Done:
+        replays.delete(params.id, actor=params.caller.actor)
+        return Done()
+
     return (
         Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
                   models.ById, ReplayProgress),
+        Operation("GET replays/{id}/result", lambda params: result(params.id, lead()),
+                  "Mean, distribution, what was left out, and the evaluator in use on the same answers.", models.ById,
+                  ReplayResult),
+        _admin("POST replays/{id}/use", partial(use, undo=False), "Let lists, charts and alerts read its scores.",
+               models.ById, ReplayProgress),
+        _admin("POST replays/{id}/set_aside", partial(use, undo=True), "Make it exploratory (again).", models.ById,
+               ReplayProgress),
+        _admin("DELETE replays/{id}", delete, "Delete an ended replay and the scores that nothing else uses.",
+               models.ById, Done),
         _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
                drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
@@ -275,13 +298,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _datasets(store: Store) -> tuple[Operation, ...]:
+def _datasets(store: Store, lead: Callable[[], str]) -> tuple[Operation, ...]:
     return (
         Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
                   data.DatasetList),
         Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
                   data.Dataset),
-        _admin("POST datasets/{id}", partial(data.fill_dataset, store), "Add traces or items to a dataset.",
+        _admin("POST datasets/{id}", partial(data.fill_dataset, store, lead=lead), "Add traces or items to a dataset.",
                drafts.DatasetDraft, data.DatasetFilled),
         _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
                Done),
@@ -318,7 +341,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
+def _data(store: AnyStore, settings: Settings, prices: Prices, lead: Callable[[], str]) -> tuple[Operation, ...]:
     copies = Copies(outbox_folder(store.path))
     views: dict[str, Any] = {"run": partial(data.export_archive, store, copies), "params": models.Export,
                              "files": ("application/x-tar",),
@@ -329,7 +352,7 @@ def _data(store: AnyStore, settings: Settings, prices: Prices) -> tuple[Operatio
         Operation("GET export", **views),
         Operation("POST export", **views),
         Operation("GET export/traces",
-                  partial(data.traces_file, store, copies, max_rows=settings.collector.sql_max_rows),
+                  partial(data.traces_file, store, copies, lead=lead, max_rows=settings.collector.sql_max_rows),
                   "The filtered list of traces as Parquet.", models.TraceFile,
                   files=("application/vnd.apache.parquet",)),
         Operation("GET export/evaluations", partial(data.evaluation_events, store),

@@ -9,25 +9,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragpulse_collector.api.handlers.settings import BUILT_IN
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.process import release_startup_code
+from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge, RecordedCalls
 from ragpulse_collector.evaluation.replay import Replays
-from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.digest import Digests
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
-from ragpulse_collector.settings import CollectorSettings, Settings
+from ragpulse_collector.settings import CollectorSettings, Location, Settings
+from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -66,6 +70,8 @@ class Components:
         Evaluation slows down for `waiting` requests and for bodies of the backlog.
         """
         self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
+        self.settings = settings
+        """Those in force: a reload replaces them."""
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
         self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
@@ -147,6 +153,38 @@ class Components:
         """Watch metrics and send messages."""
         return Monitors(self._store, self._settings, evaluators=self._names)
 
+    @cached_property
+    def targets(self) -> Targets:
+        """Compare metrics with their targets."""
+        settings = self._settings
+        line = partial(source_line, settings, "target")
+        return Targets(self._store, settings.target, evaluators=self._names, line=line)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """Make digests, and send one a week."""
+        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self._lead)
+
+    def _in_force(self) -> Settings:
+        """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
+        rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
+        monitors = list(self.monitors.definitions)
+        sources: dict[str, list[str]] = {
+            "rule": [rule.source for rule in rules],
+            "monitor": [monitor.source for monitor in monitors],
+        }
+        places: dict[Location, str] = {
+            (table, number): BUILT_IN if source == "built-in" else "API"
+            for table, given in sources.items()
+            for number, source in enumerate(given)
+            if source != "file"
+        }
+        update = {"rule": tuple(rules), "monitor": tuple(monitor.settings for monitor in monitors)}
+        return self.settings.model_copy(update=update).placed(places)
+
+    def _lead(self) -> str:
+        return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
+
     def _names(self) -> set[str]:
         return {*self._catalog.registry.names, *self._settings.feedback.metrics}
 
@@ -162,6 +200,9 @@ class Components:
             on_check=self.monitors.drift,
         )
 
+    def _in_force(self) -> list[str]:
+        return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
+
     @cached_property
     def operations(self) -> Operations:
         """The operations of the API and the pages."""
@@ -169,8 +210,10 @@ class Components:
         return operations(
             store,
             settings,
+            in_force=self._in_force,
             catalog=self._catalog,
             rules=self.rules,
+            lead=self._lead,
             status=Status(
                 store,
                 settings,
@@ -180,68 +223,22 @@ class Components:
                 other_groups=lambda: self.monitors.other_groups,
                 keeps_up=lambda: self.pacer.keeps_up,
             ),
-            replays=Replays(store, self._catalog.online, price=self._price, wake=wake),
+            replays=Replays(
+                store,
+                self._catalog.online,
+                price=self._price,
+                wake=wake,
+                in_force=self._in_force,
+            ),
             monitors=self.monitors,
+            targets=self.targets,
+            digests=self.digests,
             drift=self.drift,
             prices=prices,
             force=self.sampler.force,
             wake=wake,
             refits=self.refits,
         )
-
-
-@dataclass
-class Job:
-    """A function that runs at an interval."""
-
-    name: str
-    every_s: float
-    run: Callable[[], object]
-    first_s: float | None = None
-    """The time before the first run; None: one interval."""
-    due: float = 0.0
-    failing: bool = False
-
-
-class Ticker:
-    """Runs jobs until stopped; the thread is a daemon, so a hanging job cannot keep the process."""
-
-    def __init__(self, jobs: list[Job]) -> None:
-        self._jobs = jobs
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        now = time.monotonic()
-        for job in self._jobs:
-            job.due = now + (job.every_s if job.first_s is None else job.first_s)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current job."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
-
-    def _loop(self) -> None:
-        while not self._stop.is_set():
-            for job in self._jobs:
-                if time.monotonic() >= job.due and not self._stop.is_set():
-                    _run(job)
-            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
-            self._stop.wait(max(0.01, next_due - time.monotonic()))
-
-
-def _run(job: Job) -> None:
-    try:
-        job.run()
-        job.failing = False
-    except Exception:  # noqa: BLE001 - the boundary of background work: log once, try again
-        if not job.failing:
-            _log.exception("%s failed; next attempts every %s s", job.name, job.every_s)
-        job.failing = True
-    job.due = time.monotonic() + job.every_s
 
 
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}
@@ -324,6 +321,7 @@ class BackgroundTasks:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
             jobs.append(Job("topics", TOPICS_EVERY_S, self._components.refits.tick))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
+            jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))

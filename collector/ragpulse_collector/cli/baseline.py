@@ -186,7 +186,7 @@ def _scores(ask: Ask, scope: Sequence[Any], rows: _Rows) -> Mapping[str, list[Sc
     for row in _rows(
         ask,
         "SELECT trace_id, span_id, evaluator, version, judge, normalized, pi, created_at FROM scores"
-        " WHERE (status = 'ok' AND normalized IS NOT NULL OR status IN ('invalid', 'error'))"
+        " WHERE NOT exploratory AND (status = 'ok' AND normalized IS NOT NULL OR status IN ('invalid', 'error'))"
         f" AND list_contains(?::VARCHAR[], trace_id) AND {near}"
         " UNION ALL SELECT d.trace_id, span_id, evaluator, NULL, NULL, NULL, pi, decided_at FROM decisions d"
         f" JOIN (SELECT trace_id, upstream_pi FROM traces WHERE {_NEAR}) t ON t.trace_id = d.trace_id"

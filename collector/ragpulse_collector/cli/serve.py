@@ -105,7 +105,8 @@ def _with_key(settings: Settings) -> Settings:
         path.touch(mode=0o600)
         path.write_text(key.model_dump_json(), encoding="utf-8")
         click.echo(f"API key (shown once; delete {path} for a new one): {secret}")
-    return settings.with_options("collector", {"api_keys": [key.model_dump()]})
+    made = settings.with_options("collector", {"api_keys": [key.model_dump()]})
+    return made.placed({("collector", "api_keys"): str(path)})
 
 
 @click.command()
@@ -147,13 +148,16 @@ def demo(serving: bool | None, model: str | None, judge: str | None, port: int) 
 
 
 def _ask_everything(client: Client, model: str | None) -> int:
-    from ragpulse_collector.demo.application import QUESTIONS, model_generator
+    from ragpulse_collector.demo.application import model_generator
     from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
     # A model answers each question once per version: it may cost money.
     planned = visits(rounds=1) if model else visits()
     click.echo(f"collector at {client.url}")
-    click.echo(f"{len(planned)} visits with {len(QUESTIONS)} questions, spread over the last {HOURS:g} hours")
+    click.echo(
+        f"{len(planned)} visits with {len({visit.question for visit in planned})} questions, spread over the last"
+        f" {HOURS:g} hours"
+    )
     click.echo(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
     for request in traffic(planned, generate=model_generator(model, _complete) if model else None):
         client.request("POST", f"/v1/{request.signal}", body=request.body, content_type=request.content_type)

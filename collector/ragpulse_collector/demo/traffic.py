@@ -25,7 +25,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 import ragpulse
 from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.client import Client
-from ragpulse_collector.demo.application import MADE_UP, QUESTIONS, Application, Generate
+from ragpulse_collector.demo.application import GAP, MADE_UP, NEW, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
 from ragpulse_dashboards.words import called, level
 
@@ -33,6 +33,8 @@ VERSIONS = ("v1", "v2")
 HOURS = 5.7
 ROUNDS = 6
 """How often each question comes under each version."""
+NEW_FROM = 0.58
+"""The share of the rounds before the new topic begins."""
 USERS = 40
 TURNS = 3
 """Questions of a session."""
@@ -55,22 +57,28 @@ class Visit:
 def visits(*, rounds: int = ROUNDS) -> list[Visit]:
     """Return every question `rounds` times under each version, in order of time: first `v1`, then `v2`.
 
-    They spread over almost six hours, with busier and quieter times; the last is a few seconds ago.
+    In two of three rounds some questions have no answer in the guides; in the last ones there is a new topic. They
+    spread over almost six hours, with busier and quieter times; the last is a few seconds ago.
     """
     chance = random.Random(7)
-    shuffled = (chance.sample(QUESTIONS, len(QUESTIONS)) for _ in range(rounds * len(VERSIONS)))
-    questions = [question for order in shuffled for question in order]
-    gaps = [chance.expovariate(1.0 + 0.6 * (number // 40 % 2)) for number in range(len(questions))]
+    versions = [version for version in VERSIONS for _ in range(rounds)]
+    by_round = [_round(number, len(versions)) for number in range(len(versions))]
+    asked = [(question, version) for version, one in zip(versions, by_round, strict=True)
+             for question in chance.sample(one, len(one))]  # fmt: skip
+    gaps = [chance.expovariate(1.0 + 0.6 * (number // 40 % 2)) for number in range(len(asked))]
     remaining, scale = sum(gaps), HOURS * 3600.0 / sum(gaps)
     planned = []
-    for number, (question, gap) in enumerate(zip(questions, gaps, strict=True)):
+    for number, ((question, version), gap) in enumerate(zip(asked, gaps, strict=True)):
         remaining -= gap
-        version = VERSIONS[number * len(VERSIONS) // len(questions)]
         ago = timedelta(seconds=max(0.0, remaining) * scale + 5.0)
         session = number // TURNS
         user = {"user": f"user-{session % USERS}", "session": f"session-{session}"}
         planned.append(Visit(ago=ago, question=question, version=version, **user))
     return planned
+
+
+def _round(number: int, rounds: int) -> list[str]:
+    return [*QUESTIONS, *(GAP if number % 3 else ()), *(NEW if number >= rounds * NEW_FROM else ())]
 
 
 def traffic(planned: Sequence[Visit], *, generate: Generate | None = None) -> Iterator[RawBody]:

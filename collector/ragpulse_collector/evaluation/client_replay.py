@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from ragpulse_collector.analysis.cases import Unit, cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts
@@ -25,6 +24,8 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
 from ragpulse_collector.store.queries.runs import Declaration, Run, latest_runs, set_status
+from ragpulse_collector.units.cases import Unit, cases_of
+from ragpulse_collector.units.keys import score_key
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.digest import Version
 

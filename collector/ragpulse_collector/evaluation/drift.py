@@ -15,7 +15,6 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.quality import Bucket, Figures, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, iso
@@ -24,6 +23,7 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import Read
 from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
 from ragpulse_collector.store.queries.scores import sample_of
+from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Case
 from ragpulse_evaluators.statistics import Interval, hajek, minus
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from ragpulse_collector.analysis.cases import ScoreKeys, Unit, cases_of
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Store, Transaction
@@ -21,6 +20,8 @@ from ragpulse_collector.store.queries import jobs as queries
 from ragpulse_collector.store.queries.jobs import JobRow
 from ragpulse_collector.store.queries.runs import ReplaySpec, Run
 from ragpulse_collector.store.queries.scores import last_revision
+from ragpulse_collector.units.cases import Unit, cases_of
+from ragpulse_collector.units.keys import ScoreKeys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.protocol import close_judge

@@ -6,22 +6,20 @@ Jobs run in order of u, so that a stopped replay is a random sample. A score tha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.evaluation.budget import Bill, EvaluatorBill, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared
 from ragpulse_collector.evaluation.jobs import resolved
-from ragpulse_collector.refusals import Invalid, NotFound, Refusal
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.decisions import sampling_number
-from ragpulse_collector.store.queries.jobs import add_replay_jobs, reply_tokens
+from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Declaration,
     ReplaySpec,
@@ -29,12 +27,17 @@ from ragpulse_collector.store.queries.runs import (
     add_run,
     latest_runs,
     progress,
+    put_in_use,
+    set_in_use,
     set_status,
     shares,
     started_at,
     units_scored,
     units_to_replay,
 )
+from ragpulse_collector.store.retention import Reason, audit, delete_run
+from ragpulse_collector.store.units.numbers import sampling_number
+from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Evaluator
 
 __all__ = ["ReplayList", "ReplayProgress", "ReplayRequest", "Replays"]
@@ -85,6 +88,8 @@ class ReplayProgress:
     judge: str | None
     current: bool
     """Whether a rule would evaluate with the same version and judge."""
+    in_use: bool
+    """Whether lists, charts, alerts and figures read its scores; else it is exploratory."""
     where: str | None
     since: str | None
     limit: int | None
@@ -133,8 +138,11 @@ class Replays:
         wake: Callable[[], None] = lambda: None,
         salt: str = "ragpulse",
         clock: Callable[[], datetime] = utc_now,
+        in_force: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        """`in_force` returns the evaluators of the rules that evaluate something."""
         self._store, self._resolve, self._price, self._wake = store, resolve, price, wake
+        self._in_force = in_force
         self._salt, self.clock = salt, clock
 
     def start(self, request: ReplayRequest) -> ReplayList:
@@ -186,6 +194,33 @@ class Replays:
         self._store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
         self._wake()
         return self.get(run_id)
+
+    def use(self, run_id: str, *, actor: str, undo: bool = False) -> ReplayProgress:
+        """Let lists, charts, alerts and figures read the scores of a replay, and later replays of its version at once.
+
+        With `undo` it is exploratory again.
+        """
+        run = self._run(run_id)
+        detail: Reason = {"replay": run_id, "evaluator": run.evaluator, "version": run.version, "judge": run.judge}
+
+        def work(tx: Transaction) -> None:
+            set_in_use(tx, run_id, in_use=not undo)
+            audit(tx, actor=actor, action="set aside" if undo else "use", detail=detail)
+
+        self._store.write(work).result()
+        return self.get(run_id)
+
+    def delete(self, run_id: str, *, actor: str) -> None:
+        """Delete a replay with the scores that nothing else uses; raises Conflict while it runs."""
+        if self._run(run_id).status in OPEN_RUN:
+            raise Conflict(f"replay {run_id} is running: cancel it first")
+        delete_run(self._store, run_id, actor=actor)
+
+    def _is_in_force(self, evaluator: Evaluator) -> bool:
+        """Whether a rule evaluates with this version and judge, or a replay of them was put in use."""
+        wanted = (evaluator.version, evaluator.judge_id)
+        names = [name for name in self._in_force() if name.partition("@")[0] == evaluator.name]
+        return wanted in set(map(self._key, names)) | put_in_use(self._store.read, evaluator.name)
 
     def _run(self, run_id: str) -> Run:
         run = latest_runs(self._store, run_id=run_id).get(run_id)
@@ -244,12 +279,12 @@ class Replays:
             (selection.unit.trace_id, int(selection.unit.span_id, 16), selection.unit.request_time, selection.u)
             for selection in selected
         ]
-        key = (run_id, name, evaluator.version, evaluator.judge_id)
+        key, in_use = (run_id, name, evaluator.version, evaluator.judge_id), self._is_in_force(evaluator)
 
         def work(tx: Transaction) -> None:
             for earlier in abandoned:
                 set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
-            add_run(tx, Run(*key, status, len(selected), cap, None, tx.at, spec))
+            add_run(tx, Run(*key, status, len(selected), cap, None, tx.at, in_use, spec))
             add_replay_jobs(tx, run_id, name, units)
 
         self._store.write(work).result()
@@ -275,13 +310,16 @@ class Replays:
         going = run.status in ("running", "external")
         status = ("done" if done >= run.total else "running") if going else run.status
         rate = _rate(done, first, last)
-        share = next((each for each in shares(self._store, run.evaluator) if each.run_id == run.run_id), None)
+        share = next(
+            (each for each in shares(self._store, run.evaluator, exploratory=True) if each.run_id == run.run_id), None
+        )
         return ReplayProgress(
             run_id=run.run_id,
             evaluator=run.evaluator,
             version=run.version,
             judge=run.judge,
-            current=self._current(run),
+            current=self._key(run.evaluator) == (run.version, run.judge),
+            in_use=run.in_use,
             where=run.spec.where,
             since=run.spec.since,
             limit=run.spec.limit,
@@ -303,12 +341,13 @@ class Replays:
             u_max=None if share is None else min(1.0, share.below),
         )
 
-    def _current(self, run: Run) -> bool:
+    def _key(self, name: str) -> tuple[str, str | None] | None:
+        """Return version and judge with which a rule would evaluate; None where it could not."""
         try:
-            evaluator = self._resolve(run.evaluator)
+            evaluator = self._resolve(name)
         except Refusal:
-            return False
-        return (evaluator.version, evaluator.judge_id) == (run.version, run.judge)
+            return None
+        return evaluator.version, evaluator.judge_id
 
 
 def _rate(done: int, first: datetime | None, last: datetime | None) -> float | None:

@@ -121,6 +121,7 @@ class Verdict:
             span_id=bytes.fromhex(self.job.unit.span_id),
             u=self.job.u,
             job_id=bytes.fromhex(self.job.job_id),
+            reused=self.result is None,
         )
 
 

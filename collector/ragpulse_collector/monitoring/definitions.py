@@ -31,7 +31,7 @@ from ragpulse_collector.store.queries.monitors import Stored, add_monitor, store
 from ragpulse_collector.store.queries.scores import met_evaluators, refuse_unclear
 from ragpulse_evaluators.errors import nearest
 
-__all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
+__all__ = ["DIGEST", "DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
 
 _SCORED = ("quality", "score")
 """The metrics that average scores; a pass rate has the evaluator's own limit."""
@@ -67,6 +67,8 @@ def _limits(
 
 DRIFT = "drift:"
 """The prefix of monitors that watch a judge."""
+DIGEST = "digest:"
+"""The name under which sent digests are stored among the states of monitors."""
 _OWN = (("webhook", "webhook"), ("slack", "Slack"))
 
 
@@ -226,7 +228,7 @@ class Definitions:
         return None
 
     def _refuse_fixed(self, name: str) -> None:
-        if name in self._fixed or name.startswith(DRIFT):
+        if name in self._fixed or name.startswith((DRIFT, DIGEST)):
             raise Conflict(f"monitor {name!r} is written in {self._file}: change it there, then restart or send SIGHUP")
 
     def _append(self, monitor: Stored, actor: str, action: str) -> None:

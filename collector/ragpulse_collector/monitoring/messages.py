@@ -24,14 +24,14 @@ from ragpulse_dashboards.words import called
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A message about a change of state; a test message has no more than its text."""
+    """A message about a change of state, or a digest; a test message has no more than its text."""
 
     event_id: UUID | None = None
     """The same in every attempt to send it."""
     monitor: str
     metric: str
     group: Mapping[str, GroupValue] = field(default_factory=dict)
-    state: State | Literal["test"]
+    state: State | Literal["test", "digest"]
     since: datetime | None = None
     text: str
     value: float | None = None

@@ -94,7 +94,7 @@ class Monitors:
         self._store, self._clock, self._settings = store, clock, settings
         self.definitions = Definitions(store, settings, evaluators=evaluators)
         self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
-        self._url = (settings.collector.public_url or f"http://127.0.0.1:{settings.collector.port}").rstrip("/")
+        self._url = settings.collector.pages_url
         self._last_looks: dict[str, datetime] = {}
         self.other_groups: dict[str, int] = {}
         """By monitor, the number of groups of the last look beyond the limit: they have no state of their own."""

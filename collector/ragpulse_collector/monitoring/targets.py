@@ -46,6 +46,8 @@ class TargetState:
     """What else the reader needs to know: the evaluator changed in the range."""
     correction: str | None = None
     """What people's labels did to a judge's figure or could do, in words."""
+    assisted_by: str | None = None
+    """The check that narrowed a judge's interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Targets:
             refused=refused,
             note=measured.note,
             correction=measured.correction,
+            assisted_by=measured.assisted_by,
         )
 
 
@@ -126,6 +129,7 @@ class _Measured:
     n: int | None = None
     note: str | None = None
     correction: str | None = None
+    assisted_by: str | None = None
     waits: bool = False
     """Whether a new version of the evaluator has too few answers yet."""
 
@@ -143,4 +147,5 @@ def _measured(store: Store, target: TargetSettings, query: Query, miss: Conditio
     changed, n = changed_version(buckets, newest), newest.estimate.n
     decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
     reading = Reading(decided.measured.value, decided.measured.least, decided.measured.most)
-    return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)
+    waits, check = changed is not None and n < FEW, decided.measured.assisted_by
+    return _Measured(reading, n, changed, decided.correction, check, waits=waits)

@@ -17,7 +17,9 @@ from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
-from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force, sampling_number
+from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
+from ragpulse_collector.store.units import decided
+from ragpulse_collector.store.units.numbers import sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
 TopicsOf = Callable[[Sequence[str]], Sequence[int]]
@@ -99,20 +101,20 @@ class Sampler:
         """
         if self._is_early(now):
             return 0
-        decided = self._redecide_by_scores(now) + self._decide_sessions(now)
+        count = self._redecide_by_scores(now) + self._decide_sessions(now)
         if self._is_idle(now):
-            return decided
+            return count
         while True:
             due = self._store.write(partial(self._find_due, now=now)).result()
             if due.traces:
                 uncounted, topics = self._uncounted(due), self._topics_of(due)
                 self._store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
             self._low = due.next_low
-            decided += len(due.traces)
+            count += len(due.traces)
             if not due.more:
-                if decided:
+                if count:
                     self._last = now
-                return decided
+                return count
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
         """Queue evaluations that a person requested; returns the number of new jobs. Raises NotFound.
@@ -211,15 +213,15 @@ class Sampler:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
             run(sql.DUE_SPANS, parameters)
-        run(sql.PLACED)
-        run(sql.INSIDE)
-        run(sql.UNIT, {"salt": self._salt})
+        run(decided.PLACED)
+        run(decided.INSIDE)
+        run(decided.UNIT, {"salt": self._salt})
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted._asdict())
         self._find_refusals(transaction)
         run(sql.TOPICS, topics._asdict())
-        run(sql.FACT, self._opinions)
+        run(decided.FACT, self._opinions)
         if due.late:
             run(sql.RETIRE_FACTS, lo)
         # Spans received after this are late: they make a revision.

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
+from ragpulse_collector.settings.digest import DigestSettings
 from ragpulse_collector.settings.tables import (
     BINDING,
     EVERYTHING,
@@ -29,6 +30,9 @@ from ragpulse_collector.settings.tables import (
     TierPrice,
     message,
 )
+
+Location = tuple[str | int, ...]
+"""A place in the settings: table, number of an entry, keys."""
 
 
 class DestinationSettings(Section):
@@ -200,12 +204,14 @@ __all__ = [
     "Binding",
     "CollectorSettings",
     "DestinationSettings",
+    "DigestSettings",
     "DriftSettings",
     "EvaluatorFiles",
     "EvaluatorSpec",
     "FeedbackSettings",
     "JudgeModel",
     "JudgeSettings",
+    "Location",
     "MonitorSettings",
     "Price",
     "Role",
@@ -239,10 +245,13 @@ class Settings(Section):
     smtp: SmtpSettings = SmtpSettings()
     target: tuple[TargetSettings, ...] = ()
     drift: DriftSettings = DriftSettings()
+    digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     topics: TopicSettings = TopicSettings()
     source: str | None = None
     """The file these came from, for messages."""
+    _places: Mapping[Location, str] = PrivateAttr(default_factory=dict)
+    """Where values were given: `ragpulse.toml:3`, `RAGPULSE_PORT`, `--port`."""
 
     @field_validator("evaluator", "rule", "monitor", "destination")
     @classmethod
@@ -252,6 +261,17 @@ class Settings(Section):
             if names.count(name) > 1:
                 raise ValueError(f"the name {name!r} is used twice")
         return entries
+
+    @field_validator("digest")
+    @classmethod
+    def _known_recipients(cls, digest: DigestSettings, info: ValidationInfo) -> DigestSettings:
+        known = {destination.name: destination for destination in info.data.get("destination", ())}
+        for name in digest.to:
+            if name not in known:
+                raise ValueError(f"to: no destination {name!r}; there are: {', '.join(known) or 'none'}")
+            if known[name].pagerduty:
+                raise ValueError(f"to: {name!r} is PagerDuty, and a digest is no incident")
+        return digest
 
     @property
     def judges(self) -> list[JudgeModel]:
@@ -269,6 +289,17 @@ class Settings(Section):
             tables = (self.judge, *(spec.judge for spec in self.evaluator if spec.judge not in (None, asked)))
             asked = next((table for table in tables if table and asked.model in (table.name, table.model)), asked)
         return asked if asked.max_tokens else asked.model_copy(update={"max_tokens": self.judge.max_tokens})
+
+    @property
+    def places(self) -> Mapping[Location, str]:
+        """Where values were given, by table, number of an entry, and key."""
+        return self._places
+
+    def placed(self, places: Mapping[Location, str]) -> Settings:
+        """Return a copy that knows where these values were given."""
+        copy = self.model_copy()
+        copy._places = {**self._places, **places}
+        return copy
 
     def path(self) -> Path | None:
         """Return the absolute path of the file these came from; None for defaults."""
@@ -293,7 +324,8 @@ class Settings(Section):
             first = error.errors()[0]
             option = str(first["loc"][0]).replace("_", "-")
             raise SettingsError(f"--{option}: {message(first)}") from error
-        return self.model_copy(update={section: table})
+        places: dict[Location, str] = {(section, key): f"--{key.replace('_', '-')}" for key in values}
+        return self.model_copy(update={section: table}).placed(places)
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe to start with; raises SettingsError."""

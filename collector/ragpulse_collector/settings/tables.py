@@ -206,6 +206,11 @@ class CollectorSettings(Section):
         return path.rstrip("/")
 
     @property
+    def pages_url(self) -> str:
+        """Where links in messages lead."""
+        return (self.public_url or f"http://127.0.0.1:{self.port}").rstrip("/")
+
+    @property
     def on_a_lake(self) -> bool:
         """Whether other processes may share the store."""
         return self.db.startswith("ducklake:")

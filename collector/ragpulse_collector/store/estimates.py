@@ -19,6 +19,8 @@ KEPT = "coalesce(upstream_pi, 1)"
 """The probability with which an upstream sampler kept a request, from a row of `traces` or `raw.trace_facts`."""
 WEIGHT = f"(1 / {KEPT})"
 """How many requests a stored one stands for: the weight of every count, sum, share, mean and percentile."""
+ESTIMATED = "coalesce(bool_or(upstream_pi < 1), false)"
+"""Whether an upstream sampler dropped requests, of several rows: then figures are scaled up."""
 
 CLUSTER = (
     "CASE WHEN user_id IS NOT NULL THEN hash(user_id) WHEN session_id IS NOT NULL THEN hash(session_id)"

@@ -21,7 +21,8 @@ from ragpulse_collector.store.connection import attach_file, duckdb_settings, fi
 from ragpulse_collector.store.log import has_commits, log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
-from ragpulse_collector.store.views import create_views, feedback_of, views_digest
+from ragpulse_collector.store.units.decided import feedback_of
+from ragpulse_collector.store.views import create_views, views_digest
 
 Execute = Callable[[str], Any]
 Fetch = Callable[[str], list[tuple[Any, ...]]]

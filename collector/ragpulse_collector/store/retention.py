@@ -20,6 +20,7 @@ from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.queries.forgotten import remember
+from ragpulse_collector.store.queries.runs import DELETED, ENDED, keep_for_others, set_status
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, file_columns
@@ -207,6 +208,27 @@ def _deleted(transaction: Transaction, table: str, where: str, parameters: Mappi
             transaction.execute(REMEMBER_EVALUATORS.format(where=where), parameters or ())
         transaction.execute(f"DELETE FROM raw.{table} WHERE {where}", parameters or ())
     return count
+
+
+_OF_RUN = {
+    "scores": "run_id = $run AND score_key NOT IN"
+    " (SELECT score_key FROM raw.run_items WHERE run_id IS NULL OR run_id <> $run)",
+    "run_items": "run_id = $run",
+    "eval_jobs": "run_id = $run",
+}
+
+
+def delete_run(store: Store, run_id: str, *, actor: str) -> dict[str, int]:
+    """Delete a replay that ended; scores stay that another replay or an online evaluation uses, and what was spent."""
+
+    def work(transaction: Transaction) -> dict[str, int]:
+        keep_for_others(transaction, run_id)
+        counts = {table: _deleted(transaction, table, where, {"run": run_id}) for table, where in _OF_RUN.items()}
+        set_status(transaction, run_id, DELETED, only_from=ENDED)
+        audit(transaction, actor=actor, action="delete replay", detail={"replay": run_id, **counts})
+        return counts
+
+    return store.write(work).result()
 
 
 def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str, object]) -> None:

@@ -72,10 +72,13 @@ TABLES: dict[str, str] = {
         normalized DOUBLE, passing BOOLEAN, label VARCHAR, explanation VARCHAR, parts VARCHAR, ci_lo DOUBLE,
         ci_hi DOUBLE, calls VARCHAR, cost_usd DOUBLE, elapsed_ms DOUBLE, attempt INTEGER, created_at TIMESTAMP,
         run_id VARCHAR, scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
+    # `in_use`: null in the rows of versions before 12, whose replays were all in use.
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
-        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP""",
-    "run_items": "run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID",
+        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP, in_use BOOLEAN""",
+    # `reused`: the score was stored before, by another run or an online evaluation.
+    "run_items": """
+        run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID, reused BOOLEAN""",
     "judge_calls": "key VARCHAR, judge VARCHAR, reply VARCHAR, created_at TIMESTAMP",
     "ledger": """
         entry_id UUID, day DATE, evaluator VARCHAR, job_id UUID, run_id VARCHAR, kind VARCHAR, usd DOUBLE,

@@ -60,10 +60,10 @@ UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list, the editor with its preview, and the forms."""
     return [
-        site.page("/alerts", alerts),
+        site.page("/alerts", alerts, reads=("done", "name")),
         site.page("/alerts", save, post=True),
-        site.page("/alerts/new", edit),
-        site.page("/alerts/preview", preview),
+        site.page("/alerts/new", edit, reads=(*FIELDS, "condition", "limit", "notify", "preset", "sign")),
+        site.page("/alerts/preview", preview, reads=None),
         site.page("/alerts/{name}/edit", edit),
         site.page("/alerts/{name}/test", act, post=True),
         site.page("/alerts/{name}/{action}", act, post=True),

@@ -25,7 +25,7 @@ __all__ = ["routes"]
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/compare", compare)]
+    return [site.page("/compare", compare, reads=("a", "b", "by", "evaluator"))]
 
 
 async def compare(site: Site, request: Request) -> Response:

@@ -25,6 +25,8 @@ SELECTION: Final = (
     "max_score",
 )  # fmt: skip
 """Parameters of the trace list that select traces."""
+FILLED: Final = ("asked", "added", "new", "more")
+"""Parameters with what filling a dataset did."""
 KINDS: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv", "py": "text/x-python"}
 CSV_COLUMNS: Final = ("query", "response", "reference", "trace_id", "at", "latency_ms", "cost_usd")
 PYTEST: Final = '''"""The questions of a dataset of ragpulse: does the application still say what it said?
@@ -57,7 +59,7 @@ def routes(site: Site) -> list[BaseRoute]:
     return [
         site.page("/datasets", datasets),
         site.page("/datasets", fill, post=True),
-        site.page("/datasets/{name}", dataset),
+        site.page("/datasets/{name}", dataset, reads=FILLED),
         site.page("/datasets/{name}/{kind}", download),
         site.page("/datasets/{name}/delete", delete, post=True),
     ]
@@ -80,7 +82,7 @@ async def dataset(site: Site, request: Request) -> Response:
             f"{page}_url": link(f"/{page}", {"dataset": name, "from": "-30d"})
             for page in ("replays", "compare", "traces")
         },
-        "more": request.query_params.get("more"),
+        "filled": {name: request.query_params.get(name, "") for name in FILLED},
     }
     return site.render(request, "dataset.html", context)
 
@@ -92,7 +94,8 @@ async def fill(site: Site, request: Request) -> Response:
     selected = [] if form.get("all") else form.getlist("trace_id")
     filters = {key: form[key] for key in form if (key in SELECTION or key.startswith(METADATA)) and form[key]}
     filled: DatasetFilled = await site.api(f"POST datasets/{name}", {"trace_ids": selected} if selected else filters)
-    return see_other(link(f"/datasets/{urlencode(name)}", {"more": "true" if filled.more else ""}))
+    said = {"asked": filled.asked, "added": filled.added, "new": filled.new, "more": "true" if filled.more else ""}
+    return see_other(link(f"/datasets/{urlencode(name)}", said))
 
 
 async def download(site: Site, request: Request) -> Response:

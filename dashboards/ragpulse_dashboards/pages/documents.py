@@ -16,7 +16,8 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards.site import Site, read_view
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.attribution import FailureAttribution, FailureCell, RatedDocuments
+    from ragpulse_collector.analysis.attribution import FailureAttribution, FailureCell
+    from ragpulse_collector.analysis.why.documents import RatedDocuments
 
 __all__ = ["routes"]
 
@@ -38,7 +39,7 @@ CAUSES: Final = (
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/documents", documents)]
+    return [site.page("/documents", documents, reads=("evaluator", "sort"))]
 
 
 async def documents(site: Site, request: Request) -> Response:

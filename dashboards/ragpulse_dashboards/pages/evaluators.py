@@ -30,10 +30,10 @@ STRATA: Final = 3
 def routes(site: Site) -> list[BaseRoute]:
     """Return registry and rules, the editor, its cost preview, and their forms."""
     return [
-        site.page("/evaluators", evaluators),
+        site.page("/evaluators", evaluators, reads=("done",)),
         site.page("/drift/{action}", check_drift, post=True),
-        site.page("/rules/new", edit),
-        site.page("/rules/preview", preview),
+        site.page("/rules/new", edit, reads=("name", "evaluators")),
+        site.page("/rules/preview", preview, reads=None),
         site.page("/rules/{name}/edit", edit),
         site.page("/rules", save, post=True),
         site.page("/rules/{name}/pause", pause, post=True),

@@ -25,15 +25,17 @@ __all__ = ["routes"]
 
 MAX_METRICS: Final = 8
 WORST: Final = 5
+_CHART: Final = ("metric", "title", "corrected", "step")
+"""Parameters of a chart."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the pages, which are also fragments: below a chart, in the drawer, in a card of the overview."""
     return [
-        site.page("/figures", figures),
-        site.page("/figures/rows", rows),
-        site.page("/exemplars", exemplars),
-        site.page("/worst", worst),
+        site.page("/figures", figures, reads=_CHART),
+        site.page("/figures/rows", rows, reads=_CHART),
+        site.page("/exemplars", exemplars, reads=("metric", "step", "t")),
+        site.page("/worst", worst, reads=("evaluator", "since")),
     ]
 
 

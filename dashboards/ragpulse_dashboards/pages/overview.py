@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fit_range, read_metrics
+from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, fit_range, read_metrics
 from ragpulse_dashboards.formats import metric_name
 from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
@@ -21,7 +21,7 @@ from ragpulse_dashboards.site import Site, View, read_view, see_other
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
     from ragpulse_collector.analysis.overview import RangeSummary
-    from ragpulse_collector.analysis.quality.points import Point
+    from ragpulse_collector.analysis.quality.points import Line, Point
     from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
@@ -55,7 +55,7 @@ MAIN: Final = {"latency": "latency_p95"}
 def routes(site: Site) -> list[BaseRoute]:
     """Return the overview, its fragments, and the forms that make and remove demo data."""
     return [
-        site.page("/", overview),
+        site.page("/", overview, reads=("corrected", "quality", "whole")),
         site.page("/steady", steady),
         site.page("/waiting", waiting),
         site.page("/demo", load_demo, post=True),
@@ -187,14 +187,10 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         view=view,
         overview=answer,
         targets=targets,
-        lead=lead and replace(lead, since=since[lead.metric]),
+        lead=lead and _told(lead, since, metrics),
         groups=await _groups(site, view, names, max_age),
-        quality=[
-            replace(chart, since=since.get(chart.metric))
-            for chart in quality
-            if lead is None or lead.metric != chart.metric
-        ],
-        efficiency=[replace(chart, since=since.get(chart.metric)) for chart in efficiency],
+        quality=[_told(chart, since, metrics) for chart in quality if lead is None or lead.metric != chart.metric],
+        efficiency=[_told(chart, since, metrics) for chart in efficiency],
         coverage=_coverage(covered, metrics),
     )
 
@@ -220,12 +216,34 @@ def _lead(
     *,
     corrected: bool,
 ) -> Chart | None:
-    """Return the chart of the first change with the level before it; a rate has no such level."""
+    """Return the chart of the first change with the level before it."""
     shift = next((shift for shift in changes if shift.metric in metrics), None)
     if shift is None or view.group_by:
         return None
-    level = None if shift.metric in PER else shift.before.value
-    return replace(_chart("lead", shift.metric, metrics, targets, corrected=corrected), level=level, tall=True)
+    chart = _chart("lead", shift.metric, metrics, targets, corrected=corrected)
+    return replace(chart, level=shift.before.value, tall=True)
+
+
+def _told(chart: Chart, since: Mapping[str, datetime], metrics: Mapping[str, MetricSeries]) -> Chart:
+    """Return the chart with the time of its change; a change of cost is one of an answer, and so is its chart."""
+    chart = replace(chart, since=since.get(chart.metric))
+    if chart.since is None or chart.metric != "cost_usd":
+        return chart
+    answers = [(label, _of_each(answer, metrics["requests"])) for label, answer in chart.answers]
+    return replace(chart, answers=answers, of_each=True, bars=False)
+
+
+def _of_each(sums: MetricSeries, requests: MetricSeries) -> MetricSeries:
+    """Return sums as means of the requests whose value is known."""
+    numbers = {(*line.group.values(), point.t): point.value or 0.0 for line in requests.series for point in line.points}
+
+    def mean(line: Line, point: Point) -> Point:
+        unknown = getattr(point, "unknown_share", None) or 0.0
+        known = numbers.get((*line.group.values(), point.t), 0.0) * (1.0 - unknown)
+        return replace(point, value=point.value / known if known and point.value is not None else None)
+
+    lines = [replace(line, points=[mean(line, point) for point in line.points]) for line in sums.series]
+    return replace(sums, series=lines)
 
 
 async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: float) -> list[_GroupRow]:

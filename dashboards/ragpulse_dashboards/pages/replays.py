@@ -30,9 +30,9 @@ SELECTION: Final = ("from", "to", *FILTERS)
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list with its form, one run, and the actions on it."""
     return [
-        site.page("/replays", replays),
+        site.page("/replays", replays, reads=FIELDS),
         site.page("/replays", start, post=True),
-        site.page("/replays/bill", bill),
+        site.page("/replays/bill", bill, reads=None),
         site.page("/replays/{run_id}", replay),
         site.page("/replays/{run_id}/{action}", act, post=True),
     ]

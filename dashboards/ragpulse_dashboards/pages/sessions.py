@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
-from ragpulse_dashboards.site import Site, read_view
+from ragpulse_dashboards.site import ALL_TIME, Site, read_view
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
@@ -23,15 +23,14 @@ __all__ = ["routes"]
 MAX_CHARS: Final = 100_000
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
 PAGE: Final = 50
-ALL_TIME: Final = "-3650d"
 
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list, one conversation, one user."""
     return [
-        site.page("/sessions", sessions),
-        site.page("/sessions/{session_id:path}", session),
-        site.page("/users/{user_id:path}", user),
+        site.page("/sessions", sessions, reads=("offset", "sort")),
+        site.page("/sessions/{session_id:path}", session, reads=("here",)),
+        site.page("/users/{user_id:path}", user, reads=("cursor",)),
     ]
 
 

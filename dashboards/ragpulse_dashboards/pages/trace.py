@@ -42,12 +42,12 @@ MAX_DEPTH: Final = 12
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page, a span, the trace as a file and as a pytest case, the queue, and the forms."""
     return [
-        site.page("/traces/{trace_id}", trace),
-        site.page("/traces/{trace_id}/spans/{span_id}", span),
+        site.page("/traces/{trace_id}", trace, reads=("at", "done", "rows")),
+        site.page("/traces/{trace_id}/spans/{span_id}", span, reads=("at",)),
         site.page("/traces/{trace_id}/pytest", as_pytest),
         site.page("/traces/{trace_id}/html", as_html),
         site.page("/traces/{trace_id}/label", label, post=True),
-        site.page("/label", queue),
+        site.page("/label", queue, reads=("evaluator", "of", "saved", "skip")),
         site.page("/traces/{trace_id}/evaluate", evaluate, post=True),
     ]
 
@@ -84,6 +84,7 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
     scores = [ShownScore(_shown(score), as_judged(score.evaluator, score)) for score in rest.scores]
     scores.sort(key=lambda one: (one.score.evaluator, one.score.created_at))
     sentences = find_sentences(one.score for one in reversed(scores))
+    chips = _chips(scores)
     limit = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
     contexts = context_views(rest.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
@@ -97,9 +98,10 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "superseded": [context for context in contexts if context.row.superseded],
         "reranked": any(span.kind == "reranker" for span in rest.spans),
         "scores": sorted(scores, key=lambda one: (one.score.status != "ok", _ORDER[one.score.passing])),
-        "chips": _chips(scores),
+        "chips": chips,
         "decisions": rest.decisions,
         "labels": rest.labels,
+        "failing": head.trace.error or any(one.score.passing is False for one in chips),
         "unread": rest.unread,
         "rows": waterfall(rest.spans, limit=limit),
         "axis": time_axis(rest.spans),

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError
 from ragpulse_dashboards.formats import csv_text
-from ragpulse_dashboards.site import FILTERS, Site, View, read_view, see_other
+from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import TracePage
@@ -28,6 +28,7 @@ SORTS: Final = {
 """The orders of each column, of the first and of the second click."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
 DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost")
+OWNERS: Final = {"user": "user_id", "session": "session_id"}
 OUTCOMES: Final = {"uncovered": "left out of every rule"}
 """Words for outcomes whose name in the API is not plain."""
 OWN: Final = (
@@ -37,7 +38,6 @@ OWN: Final = (
 PAGE: Final = 50
 FILTERED: Final = ("/", "/traces", "/sessions", "/explain", "/compare", "/documents", "/figures")
 """Pages with a filter menu."""
-SHARED: Final = frozenset(("from", "to", "back", "group_by", "for", *FILTERS))
 TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 CSV_COLUMNS: Final = (
     "trace_id", "start_time", "service", "environment", "name", "model", "prompt_name", "prompt_version", "variant",
@@ -56,9 +56,9 @@ STREAM_S: Final = 300
 def routes(site: Site) -> list[BaseRoute]:
     """Return the list, its stream, its CSV twin (the JSON twin is the API itself), and the facets."""
     return [
-        site.page("/traces", traces),
+        site.page("/traces", traces, reads=(*OWN, "columns", "live")),
         site.page("/traces.csv", as_csv),
-        site.page("/facets", facets),
+        site.page("/facets", facets, reads=None),
         site.page("/live/events", events),
         site.page("/live", live),
     ]
@@ -79,7 +79,10 @@ async def traces(site: Site, request: Request) -> Response:
     trace_id = view.filters.get("q", "").strip().lower()
     if TRACE_ID.fullmatch(trace_id):
         return see_other(f"/traces/{trace_id}")
-    page: TracePage = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"})
+    page: TracePage
+    page, owners = await asyncio.gather(
+        site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"}), _owners(site, view)
+    )
     live = request.query_params.get("live")
     context = {
         "view": view,
@@ -91,12 +94,24 @@ async def traces(site: Site, request: Request) -> Response:
         "live": live is not None,
         "outcomes": OUTCOMES,
         "rows": page.traces,
+        "owners": owners,
         "evaluators": _evaluators(page.traces, own.get("evaluator")),
         "next": page.next,
         "total": page.total,
         "newest": page.newest,
     }
     return site.render(request, "traces.html", context)
+
+
+async def _owners(site: Site, view: View) -> list[tuple[str, str, int]]:
+    """Return kind, id and number of answers of the user and the session whose id is the search text, of all time."""
+    text = view.filters.get("q", "").strip(' "')
+    if not text:
+        return []
+    params = {"from": ALL_TIME, "limit": 1, "total": "true"}
+    calls = (site.api("GET traces", {**params, column: text}) for column in OWNERS.values())
+    pages: Sequence[TracePage] = await asyncio.gather(*calls)
+    return [(kind, text, page.total) for kind, page in zip(OWNERS, pages, strict=True) if page.total]
 
 
 async def facets(site: Site, request: Request) -> Response:
@@ -107,7 +122,7 @@ async def facets(site: Site, request: Request) -> Response:
     context = {
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
-        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
+        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters, "for"}},
         "facets": page.facets,
     }
     return site.render(request, "facets.html", context)

@@ -16,6 +16,7 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
+from ragpulse_evaluators.statistics.assistance import AssistedEstimate, assisted_mean
 from ragpulse_evaluators.statistics.comparison import (
     Cusum,
     Difference,
@@ -38,13 +39,7 @@ from ragpulse_evaluators.statistics.comparison import (
     verdict,
     wilcoxon,
 )
-from ragpulse_evaluators.statistics.correction import (
-    AssistedEstimate,
-    CorrectedEstimate,
-    assisted_mean,
-    ppi_mean,
-    rogan_gladen,
-)
+from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.intervals import (
     bootstrap_ci,
@@ -57,7 +52,8 @@ from ragpulse_evaluators.statistics.intervals import (
     weighted_mean,
     wilson,
 )
-from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate, Moments
+from ragpulse_evaluators.statistics.moments import Moments
+from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate
 
 __all__ = [
     "NOT_ENOUGH_USERS",

@@ -3,139 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile
-from ragpulse_evaluators.statistics.intervals import effective_n, hajek, weighted_mean
+from ragpulse_evaluators.statistics.intervals import effective_n, hajek, influence, weighted_mean
+from ragpulse_evaluators.statistics.moments import Moments
 from ragpulse_evaluators.statistics.weighted import Estimate
-
-_ENOUGH = 30
-"""Fewer judged answers do not tell how far the check may be trusted: the plain interval."""
-_RARE = 10.0
-"""Nor do fewer answers of the rarer kind, in effect: few failures may all have been foreseen by luck."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AssistedEstimate(Estimate):
-    """A mean made more precise by a check that saw everything. `n` and `n_eff` count judged answers.
-
-    `lam` is how far the check was trusted (0: not at all), `n_all` how many answers it scored, `narrowing` the width of
-    the interval as a share of the one without the check, at most 1.
-    """
-
-    lam: float
-    n_all: int
-    narrowing: float
-
-
-def assisted_mean(
-    values: Sequence[float | None],
-    checks: Sequence[float | None],
-    pi: Sequence[float],
-    pi_all: Sequence[float] | None = None,
-    *,
-    drawn: Sequence[bool] | None = None,
-    clusters: Sequence[Hashable] | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    confidence: float = 0.95,
-) -> AssistedEstimate | None:
-    """The mean of `values` over all answers: Hajek's of those judged, moved by λ(mean check of all - of those drawn).
-
-    One row an answer: the judge's value or None where it gave none, the check's score, the chance that the judge was
-    asked, and the chance that the answer is in the list at all (`pi_all`, default 1). `drawn` says which the judge was
-    asked about, where some of those have no value (skipped, failed); by default those with one. A check of None (it
-    could not score the answer) counts as the mean of the others: it tells nothing, and the answer still counts.
-
-    λ minimises the variance, summed from the influence of each answer on both means (the difference estimator of survey
-    sampling, tuned as in PPI++ by Angelopoulos, Duchi, Zrnic 2023), so a useless check costs nothing. The interval is
-    `hajek`'s, narrowed by the ratio of the standard errors. λ is 0 below 30 judged answers, or 10 of the rarer kind.
-    `clusters` names the user of each answer, as in `hajek`. None without values.
-    """
-    if not len(values) == len(checks) == len(pi):
-        raise ValueError(f"{len(values)} values, {len(checks)} checks, {len(pi)} chances")
-    names: Sequence[Hashable] = range(len(values)) if clusters is None else clusters
-    judged_rows = [row for row in zip(values, pi, names, strict=True) if row[0] is not None]
-    plain = hajek(
-        [float(value or 0.0) for value, _, _ in judged_rows],
-        [chance for _, chance, _ in judged_rows],
-        clusters=[name for _, _, name in judged_rows],
-        bounds=bounds,
-        confidence=confidence,
-    )
-    if plain is None:
-        return None
-    scores = [check for check in checks if check is not None]
-    mean_check = math.fsum(scores) / len(scores) if scores else 0.0
-    guesses = [mean_check if check is None else check for check in checks]
-    judged_weights = _weights(pi, [value is not None for value in values])
-    asked_weights = judged_weights if drawn is None else _weights(pi, drawn)
-    value_pulls, _ = _influence([value or 0.0 for value in values], judged_weights)
-    pulls_of_all, mean_of_all = _influence(guesses, [1.0] * len(guesses) if pi_all is None else _weights(pi_all))
-    pulls_of_asked, mean_of_asked = _influence(guesses, asked_weights)
-    check_pulls = [a - b for a, b in zip(pulls_of_all, pulls_of_asked, strict=True)]
-    lam, narrowing = _tuned(
-        _by_cluster(value_pulls, names), _by_cluster(check_pulls, names), min(plain.n_eff, plain.clusters)
-    )
-    shift = lam * (mean_of_all - mean_of_asked)
-    # The moved mean decides: the move is nearly independent of it, so that leaving it out biases nothing.
-    if not _informative(plain, plain.estimate + shift, bounds):
-        lam, shift, narrowing = 0.0, 0.0, 1.0
-    return _moved(plain, lam, shift, narrowing, bounds, len(scores))
-
-
-def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[float]:
-    """1/π, and 0 for those not among them."""
-    return [1.0 / chance if included else 0.0 for chance, included in zip(pi, among or [True] * len(pi), strict=True)]
-
-
-def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
-    """The pull of each answer on the weighted mean, and that mean."""
-    mean = weighted_mean(values, weights)
-    total = math.fsum(weights)
-    return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
-
-
-def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float]:
-    """The sum of the pulls of each user's answers."""
-    sums: dict[Hashable, float] = {}
-    for pull, name in zip(pulls, names, strict=True):
-        sums[name] = sums.get(name, 0.0) + pull
-    return list(sums.values())
-
-
-def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
-    """Whether there are enough judged answers of either kind to trust a slope."""
-    share = (mean - bounds[0]) / (bounds[1] - bounds[0])
-    return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE
-
-
-def _tuned(value_pulls: Sequence[float], check_pulls: Sequence[float], n_eff: float) -> tuple[float, float]:
-    """λ that minimises Σ(pull + λ·away)², and the ratio of the standard errors; it costs one degree of freedom."""
-    spread, unassisted = (math.fsum(pull * pull for pull in pulls) for pulls in (check_pulls, value_pulls))
-    if spread <= 0.0 or unassisted <= 0.0 or n_eff <= 2.0:
-        return 0.0, 1.0
-    common = math.fsum(a * b for a, b in zip(value_pulls, check_pulls, strict=True))
-    unexplained = 1.0 - common * common / spread / unassisted
-    ratio = math.sqrt(max(0.0, unexplained) * (n_eff - 1.0) / (n_eff - 2.0))
-    return (-common / spread, ratio) if ratio < 1.0 else (0.0, 1.0)
-
-
-def _moved(
-    plain: Estimate, lam: float, shift: float, narrowing: float, bounds: tuple[float, float], n_all: int
-) -> AssistedEstimate:
-    def cut(value: float) -> float:
-        return min(bounds[1], max(bounds[0], value))
-
-    moved = plain.estimate + shift
-    lo = None if plain.lo is None else cut(moved - narrowing * (plain.estimate - plain.lo))
-    hi = None if plain.hi is None else cut(moved + narrowing * (plain.hi - plain.estimate))
-    return AssistedEstimate(
-        estimate=cut(moved), se=None if plain.se is None else plain.se * narrowing, lo=lo, hi=hi, n=plain.n,
-        n_eff=plain.n_eff, thin=plain.thin, clusters=plain.clusters,
-        reason=plain.reason, lam=lam, n_all=n_all, narrowing=narrowing,
-    )  # fmt: skip
-
 
 ENOUGH_LABELS = 30
 """Below this many labels a corrected number is marked 'not enough labels'."""
@@ -181,19 +56,11 @@ def ppi_mean(
     if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None or labels_only is None:
         return None
     weights_all, weights = [1.0 / pi for pi in pi_all], [1.0 / pi for pi in pi_labelled]
-    scores = [*judge_all, *judge_labelled, *human]
-    binary = all(score in (0.0, 1.0) for score in scores)
-    guesses, truths, n_eff = list(judge_labelled), list(human), effective_n(weights)
-    agreed = sum(a == b for a, b in zip(guesses, truths, strict=True))
-    few = binary and min(agreed, len(truths) - agreed) < _FEW_DISAGREEMENTS
-    if few:
-        guesses, truths = [*guesses, 0.0, 1.0], [*truths, 1.0, 0.0]
-        weights += [math.fsum(weights) / len(weights)] * 2
-    unlearned = few and len(human) < ENOUGH_LABELS
-    lam = 1.0 if unlearned else _power(judge_all, weights_all, guesses, truths, weights)
-    rectifier = [truth - lam * guess for truth, guess in zip(truths, guesses, strict=True)]
-    pulls_all, base = _influence(judge_all, weights_all)
-    pulls, shift = _influence(rectifier, weights)
+    scores, n_eff = [*judge_all, *judge_labelled, *human], effective_n(weights)
+    lam, labels = _trusted(Judged.of(judge_all, weights_all), judge_labelled, human, weights)
+    rectifier, weights = [label.human - lam * label.judge for label in labels], [label.weight for label in labels]
+    pulls_all, base = influence(judge_all, weights_all)
+    pulls, shift = influence(rectifier, weights)
     estimate, shift_se = lam * base + shift, math.hypot(*pulls)
     quantile, se = normal_quantile(0.5 + confidence / 2.0), math.hypot(*(lam * pull for pull in pulls_all), *pulls)
     lo, hi = estimate - quantile * se, estimate + quantile * se
@@ -214,26 +81,68 @@ def ppi_mean(
     )
 
 
-def _power(
-    judge_all: Sequence[float],
-    weights_all: Sequence[float],
-    judge_labelled: Sequence[float],
-    human: Sequence[float],
-    weights: Sequence[float],
-) -> float:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The judge's scores of all answers: how many, their weighted mean and mean square, Kish's effective number."""
+
+    n: int
+    mean: float
+    square: float
+    n_eff: float
+    binary: bool
+
+    @classmethod
+    def of(cls, scores: Sequence[float], weights: Sequence[float]) -> Judged:
+        """Add up scores."""
+        mean, square = (weighted_mean([score**power for score in scores], weights) for power in (1, 2))
+        return cls(len(scores), mean, square, effective_n(weights), all(score in (0.0, 1.0) for score in scores))
+
+    @classmethod
+    def of_moments(cls, sums: Moments) -> Judged:
+        """Read what a store added up."""
+        binary = not sums.between and sums.least >= 0.0 and sums.most <= 1.0
+        return cls(sums.n, sums.mean, sums.wyy / sums.w, sums.w**2 / sums.ww, binary)
+
+
+class _Label(NamedTuple):
+    judge: float
+    human: float
+    weight: float
+
+
+def judge_weight(judged: Judged, guesses: Sequence[float], human: Sequence[float], pi: Sequence[float]) -> float:
+    """λ of `ppi_mean`: how far labels of these chances trust the judge that gave `guesses`."""
+    return _trusted(judged, guesses, human, [1.0 / chance for chance in pi])[0]
+
+
+def _trusted(
+    judged: Judged, guesses: Sequence[float], human: Sequence[float], weights: Sequence[float]
+) -> tuple[float, list[_Label]]:
+    """λ, and the labels with the pseudo-labels where nearly all agree, or nearly none."""
+    labels = [_Label(*row) for row in zip(guesses, human, weights, strict=True)]
+    binary = judged.binary and {*guesses, *human} <= {0.0, 1.0}
+    agreed = sum(label.judge == label.human for label in labels)
+    few = binary and min(agreed, len(labels) - agreed) < _FEW_DISAGREEMENTS
+    if few:
+        mean = math.fsum(weights) / len(weights)
+        labels += [_Label(0.0, 1.0, mean), _Label(1.0, 0.0, mean)]
+    unlearned = few and len(human) < ENOUGH_LABELS
+    return 1.0 if unlearned else _power(judged, labels), labels
+
+
+def _power(judged: Judged, labels: Sequence[_Label]) -> float:
     """λ = cov(human, judge) / ((1 + n/N)·var(judge)), from weighted moments and effective numbers, cut to [0, 1]."""
-    n, n_all = len(human), len(judge_all)
-    mean_judge = weighted_mean(judge_labelled, weights)
-    mean_human = weighted_mean(human, weights)
-    deviations = [(g - mean_judge) * (t - mean_human) for g, t in zip(judge_labelled, human, strict=True)]
+    n, (guesses, human, weights) = len(labels), zip(*labels, strict=True)
+    mean_judge, mean_human = weighted_mean(guesses, weights), weighted_mean(human, weights)
+    deviations = [(label.judge - mean_judge) * (label.human - mean_human) for label in labels]
     covariance = weighted_mean(deviations, weights)
-    pooled = (n * mean_judge + n_all * weighted_mean(judge_all, weights_all)) / (n + n_all)
-    spread = weighted_mean([(guess - pooled) ** 2 for guess in judge_labelled], weights)
-    spread_all = weighted_mean([(guess - pooled) ** 2 for guess in judge_all], weights_all)
-    variance = (n * spread + n_all * spread_all) / (n + n_all - 1)
-    if variance <= 0.0:
+    pooled = (n * mean_judge + judged.n * judged.mean) / (n + judged.n)
+    spread = weighted_mean([(guess - pooled) ** 2 for guess in guesses], weights)
+    spread_all = judged.square - 2.0 * pooled * judged.mean + pooled**2
+    variance = (n * spread + judged.n * spread_all) / (n + judged.n - 1)
+    if variance <= 1e-12:
         return 0.0
-    ratio = 1.0 + effective_n(weights) / effective_n(weights_all)
+    ratio = 1.0 + effective_n(weights) / judged.n_eff
     return min(1.0, max(0.0, covariance / (ratio * variance)))
 
 

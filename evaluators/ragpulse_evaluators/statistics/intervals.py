@@ -181,6 +181,13 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / math.fsum(weights)
 
 
+def influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
+    """The pull of each answer on the weighted mean, and that mean."""
+    mean = weighted_mean(values, weights)
+    total = math.fsum(weights)
+    return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
+
+
 def _check_sample(values: Sequence[float], pi: Sequence[float]) -> None:
     if len(values) != len(pi):
         raise ValueError(f"{len(values)} values but {len(pi)} inclusion probabilities")

@@ -36,6 +36,7 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
         at = T0 - timedelta(minutes=90 if number < 200 else 30)
         good = number % 10 > 0 if number < 200 else number % 2 > 0
         facts = {"error": number % 4 == 0, "cost_usd": 0.01 if number % 2 else None, "input_tokens": 5}
+        facts["cost_unknown_reason"] = None if number % 2 else "no model name"
         units.scored(number, "groundedness", float(good), at=at, facts=facts)
     for number in range(400, 410):  # the first bucket of the window before is not that window
         units.scored(number, "groundedness", 0.2, at=T0 - timedelta(minutes=100))
@@ -49,7 +50,7 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
     assert (told["n_traces"], told["error_rate"], told["tokens"]) == (200, 0.25, 1000)
     assert told["error_interval"] == pytest.approx([0.195, 0.314], abs=0.001)
     assert told["cost_usd"] == pytest.approx(1.0)
-    assert told["cost_unknown_share"] == 0.5
+    assert (told["cost_unknown_share"], told["cost_unknown_reason"]) == (0.5, "no model name")
     assert told["coverage"][0]["scored"] == 200
 
 

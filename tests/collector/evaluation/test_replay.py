@@ -95,7 +95,9 @@ def working(store: EmbeddedStore, one: Evaluator, *, concurrency: int = 4) -> It
     worker = Worker(store, lambda _name, **_: one, Ledger(store, Caps(), price=price), gate=Gate(concurrency))
     worker.start()
     try:
-        yield Replays(store, lambda _name, **_: one, price=price, wake=worker.wake, clock=lambda: NOW), worker
+        yield Replays(
+            store, lambda _name, **_: one, price=price, wake=worker.wake, clock=lambda: NOW, in_force=lambda: [one.name]
+        ), worker  # fmt: skip
     finally:
         worker.stop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from ragpulse_collector.store.queries.decisions import U_SQL, sampling_number
+from ragpulse_collector.store.units.numbers import U_SQL, sampling_number
 
 VECTORS = [
     ("ragpulse", "0" * 32, "0" * 16, 0.9261819550371347),

@@ -13,7 +13,7 @@ from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.records import ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
 from ragpulse_collector.settings import Stratum
-from ragpulse_collector.store.queries.decisions import sampling_number
+from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_evaluators.statistics import hajek
 
 CHECK = Rule(name="check", evaluators=("groundedness",), rate=1.0)

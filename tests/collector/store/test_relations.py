@@ -74,7 +74,7 @@ def test_a_page_and_a_file_have_the_same_newest_scores(store: EmbeddedStore, uni
         units.score(1, name, value, created=T0 + timedelta(hours=hour), version=str(hour), **more)
     units.save()
     (row,) = trace_list(store, TraceList.parse({"from": "2026-01-01T00:00Z"})).traces
-    file = list_sql(TraceList.parse({"from": "2026-01-01T00:00Z"}), max_rows=10)
+    file = list_sql(store, TraceList.parse({"from": "2026-01-01T00:00Z"}), max_rows=10)
     expected = {"judge (a)": 0.2, "judge (b)": 0.3, "feedback:judge": 0.4, "alone": 0.5, "bare": 0.6}
     assert {name: score.normalized for name, score in row.scores.items()} == expected
     assert store.read(file.sql, file.parameters).dicts()[0]["scores"] == expected

@@ -14,7 +14,7 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
 from ragpulse_collector.sampling.rules import RuleSet
 from ragpulse_collector.settings import RuleSettings, Stratum
-from ragpulse_collector.store.queries.decisions import sampling_number
+from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_dashboards import ApiError
 
 GOOD = (

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.analysis.cases import Unit, case_of, cases_of
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, decision
 from ragpulse_collector.settings import Stratum
-from ragpulse_collector.store.queries import deciding, decisions
-from ragpulse_collector.store.queries.decisions import sampling_number
+from ragpulse_collector.store.queries import decisions
+from ragpulse_collector.store.units import decided
+from ragpulse_collector.store.units.numbers import sampling_number
+from ragpulse_collector.units.cases import Unit, case_of, cases_of
 
 ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
 HALF = Rule(name="half", evaluators=("faithfulness",), rate=0.5)
@@ -444,8 +445,8 @@ def test_a_trace_that_is_forgotten_while_it_is_decided_leaves_nothing(
 
 def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound nothing is compared: the sum holds repeated usage, and the trace says so."""
-    limit = str(decisions.MAX_DEDUPLICATED_SPANS)
-    for module, name in ((decisions, "DOUBTFUL_USAGE"), (deciding, "FACT")):
+    limit = str(decided.MAX_DEDUPLICATED_SPANS)
+    for module, name in ((decisions, "DOUBTFUL_USAGE"), (decided, "FACT")):
         statement = getattr(module, name)
         assert limit in statement
         monkeypatch.setattr(module, name, statement.replace(limit, "3"))

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ragpulse_collector.analysis.answers import Uncertain
-from ragpulse_collector.analysis.calibration import JudgedUnit, JudgeError, error_of, judged_units, reach
+from ragpulse_collector.analysis.calibration import (
+    JudgedUnit,
+    JudgeError,
+    LabelledJudge,
+    error_of,
+    labelled_judges,
+)
+from ragpulse_collector.analysis.calibration.assistance import narrowed
 from ragpulse_collector.analysis.quality import Bucket, Measured
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
@@ -36,20 +43,22 @@ class Decisive:
 def decisive(
     store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
 ) -> Decisive:
-    """Return the figure to compare with a limit: corrected where 60 sampled labels of this version and mix exist.
+    """Return the figure to compare with a limit, narrowed by the check of the judge's subject and then corrected.
+
+    It is corrected where 60 sampled labels of this version and mix exist.
 
     The mix is another one where the judge's mean in the window surely differs from that over the labelled answers: then
     its error there may differ, too. `corrected` false keeps the judge's figure. The missing answers widen at the end.
     """
+    if family == "quality":
+        [bucket] = narrowed(store, query.whole, [bucket])
     measured, interval = bucket.measured, _interval(bucket)
     if family != "quality" or interval is None:
         return Decisive(measured)
     if not has_drawn_labels(store, evaluator):
         return Decisive(measured, correction=bucket.judge and f"0 of {_ENOUGH} labels until correction")
-    units = judged_units(store, evaluator, reach(query.window), query.filters)
-    judged = [unit for unit in units if (unit.version, unit.judge) == bucket.series]
-    labels = sum(unit.label_pi is not None and unit.human is not None for unit in judged)
-    error, moved_mix = error_of(judged, least=2), _moved_mix(judged, bucket)
+    judge = labelled_judges(store, query, evaluator).get(bucket.series, LabelledJudge(bucket, ()))
+    labels, error, moved_mix = len(judge.drawn), error_of(judge, least=2), _moved_mix(judge.drawn, bucket)
     applies = corrected and error is not None and labels >= _ENOUGH and moved_mix is None
     told = _in_words(labels, interval, error, moved_mix, applies=applies)
     if not applies or error is None:
@@ -80,9 +89,8 @@ def _level(interval: Interval) -> str:
     return level(interval.value, interval.lo, interval.hi)
 
 
-def _moved_mix(judged: Sequence[JudgedUnit], bucket: Bucket) -> str | None:
+def _moved_mix(labelled: Sequence[JudgedUnit], bucket: Bucket) -> str | None:
     """Return that the judge's mean in the window surely differs from that over the labelled answers."""
-    labelled = [unit for unit in judged if unit.human is not None and unit.label_pi is not None]
     pi, users = [unit.pi * (unit.label_pi or 1.0) for unit in labelled], [unit.cluster for unit in labelled]
     then = Interval.of(hajek([unit.value for unit in labelled], pi, clusters=users, confidence=_SURE))
     now = Interval.of(bucket.estimate_at(_SURE))

@@ -224,7 +224,10 @@ def units_of(
     `mix` are the columns of what a request brought.
     """
     columns = dict.fromkeys((*DIMENSIONS.values(), "query", *mix, *filter(None, (by, side.column))))
-    sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=tuple(columns))
+    within = query.window.parameters
+    # Groups of requests are compared by the scores in use: an exploratory version may have scored one of them only.
+    exploratory = side.column is None or evaluator not in evaluators_in(store, within)
+    sample = sample_of(store, evaluator, within, query.filters, columns=tuple(columns), exploratory=exploratory)
     conditions, extra = ["status <> 'skipped'", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")

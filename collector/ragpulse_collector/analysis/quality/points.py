@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ragpulse_collector.analysis.answers import GroupValue, Uncertain
-from ragpulse_collector.analysis.quality.buckets import Figures, Measured
+from ragpulse_collector.analysis.quality.buckets import Assistance, Figures, Measured
 
-__all__ = ["Assistance", "CoveragePoint", "Line", "QualityLine", "QualityPoint", "TrafficPoint"]
+__all__ = ["CoveragePoint", "Line", "QualityLine", "QualityPoint", "TrafficPoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +34,6 @@ class CoveragePoint(Figures):
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Assistance:
-    """What a check that scored every answer did to a point."""
-
-    n_all: int
-    unchecked: int
-    lam: float
-    narrowing: float
-    note: str | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityPoint(Measured):
     """A metric of an evaluator in one bucket."""
@@ -52,8 +41,6 @@ class QualityPoint(Measured):
     t: datetime
     uncorrected: Uncertain | None = None
     """The figures before people's labels corrected them."""
-    unassisted: Uncertain | None = None
-    """The figures before a check narrowed them."""
     assisted: Assistance | None = None
 
 

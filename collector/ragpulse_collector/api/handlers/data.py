@@ -60,9 +60,11 @@ def export_archive(store: AnyStore, copies: Copies, params: Export) -> Download:
     return copies.make(write, "application/x-tar")
 
 
-def traces_file(store: AnyStore, copies: Copies, params: TraceFile, *, max_rows: int) -> Download:
+def traces_file(
+    store: AnyStore, copies: Copies, params: TraceFile, lead: Callable[[], str] = str, *, max_rows: int
+) -> Download:
     """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises Invalid."""
-    rows = list_sql(params, max_rows=max_rows)
+    rows = list_sql(store, params, lead, max_rows=max_rows)
     if params.where:
         rows = _by_ids(store, rows)
     return copies.make(
@@ -395,21 +397,25 @@ class DatasetFilled:
     new: int
     """Those that the dataset did not have."""
     more: bool
+    asked: int
+    """How many items and traces there were: of equal questions the last one stays, without a question none."""
 
 
-def fill_dataset(store: Store, params: DatasetDraft) -> DatasetFilled:
+def fill_dataset(store: Store, params: DatasetDraft, lead: Callable[[], str] = str) -> DatasetFilled:
     """Answer `POST datasets/{id}`: add items, named traces, or the first `limit` that match the filters.
 
     Raises Invalid where none of them has a question.
     """
     items, more = params.items, False
+    asked = len(items)
     if not items:
-        rows, more = _chosen(store, params)
+        rows, more = _chosen(store, params, lead)
+        asked = len(rows)
         items = [_item(row, row.query) for row in rows if row.query]
     if not items:
         raise Invalid("no trace with a question matches: choose others, or send `items`")
     new = store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
-    return DatasetFilled(params.id, added=len({item.query for item in items}), new=new, more=more)
+    return DatasetFilled(params.id, added=len({item.query for item in items}), new=new, more=more, asked=asked)
 
 
 def delete_dataset(store: Store, params: ById) -> Done:
@@ -419,10 +425,10 @@ def delete_dataset(store: Store, params: ById) -> Done:
     return Done()
 
 
-def _chosen(store: Store, params: DatasetDraft) -> tuple[Sequence[TraceRow], bool]:
+def _chosen(store: Store, params: DatasetDraft, lead: Callable[[], str]) -> tuple[Sequence[TraceRow], bool]:
     if params.trace_ids:
         return trace_rows(store, [trace_id.hex for trace_id in params.trace_ids]), False
-    page = trace_list(store, params)
+    page = trace_list(store, params, lead)
     return page.traces, page.next is not None
 
 

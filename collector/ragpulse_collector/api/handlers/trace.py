@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from ragpulse_collector.analysis.cases import case_of
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.models import OneTrace, TraceDetail
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
@@ -32,6 +31,7 @@ from ragpulse_collector.store.queries.trace_answers import (
     parsed,
 )
 from ragpulse_collector.store.queries.traces import TraceRow, is_bound
+from ragpulse_collector.units.cases import case_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.query import every
-from ragpulse_collector.analysis.selection import instant
+from ragpulse_collector.analysis.selection import Window, instant
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
@@ -57,11 +60,14 @@ class TracePage:
     facets: dict[str, list[FacetValue]] | None
     total: int | None
     """The traces on all pages."""
+    judged_by: str | None
+    """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
 
 
-def trace_list(store: Store, params: TraceList) -> TracePage:
+def trace_list(store: Store, params: TraceList, lead: Callable[[], str] = str) -> TracePage:
     """Answer `GET traces`; raises Invalid for an invalid cursor or condition."""
-    store, common, own = params.limited(store), params.filters(), _own(params, utc_now())
+    judge = _judge(store, params, lead) if _needs_score(params) else params.evaluator
+    store, common, own = params.limited(store), params.filters(), _own(params, judge, utc_now())
     matching, by_time = common & own, params.sort == "time"
     place = _place(params.cursor) if params.cursor else None
     offset = place.offset if place and not by_time else 0
@@ -73,7 +79,7 @@ def trace_list(store: Store, params: TraceList) -> TracePage:
     else:
         page = matching & _beyond(params, place)
         order = f"ORDER BY {_SORTS[params.sort]} LIMIT {params.limit + 1} OFFSET {offset}"
-        sql = f"SELECT {COLUMNS} FROM {_relation(params)} WHERE {page.sql} {order}"
+        sql = f"SELECT {COLUMNS} FROM {_relation(params, judge)} WHERE {page.sql} {order}"
         rows, among_others = store.read(sql, page.parameters), True
     traces = scored(store, rows.first(params.limit), among_others=among_others)
     more = len(rows.rows) > len(traces)
@@ -81,13 +87,14 @@ def trace_list(store: Store, params: TraceList) -> TracePage:
         traces=traces,
         next=_cursor(traces[-1], 0 if by_time else offset + params.limit) if more else None,
         newest=_cursor(traces[0], 0) if traces and by_time else params.after,
-        facets=facets(store, _relation(params), matching) if params.facets else None,
-        total=_total(store, params, matching) if params.total else None,
+        facets=facets(store, _relation(params, judge), matching) if params.facets else None,
+        total=_total(store, params, judge, matching) if params.total else None,
+        judged_by=judge,
     )
 
 
-def _total(store: Store, params: TraceChoice, matching: Filter) -> int:
-    sql = f"SELECT count(*) FROM {_relation(params)} WHERE {matching.sql}"
+def _total(store: Store, params: TraceChoice, judge: str | None, matching: Filter) -> int:
+    sql = f"SELECT count(*) FROM {_relation(params, judge)} WHERE {matching.sql}"
     return int(store.read(sql, matching.parameters).rows[0][0])
 
 
@@ -98,29 +105,40 @@ class Listed(NamedTuple):
     parameters: dict[str, Any]
 
 
-def list_sql(params: TraceChoice, *, max_rows: int) -> Listed:
+def list_sql(store: Store, params: TraceChoice, lead: Callable[[], str] = str, *, max_rows: int) -> Listed:
     """Return the query for the first `max_rows` of the filtered list, in no order; raises Invalid.
 
     Only the ids are sorted: with the texts a sort would not fit into memory.
     """
-    chosen = params.filters() & _own(params, utc_now())
+    judge = _judge(store, params, lead) if _needs_score(params) else params.evaluator
+    chosen = params.filters() & _own(params, judge, utc_now())
     order = f"ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
-    ids = f"SELECT trace_id FROM {_relation(params)} WHERE {chosen.sql} {order}"
+    ids = f"SELECT trace_id FROM {_relation(params, judge)} WHERE {chosen.sql} {order}"
     return Listed(with_scores(ids), chosen.parameters)
 
 
-def _relation(params: TraceChoice) -> str:
+def _judge(store: Store, params: TraceChoice | SessionList, lead: Callable[[], str]) -> str | None:
+    """Return the evaluator by which answers fail: the one asked for, else the one that leads; None is any.
+
+    Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
+    """
+    now = utc_now()
+    window = Window(instant(params.from_, now=now) or EPOCH, instant(params.to, now=now) or datetime.max, 0)
+    return params.evaluator or first_of(store, window, (lead(), *FAITHFUL))
+
+
+def _relation(params: TraceChoice, judge: str | None) -> str:
     """Return the SQL after FROM: the traces, with their scores where needed."""
     if not _needs_score(params):
         return "traces t"
     kind = "LEFT JOIN" if params.outcome else "JOIN"
-    return f"traces t {kind} ({lowest_scores(of_one=bool(params.evaluator))}) s ON s.scored_id = t.trace_id"
+    return f"traces t {kind} ({lowest_scores(of_one=bool(judge))}) s ON s.scored_id = t.trace_id"
 
 
-def _own(params: TraceChoice, now: datetime) -> Filter:
+def _own(params: TraceChoice, judge: str | None, now: datetime) -> Filter:
     """Return the conditions that lists of traces have beyond the common filters."""
     times = between(params, now)
-    return every((times, _of_evaluator(params.evaluator), _scored_as(params), _with_outcome(params, now),
+    return every((times, _of_evaluator(judge), _scored_as(params), _with_outcome(params, now),
                   _with_document(params.document, times)))  # fmt: skip
 
 
@@ -214,16 +232,19 @@ class SessionPage:
 
     sessions: list[ScoredSession]
     next: int | None
+    judged_by: str | None
+    """The evaluator by which turns fail and are the worst; null: any."""
 
 
-def session_list(store: Store, params: SessionList) -> SessionPage:
+def session_list(store: Store, params: SessionList, lead: Callable[[], str] = str) -> SessionPage:
     """Answer `GET sessions`: sessions with a turn that passes the filters, with the figures of all their turns."""
-    chosen = params.filters() & between(params, utc_now()) & _of_evaluator(params.evaluator)
-    sql = sessions_with(chosen.sql, params.sort, of_one=bool(params.evaluator))
+    judge = _judge(store, params, lead)
+    chosen = params.filters() & between(params, utc_now()) & _of_evaluator(judge)
+    sql = sessions_with(chosen.sql, params.sort, of_one=bool(judge))
     limits = f"LIMIT {params.limit + 1} OFFSET {params.offset}"
     rows = params.limited(store).read(f"{sql} {limits}", chosen.parameters).of(ScoredSession)
     more = params.offset + params.limit if len(rows) > params.limit else None
-    return SessionPage(rows[: params.limit], more)
+    return SessionPage(rows[: params.limit], more, judge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The decision as SQL over sets: the units of the traces that are due, their facts, their probabilities.
+"""The decision as SQL over sets: the spans of the traces that are due, the probabilities of their units.
 
-    due (decisions.py) ─▶ due_spans ─▶ span_tree (spans with their parent) ─▶ unit ─▶ fact
+    due (decisions.py) ─▶ due_spans ─▶ span_tree, unit, fact (store/units/decided.py)
     fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
 
 Each step is a temporary table of the writer's connection, with the traces that are due.
@@ -11,32 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.queries.decisions import BEGUN, MAX_DEDUPLICATED_SPANS, U_SQL
-from ragpulse_collector.store.views import (
-    FACT_COLUMNS,
-    OF_UNIT,
-    answer_of,
-    feedback_of,
-    hex_trace,
-    metadata_map,
-    tag_list,
-)
-
-MISDATED_US = 86_400 * 10**6
-"""A span that starts more than this (a day) from its unit has a wrong clock: it is only counted.
-
-So has a span that starts this long after its receipt, and one that starts this long before it while other spans of its
-trace do not: a trace that is old as a whole was sent late, or imported.
-"""
+from ragpulse_collector.store.units.decided import may_score
+from ragpulse_collector.store.units.numbers import U_SQL
+from ragpulse_collector.store.units.row import OF_FIRST, OF_UNIT
+from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
 _PLACED_COLUMNS = ", ".join(
     f"s.{name}"
     for name in (
-        "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "name", "kind", "service",
-        "environment", "status", "model", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd",
-        "cost_unknown_reason", "ttft_ms", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
-        "upstream_pi", "top_score", "tags", "metadata", "service_version", "finish_reason", "agent", "data_source",
-        "top_k", "response_missing_reason", "control_flow",
+        "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "kind", "status", "model",
+        "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "cost_unknown_reason", "ttft_ms",
+        "upstream_pi", "top_score", "control_flow", *OF_FIRST, *OF_UNIT,
     )
 )  # fmt: skip
 
@@ -65,51 +50,6 @@ REMOVE_DOUBLES = [
 ]
 """Of a span that is stored twice only the first copy stays, with its texts and contexts."""
 
-_AHEAD = "epoch_us(start_time) - epoch_us(received_at)"
-PLACED = f"""
-    CREATE OR REPLACE TEMP TABLE span_tree AS
-    WITH near AS (
-        SELECT trace_id, min(start_time) FILTER (abs({_AHEAD}) <= {MISDATED_US}) AS near FROM due_spans
-        WHERE trace_id IN (SELECT trace_id FROM due_spans WHERE abs({_AHEAD}) > {MISDATED_US}) GROUP BY trace_id)
-    SELECT m.*, CASE WHEN abs(epoch_us(m.start_time) - epoch_us(m.received_at)) <= {MISDATED_US} THEN m.start_time
-                     ELSE coalesce(n.near, least(m.start_time, m.received_at)) END AS clocked,
-           p.span_id IS NULL AS local_root,
-           CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
-    FROM due_spans m LEFT JOIN due_spans p
-      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id
-    LEFT JOIN near n ON n.trace_id = m.trace_id"""
-
-INSIDE = """
-    CREATE OR REPLACE TEMP TABLE inside AS
-    WITH RECURSIVE doubtful AS (
-        SELECT trace_id, span_id, CASE WHEN NOT local_root THEN parent_span_id END AS parent, kind FROM span_tree
-        WHERE trace_id IN (SELECT trace_id FROM span_tree WHERE climb_from IS NOT NULL)),
-    within AS (
-        SELECT trace_id, span_id FROM doubtful WHERE kind IN ('rag', 'evaluator')
-        UNION
-        SELECT d.trace_id, d.span_id FROM within w JOIN doubtful d ON d.trace_id = w.trace_id AND d.parent = w.span_id)
-    SELECT d.trace_id, d.span_id FROM doubtful d JOIN within w ON w.trace_id = d.trace_id AND w.span_id = d.parent
-    WHERE d.kind = 'rag'"""
-"""Rag spans below another rag span or an evaluator's span; the walk visits each span once."""
-
-UNIT = f"""
-    CREATE OR REPLACE TEMP TABLE unit AS
-    WITH marked AS (
-        SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.name, p.service,
-               p.environment, p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
-               p.metadata, p.service_version, p.agent, p.data_source, p.top_k, p.finish_reason,
-               p.response_missing_reason, p.control_flow, p.kind = 'rag' AS is_rag
-        FROM span_tree p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
-        WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
-    whole AS (
-        SELECT trace_id, bool_or(is_rag) AS any_rag, count(*) FILTER (is_rag) AS n_rag, count(*) AS n_all,
-               arg_min(span_id, (NOT is_rag, start_time, span_id)) AS first_span_id
-        FROM marked GROUP BY trace_id)
-    SELECT m.*, m.span_id = w.first_span_id AS is_first, CASE WHEN w.any_rag THEN w.n_rag ELSE w.n_all END AS n_units,
-           {U_SQL} AS u
-    FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
-"""The outermost rag spans, else the local roots; never an evaluator's span."""
-
 UNCOUNTED = """
     CREATE OR REPLACE TEMP TABLE uncounted AS
     SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
@@ -117,15 +57,6 @@ UNCOUNTED = """
 """The spans whose usage repeats another's, and model calls without usage (`silent`)."""
 
 
-def _may_score(service: str, environment: str) -> str:
-    """Return whether the sender of the score `b` may write to a request of this service and environment."""
-    own = {name: f"json_extract(b.binding, '$.{name}')::VARCHAR[]" for name in ("services", "environments")}
-    allowed = (f"(len({own[name]}) = 0 OR coalesce(list_contains({own[name]}, {value}), false))"
-               for name, value in (("services", service), ("environments", environment)))  # fmt: skip
-    return f"(b.binding IS NULL OR ({' AND '.join(allowed)}))"
-
-
-_MISSING_REASON = "coalesce(x.response_missing_reason, w.response_missing_reason)"
 RESPONSES = """
     SELECT x.trace_id, left(coalesce(o.response, b.response), 4000) AS response
     FROM unit x JOIN own o ON o.trace_id = x.trace_id AND o.span_id = x.span_id
@@ -141,98 +72,6 @@ TOPICS = """
 """The topic of each question, by its hash, under the name it has now."""
 
 REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
-
-FACT = f"""
-    CREATE OR REPLACE TEMP TABLE fact AS
-    WITH usage AS (
-        SELECT p.trace_id, TRY_CAST(sum(input_tokens) AS BIGINT) AS input_tokens,
-               TRY_CAST(sum(output_tokens) AS BIGINT) AS output_tokens,
-               TRY_CAST(sum(cached_tokens) AS BIGINT) AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
-               sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
-        FROM span_tree p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
-        WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
-    dated AS (
-        SELECT p.*, x.start_time IS NOT NULL
-                    AND abs(epoch_us(p.clocked) - epoch_us(x.start_time)) > {MISDATED_US} AS away,
-               away OR p.clocked <> p.start_time AS misdated,
-               CASE WHEN away THEN x.start_time ELSE p.clocked END AS begun
-        FROM span_tree p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
-    whole AS (
-        SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
-               any_value(known_late) AS known_late,
-               min(begun) AS start_time, min({BEGUN}) AS spans_from, count(*) AS n_spans,
-               count_if(misdated) AS misdated_spans, min(upstream_pi) AS upstream_pi,
-               arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
-               arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
-               arg_min(variant, start_time) AS variant, arg_min(environment, start_time) AS environment,
-               arg_min(tags, start_time) AS tags, arg_min(metadata, start_time) AS metadata,
-               arg_min(service_version, start_time) AS service_version, arg_min(agent, start_time) AS agent,
-               arg_min(data_source, start_time) AS data_source, arg_min(top_k, start_time) AS top_k,
-               {", ".join(f"arg_max_null({name}, start_time) FILTER (kind = 'llm') AS {name}" for name in OF_UNIT)},
-               coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
-                        arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
-               coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
-               min(TRY(begun + to_microseconds((ttft_ms * 1000)::BIGINT))) FILTER (kind = 'llm') AS first_token,
-               arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
-               arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
-               max(begun + to_microseconds(duration_us)) AS end_time
-        FROM dated GROUP BY trace_id),
-    texts AS (
-        SELECT o.trace_id, o.span_id, coalesce(o.query, b.query) AS query, coalesce(o.response, b.response) AS response,
-               coalesce(b.failed, false) AS failed
-        FROM own o LEFT JOIN below b ON b.trace_id = o.trace_id AND b.span_id = o.span_id),
-    opinions AS (
-        SELECT b.trace_id, b.name, arg_max(b.score, b.received_at) AS score, max(b.received_at) AS received_at
-        FROM raw.feedback b JOIN whole w ON w.trace_id = b.trace_id
-        LEFT JOIN unit x ON x.trace_id = b.trace_id AND x.is_first
-        WHERE b.source = 'human' AND b.score IS NOT NULL AND b.scope IS DISTINCT FROM 'session'
-          AND {_may_score("coalesce(x.service, w.service)", "coalesce(x.environment, w.environment)")}
-        GROUP BY b.trace_id, b.name),
-    opinion AS ({feedback_of("opinions")}),
-    failed AS (
-        SELECT x.trace_id, bool_or(x.status = 'error' OR t.failed) AS error
-        FROM unit x JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id GROUP BY x.trace_id)
-    SELECT w.trace_id AS trace_uuid, {hex_trace("w.trace_id")} AS trace_id,
-           coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id,
-           coalesce(x.start_time, w.start_time) AS start_time, w.spans_from,
-           w.misdated_spans::INTEGER AS misdated_spans,
-           coalesce(x.duration_us / 1000.0, epoch_us(w.end_time - w.start_time) / 1000.0) AS latency_ms,
-           coalesce(x.ttft_ms, CASE WHEN w.first_token IS NOT NULL
-                THEN greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0 END)
-               AS ttft_ms,
-           coalesce(x.service, w.service) AS service, coalesce(x.environment, w.environment) AS environment,
-           coalesce(x.name, w.name) AS name, coalesce(x.session_id, w.session_id) AS session_id,
-           coalesce(x.user_id, w.user_id) AS user_id, coalesce(x.prompt_name, w.prompt_name) AS prompt_name,
-           coalesce(x.prompt_version, w.prompt_version) AS prompt_version, coalesce(x.variant, w.variant) AS variant,
-           w.model, g.input_tokens, g.output_tokens, g.cached_tokens,
-           CASE WHEN g.priced = g.calls THEN g.cost_usd END AS cost_usd,
-           nullif(concat_ws('; ',
-               CASE WHEN g.calls IS NULL THEN 'no call with usage'
-                    WHEN g.priced < g.calls THEN (g.calls - g.priced) || ' of ' || g.calls || ' calls: '
-                         || coalesce(g.reason, 'unpriced') END,
-               CASE WHEN w.n_spans > {MAX_DEDUPLICATED_SPANS} THEN 'more than {MAX_DEDUPLICATED_SPANS} spans: '
-                    || 'usage that several spans state is counted for each' END), '') AS cost_unknown_reason,
-           coalesce(f.error, false) AS error, w.top_score, w.n_spans::INTEGER AS n_spans,
-           coalesce(x.n_units, 0)::INTEGER AS n_units,
-           CASE WHEN w.revision IS NULL THEN 0
-                ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
-           w.upstream_pi, t.query, t.response, o.feedback, w.retriever,
-           {tag_list("coalesce(x.tags, w.tags)")} AS tags,
-           {metadata_map("coalesce(x.metadata, w.metadata)")} AS metadata,
-           coalesce(x.service_version, w.service_version) AS release,
-           coalesce(x.finish_reason, w.finish_reason) AS finish_reason, coalesce(x.agent, w.agent) AS agent,
-           coalesce(x.data_source, w.data_source) AS data_source, coalesce(x.top_k, w.top_k) AS top_k,
-           CASE WHEN t.response IS NULL THEN {_MISSING_REASON} END AS response_missing_reason, x.control_flow,
-           o.feedbacks, o.feedbacks_off_scale,
-           {answer_of("t.response", _MISSING_REASON, "r.trace_id IS NOT NULL")} AS answer, q.topic
-    FROM whole w
-    LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
-    LEFT JOIN usage g ON g.trace_id = w.trace_id
-    LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
-    LEFT JOIN failed f ON f.trace_id = w.trace_id
-    LEFT JOIN opinion o ON o.trace_id = w.trace_id
-    LEFT JOIN refused r ON r.trace_id = w.trace_id
-    LEFT JOIN question_topic q ON q.question = hash(t.query)"""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 
@@ -317,8 +156,8 @@ SETTLE_FEEDBACK = f"""
            CASE WHEN b.scope = 'session' THEN coalesce(b.session_id, f.session_id) END AS session_id
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN span_tree x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
-    WHERE {_may_score("f.service", "f.environment")}
-      AND {_may_score("coalesce(x.service, f.service)", "coalesce(x.environment, f.environment)")}
+    WHERE {may_score("f.service", "f.environment")}
+      AND {may_score("coalesce(x.service, f.service)", "coalesce(x.environment, f.environment)")}
       AND NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
                         AND s.source <> 'online')"""
 

@@ -6,7 +6,6 @@ in the future, which would hide all later traces. Such times become the present 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Read, Transaction
 from ragpulse_collector.store.queries.jobs import given_up
+from ragpulse_collector.store.units.decided import BEGUN, MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.views import COUNTED
 
 _log = logging.getLogger("ragpulse.collector")
 _TOLERANCE = timedelta(minutes=10)
@@ -37,12 +38,6 @@ _BELOW_ONE = 1 - 1e-16
 U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
                   || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, {_BELOW_ONE!r})"""
 """The number of a row `m` that has `trace_id` and `span_id`; `$salt` is a parameter of the query."""
-
-
-def sampling_number(salt: str, trace_id: str, span_id: str) -> float:
-    """Return u in [0, 1): the first 64 bits of sha256 over salt, trace id and span id (hex)."""
-    digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
-    return min(int.from_bytes(digest[:8], "big") / 2**64, _BELOW_ONE)
 
 
 def latest_score(evaluator: str) -> str:
@@ -87,7 +82,7 @@ def without_verdict(evaluator: str | None) -> str:
             SELECT * REPLACE ({BARE_NAME} AS evaluator), hash(trace_id, span_id, {BARE_NAME}) AS unit
             FROM ({DECISIONS}) WHERE {decisions_of}(sampled OR reason = 'budget') AND pi > 0) d
         ANTI JOIN (
-            SELECT hash(trace_id, span_id, evaluator) AS unit FROM raw.scores
+            SELECT hash(trace_id, span_id, evaluator) AS unit FROM {COUNTED}
             WHERE {scores_of}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
           ON s.unit = d.unit"""
 
@@ -174,9 +169,6 @@ def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str,
     tx.append("audit", ("created_at", "actor", "action", "detail"), [(tx.at, actor, f"rule {action}", text)])
 
 
-BEGUN = "least(start_time, received_at)"
-"""The start of a span, at most its time of receipt: the clock of its sender may be ahead."""
-
 NEWS = """
     SELECT 1 FROM raw.spans WHERE received_at >= $low
     UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
@@ -250,10 +242,6 @@ _FIRST_UNDECIDED = """
     ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
     WHERE s.received_at >= $since"""
 
-
-MAX_DEDUPLICATED_SPANS = 10_000
-"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` states it: decisions of other traces
-wait for the check."""
 
 DOUBTFUL_USAGE = f"""
     WITH span AS MATERIALIZED (

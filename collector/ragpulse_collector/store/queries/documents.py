@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
-from ragpulse_collector.store.estimates import WEIGHT
+from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
@@ -158,14 +158,14 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, date
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, datetime]) -> Rows:
-    """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found.
+    """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found in all.
 
     `number` is the request's index in `trace_ids`.
     """
     return store.read(
-        f"WITH requests AS ({_REQUESTS}) SELECT DISTINCT number, name, n_contexts FROM raw.spans s"
+        f"WITH requests AS ({_REQUESTS}) SELECT number, name, sum(n_contexts)::BIGINT FROM raw.spans s"
         " JOIN requests ON requests.trace_id = s.trace_id WHERE kind = 'retriever' AND start_time >= $first"
-        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY",
+        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY GROUP BY number, name",
         {**within, "ids": list(trace_ids)},
     )
 
@@ -253,3 +253,67 @@ def turns_before(store: Store, among: TraceRange) -> Rows:
         " SELECT number, query, response FROM earlier ORDER BY number, start_time, trace_id",
         {**among._asdict(), "reach": max(among.first, EPOCH + _SESSION_REACH) - _SESSION_REACH},
     )
+
+
+_STEPS = """
+    own AS (
+        SELECT s.trace_id AS id, span_id, any_value(parent_span_id) AS parent, any_value(name) AS name,
+               any_value(kind) AS kind, any_value(duration_us) / 1000.0 AS ms
+        FROM raw.spans s JOIN asked ON asked.id = s.trace_id AND s.start_time >= asked.start_time
+        WHERE s.start_time >= $first AND s.start_time < $last::TIMESTAMP + INTERVAL 1 DAY GROUP BY ALL
+    ), below AS (SELECT id, parent AS span_id, sum(ms) AS ms FROM own GROUP BY ALL
+    ), steps AS (
+        SELECT id, concat_ws(' ', name, '(' || kind || ')') AS name, o.ms - coalesce(b.ms, 0) AS x
+        FROM own o LEFT JOIN below b USING (id, span_id)
+    ), parts AS (
+        FROM steps UNION ALL SELECT id, '', latency_ms FROM asked
+        UNION ALL SELECT id, 'outside the recorded steps', any_value(latency_ms) - coalesce(sum(x), 0)
+                  FROM asked LEFT JOIN steps USING (id) GROUP BY id)"""
+_ERRORS = """
+    parts AS (
+        SELECT id, '' AS name, 1 AS x FROM asked WHERE error
+        UNION ALL SELECT id, coalesce(arg_max(coalesce(error_type, status_message[1:60]), s.start_time), 'unknown'), 1
+                  FROM asked LEFT JOIN raw.spans s ON s.trace_id = asked.id AND s.status = 'error'
+                   AND s.start_time >= $first AND s.start_time < $last::TIMESTAMP + INTERVAL 1 DAY
+                  WHERE asked.error GROUP BY id)"""
+_SLOWEST = "QUALIFY latency_ms >= quantile_cont(latency_ms, 0.9) OVER (PARTITION BY start_time >= $at)"
+_KINDS = {
+    "steps": (_STEPS, "AND latency_ms IS NOT NULL USING SAMPLE reservoir(20000 ROWS) REPEATABLE (1)"),
+    "steps of the slowest tenth": (_STEPS, f"AND latency_ms IS NOT NULL {_SLOWEST}"),
+    "error types": (_ERRORS, ""),
+}
+"""What requests are divided into, and which of them are read. A step's time is its own: without those below it, so that
+the steps of a request add up to its latency, also where they overlap."""
+_MEANS = """
+    WITH asked AS MATERIALIZED (
+        SELECT trace_id::UUID AS id, start_time, latency_ms, coalesce(error, false) AS error, {cluster} AS cluster,
+               {weight} AS w, start_time >= $at AS late
+        FROM traces WHERE start_time >= $first AND start_time < $last AND {filter} {choice}
+    ), users AS (SELECT late, cluster, sum(w) AS n FROM asked GROUP BY ALL
+    ), sides AS (SELECT late, sum(n) AS n, sum(n * n) AS nn FROM users GROUP BY ALL
+    ), {parts}, sums AS (
+        SELECT name, late, cluster, sum(w * x) AS s FROM parts JOIN asked USING (id) GROUP BY ALL
+    ), figures AS (
+        SELECT name, late, sum(s) / any_value(sides.n) AS mean, sum(s * s) AS ss, sum(s * users.n) AS sn,
+               any_value(nn) AS nn, any_value(sides.n) AS n
+        FROM sums JOIN users USING (late, cluster) JOIN sides USING (late) GROUP BY name, late)
+    SELECT name, late, mean, greatest(0, ss - 2 * mean * sn + mean * mean * nn) / (n * n) FROM figures
+    QUALIFY row_number() OVER (PARTITION BY late ORDER BY abs(mean) DESC) <= 1000"""
+
+
+class PartMean(NamedTuple):
+    """The mean that a step or a type of error has over all requests of a time; an empty name is the whole."""
+
+    name: str
+    late: bool
+    """Whether the requests began at the moment or later."""
+    mean: float
+    error: float
+    """The square of its standard error; requests of one user are dependent."""
+
+
+def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filter: Filter) -> list[PartMean]:
+    """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
+    parts, choice = _KINDS[kind]
+    sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
+    return [PartMean(*row) for row in store.read(sql, {**within, **filter.parameters}).rows]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ragpulse_collector.records import MODEL_KINDS
 from ragpulse_collector.store.protocol import Store, Transaction
-from ragpulse_collector.store.queries.decisions import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
-from ragpulse_collector.store.views import LOW
+from ragpulse_collector.store.units.decided import MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.units.undecided import LOW
 
 _SPANS = """
     SELECT count(*) AS spans, max(start_time) AS newest_span,

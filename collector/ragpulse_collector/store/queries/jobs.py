@@ -254,6 +254,7 @@ class ItemRow(NamedTuple):
     span_id: bytes
     u: float | None
     job_id: bytes
+    reused: bool
 
 
 def add_results(tx: Transaction, scores: Sequence[ScoreRow], items: Sequence[ItemRow]) -> None:

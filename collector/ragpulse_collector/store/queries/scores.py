@@ -19,7 +19,7 @@ from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, SERIES, Filter, bound_to, facts_of, with_columns
-from ragpulse_collector.store.views import hex_span, hex_trace
+from ragpulse_collector.store.views import COUNTED, hex_span, hex_trace
 
 FEEDBACK = "feedback"
 """The family of people's scores, and the name of one whose sender does not name it."""
@@ -67,7 +67,7 @@ class Sample:
 # Online and replay are selected by `<>`: with IN the planner expects a fifth of the scores and builds the hash table on
 # them, with all their columns, instead of on the two of the decisions, which takes half as long again.
 _GIVEN = """
-SELECT *, hash(trace_id, span_id, evaluator) AS unit{key} FROM raw.scores
+SELECT *, hash(trace_id, span_id, evaluator) AS unit{key} FROM {scores}
 WHERE {named}request_time >= $first AND request_time < $last AND source <> 'human' AND source <> 'code'"""
 # A failure never supersedes an answer: it counts as a century older.
 _KEY = """, hash(trace_id, span_id, evaluator, version, judge) AS k,
@@ -102,17 +102,18 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 def sample_of(
     store: Store, evaluator: str | None, within: Mapping[str, Any], filter: Filter, *, columns: tuple[str, ...] = (),
-    prefix: str = "",
+    prefix: str = "", exploratory: bool = False,
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
     `feedback:NAME` in place of an evaluator gives people's scores of that name, one for each trace, with the
     probability of an upstream sampler. Test runs are excluded unless the filter names an environment. The units get
-    `columns` of `traces`. A `prefix` separates the parameters of two samples in one query.
+    `columns` of `traces`. A `prefix` separates the parameters of two samples in one query. Verdicts and chances of
+    exploratory replays are included with `exploratory` only.
     """
     if (name := feedback_name(evaluator)) is not None:
         return _feedback_sample(name, within, filter, columns)
-    runs = shares(store, evaluator)
+    runs = shares(store, evaluator, exploratory=exploratory)
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     joins = ""
     if runs:
@@ -126,7 +127,9 @@ def sample_of(
     )
     condition = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
-        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(named=condition),
+        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(
+            named=condition, scores="raw.scores" if exploratory else COUNTED
+        ),
         name="$evaluator" if condition else BARE_NAME,
         decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if condition else "",
         live="true" if filter.tests else LIVE,
@@ -151,7 +154,7 @@ def refuse_unclear(store: Store, metric: str) -> None:
     if family != "pass_rate":
         return
     share = store.read(
-        f"SELECT count_if({UNCLEAR}) / count(*) FROM raw.scores"
+        f"SELECT count_if({UNCLEAR}) / count(*) FROM {COUNTED}"
         f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
         {"name": name.partition("@")[0]},
     ).rows[0][0]
@@ -230,7 +233,7 @@ RUN_SCORES = "SELECT score_key FROM raw.run_items WHERE run_id = $run"
 EVENTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, created_at, status, evaluator,
            version, judge, score, label, explanation, passing, normalized, run_id
-    FROM raw.scores
+    FROM {COUNTED}
     WHERE created_at >= $first AND created_at < $last AND source IN ('online', 'replay') AND status <> 'skipped'
       AND ($evaluator IS NULL OR evaluator = $evaluator)"""
 """One row per verdict that was made (not: requested) in the range, of `$evaluator` or of all (NULL)."""
@@ -238,7 +241,7 @@ EVENTS = f"""
 
 _OTHERS = f"""
     WITH others AS (
-        SELECT {SERIES} AS name, score, label FROM raw.scores s JOIN ({{traces}}) t ON t.trace_id = s.trace_id
+        SELECT {SERIES} AS name, score, label FROM {COUNTED} s JOIN ({{traces}}) t ON t.trace_id = s.trace_id
         WHERE status = 'ok' AND (normalized IS NULL OR source IN ('human', 'code'))
           AND request_time >= $first AND request_time < $last),
     labels AS (
@@ -275,7 +278,7 @@ def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> lis
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
     """Return the evaluators with a verdict about a request of the range, by name."""
     rows = store.read(
-        "SELECT DISTINCT evaluator FROM raw.scores WHERE source IN ('online', 'replay')"
+        f"SELECT DISTINCT evaluator FROM {COUNTED} WHERE source IN ('online', 'replay')"
         " AND request_time >= $first AND request_time < $last ORDER BY 1",
         within,
     ).rows

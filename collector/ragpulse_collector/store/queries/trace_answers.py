@@ -22,7 +22,7 @@ from ragpulse_collector.store.queries.traces import (
     TraceRow,
     bound_to,
 )
-from ragpulse_collector.store.views import VIEWS, hex_span, hex_trace, spans_of
+from ragpulse_collector.store.views import COUNTED, VIEWS, hex_span, hex_trace, spans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,8 @@ class SpanScore:
     identifier: str | None
     session_id: str | None
     ci95: list[float | None] | None
+    exploratory: bool
+    """Whether only replays that are not in use have it: lists and charts leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,5 +321,5 @@ def labels(store: Store, trace_id: UUID) -> list[LabelRow]:
 
 def scored_by(store: Store, trace_id: UUID) -> list[str]:
     """Return the evaluators that have scored the trace, by name."""
-    sql = "SELECT DISTINCT evaluator FROM raw.scores WHERE trace_id = $id AND status = 'ok' ORDER BY 1"
+    sql = f"SELECT DISTINCT evaluator FROM {COUNTED} WHERE trace_id = $id AND status = 'ok' ORDER BY 1"
     return [name for (name,) in store.read(sql, {"id": trace_id}).rows]

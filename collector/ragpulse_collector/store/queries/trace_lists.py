@@ -16,7 +16,7 @@ from ragpulse_collector.store.queries.traces import (
     listed_scores,
     scored,
 )
-from ragpulse_collector.store.views import SESSION_FIGURES, SOURCE, hex_trace
+from ragpulse_collector.store.views import COUNTED, SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
@@ -59,6 +59,8 @@ class SessionRow:
     input_tokens: int | None
     output_tokens: int | None
     error: bool | None
+    estimated: bool
+    """Whether an upstream sampler dropped turns: turns, tokens and cost are scaled up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def lowest_scores(*, of_one: bool) -> str:
     only = f" AND $evaluator IN (evaluator, {SERIES})" if of_one else ""
     return (
         f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest(value, 'NOT passing')} AS score"
-        f" FROM raw.scores WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
+        f" FROM {COUNTED} WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
     )
 
 

@@ -61,18 +61,26 @@ class Run:
     max_usd: float | None
     error: str | None
     created_at: datetime
+    in_use: bool
+    """Whether lists, charts and figures read its scores; else it is exploratory."""
     spec: ReplaySpec
 
 
-_COLUMNS = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "spec")
+_COLUMNS = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "in_use",
+            "spec")  # fmt: skip
+ENDED = ("done", "cancelled", "capped", "failed")
+"""The states of a replay that nothing evaluates now."""
+DELETED = "deleted"
+"""The status of a replay that is gone: its row stays, so that a result that arrives late does not count."""
 
 
 def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
     """Return the replays by id, newest first; with `status` or `run_id` only those."""
     rows = store.read(
-        f"SELECT {', '.join(_COLUMNS)} FROM raw.runs"
+        f"SELECT {', '.join(_COLUMNS)} FROM (SELECT * REPLACE (coalesce(in_use, true) AS in_use) FROM raw.runs)"
         " QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
-        " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
+        f" AND status <> '{DELETED}' AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run)"
+        " ORDER BY created_at DESC",
         {"status": status, "run": run_id},
     ).rows
     return {row[0]: replace(Run(*row), spec=_spec(row[-1])) for row in rows}
@@ -94,11 +102,40 @@ def set_status(
     """Append the next state of a replay: its latest row with another status, if its status is in `only_from`."""
     tx.execute(
         "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($status AS status, $error AS error, $now::TIMESTAMP AS"
-        " created_at, coalesce($max_usd, max_usd) AS max_usd)"
+        f" created_at, coalesce($max_usd, max_usd) AS max_usd, in_use AND $status <> '{DELETED}' AS in_use)"
         " FROM (SELECT * FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1)"
         " WHERE status IN (SELECT unnest($before::VARCHAR[]))",
         {"status": status, "error": error, "now": tx.at, "run": run_id, "before": list(only_from), "max_usd": max_usd},
     )
+
+
+def set_in_use(tx: Transaction, run_id: str, *, in_use: bool) -> None:
+    """Append the next state of a replay: in use, or exploratory."""
+    tx.execute(
+        "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($in_use AS in_use, $now::TIMESTAMP AS created_at)"
+        " FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1",
+        {"run": run_id, "in_use": in_use, "now": tx.at},
+    )
+    keep_for_others(tx, run_id)
+
+
+def keep_for_others(tx: Transaction, run_id: str) -> None:
+    """Mark the items of versions before 12 that share a score of this replay: it counts for them, whatever it does."""
+    tx.execute(
+        "UPDATE raw.run_items SET reused = true WHERE reused IS NULL AND run_id <> $run"
+        " AND score_key IN (SELECT score_key FROM raw.scores WHERE run_id = $run)",
+        {"run": run_id},
+    )
+
+
+def put_in_use(read: Read, evaluator: str) -> set[tuple[str, str | None]]:
+    """Return versions and judges of an evaluator of which an exploratory replay was put in use."""
+    rows = read(
+        "SELECT version, judge FROM raw.runs WHERE split_part(evaluator, '@', 1) = $name"
+        " GROUP BY run_id, version, judge HAVING bool_or(NOT in_use) AND arg_max(in_use, created_at)",
+        {"name": evaluator},
+    ).rows
+    return set(rows)
 
 
 def close_finished(store: Store) -> list[str]:
@@ -140,20 +177,21 @@ class Share:
     version: str
 
 
-def shares(store: Store, evaluator: str | None) -> list[Share]:
-    """Return the finished share of each replay of an evaluator (None: of any)."""
+def shares(store: Store, evaluator: str | None, *, exploratory: bool = False) -> list[Share]:
+    """Return the finished share of each replay in use of an evaluator (None: of any), or also of `exploratory` ones."""
     if not store.read("SELECT 1 FROM raw.runs LIMIT 1").rows:
         return []
     rows = store.read(
         "WITH runs AS (SELECT a.run_id, arg_max(a.spec, a.created_at) AS spec, arg_max(a.total, a.created_at) AS total,"
         "   any_value(a.version) AS version,"
         "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
-        "   WHERE $name::VARCHAR IS NULL OR a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
+        "   WHERE $name::VARCHAR IS NULL OR a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id"
+        "   HAVING $exploratory OR coalesce(arg_max(a.in_use, a.created_at), true)),"
         f" open AS (SELECT j.run_id, min(j.u) AS u FROM ({_OPEN_JOBS}) j GROUP BY j.run_id)"
         " SELECT r.run_id, r.spec, r.total, r.version, o.u,"
         "   (SELECT count(*) FROM raw.run_items i WHERE i.run_id = r.run_id AND i.u < o.u) FROM runs r"
         " LEFT JOIN open o ON o.run_id = r.run_id",
-        {"name": evaluator},
+        {"name": evaluator, "exploratory": exploratory},
     ).rows
     result = []
     for run_id, spec, total, version, first_open, done in rows:

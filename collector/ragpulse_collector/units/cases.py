@@ -13,10 +13,7 @@ from ragpulse_collector.conventions.dedupe import Node, context_spans, subtrees,
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents
 from ragpulse_collector.store.queries.documents import TraceRange
-from ragpulse_evaluators import Case, Context, Evaluator, Turn
-from ragpulse_evaluators.digest import sha256_hex
-
-__all__ = ["ScoreKeys", "Unit", "case_of", "cases_of", "score_key"]
+from ragpulse_evaluators import Case, Context, Turn
 
 _Window = tuple[timedelta, timedelta]
 _NEAR: _Window = (timedelta(seconds=5), timedelta(seconds=30))
@@ -118,41 +115,6 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
 def _sizes(store: Store, among: TraceRange) -> dict[str, int]:
     """Return how many spans each trace had when it was decided, where that is known."""
     return {among.ids[number]: size for number, size in documents.span_counts(store, among).rows if size is not None}
-
-
-def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
-    """Return the key of a verdict: the same unit, case, evaluator, version and judge give the same key.
-
-    Latency, tokens and cost enter only where the evaluator needs them, so that a late span does not ask a judge again
-    about unchanged texts.
-    """
-    return ScoreKeys()(unit, case, evaluator)
-
-
-class ScoreKeys:
-    """`score_key` for many evaluators of the same cases: equal parts are digested once."""
-
-    def __init__(self) -> None:
-        self._digests: dict[tuple[Unit, frozenset[str]], str] = {}
-
-    def __call__(self, unit: Unit, case: Case, evaluator: Evaluator) -> str:
-        """Return the key of the evaluator's verdict on the case of this unit."""
-        excluded = _FIGURES - evaluator.needs
-        if not case.history or (evaluator.judge_id is None and "history" not in evaluator.needs):
-            excluded |= {"history"}  # only judges and evaluators that need it use it
-        digest = self._digest(unit, case, excluded)
-        parts = (unit.trace_id, unit.span_id, digest, evaluator.name, evaluator.version, evaluator.judge_id or "")
-        return sha256_hex("\n".join(parts))
-
-    def _digest(self, unit: Unit, case: Case, excluded: frozenset[str]) -> str:
-        key = (unit, excluded)
-        if key not in self._digests:
-            content = case.model_dump(mode="json", exclude=set(excluded))
-            self._digests[key] = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
-        return self._digests[key]
-
-
-_FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
 
 
 def _range(units: Sequence[Unit], window: _Window) -> TraceRange | None:

@@ -1,0 +1,90 @@
+"""The parts of a change between two equal times, as answers show them; a product split among its factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.compare.mix import MixChange
+from ragpulse_evaluators.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeValue:
+    """An attribute with its value."""
+
+    attribute: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained(AttributeValue):
+    """How much of a change something explains; what nobody explains is the rest of the change."""
+
+    before: float
+    """Its own figure: a factor, a step's milliseconds, the share of the requests with the value."""
+    after: float
+    amount: float
+    """In the unit of the change."""
+    lo: float | None = None
+    hi: float | None = None
+    also: Sequence[AttributeValue] = ()
+    """What came with it in the same requests: nothing tells them apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShare:
+    """A model before and after: its share of the tokens, its price for a million, how many of them are output."""
+
+    model: str
+    before: float
+    after: float
+    price_before: float
+    price_after: float
+    output_before: float
+    output_after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeforeAfter:
+    """A metric after a moment against an equal time before, and what explains the difference."""
+
+    from_: Annotated[datetime, Field(alias="from")]
+    at: datetime
+    to: datetime
+    before: float | None
+    after: float | None
+    change: Uncertain
+    parts: Sequence[Explained] = ()
+    """The surest first; those of cost are its factors, which add up to the change."""
+    models: Sequence[ModelShare] = ()
+    known_before: float = 1.0
+    """The share of the requests whose figures are known: the others are in no figure here."""
+    known_after: float = 1.0
+    mix: MixChange | None = None
+    """The other mix of requests that explains the change."""
+
+
+def uncertain(interval: Interval | None) -> Uncertain:
+    """Return an interval as answers show it; nothing for None."""
+    return Uncertain() if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
+
+
+def product_parts(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """Split the change of a product among its factors: L(after, before) ln(after_i / before_i); they add up to it.
+
+    L is the logarithmic mean. A factor that is 0 on one side has the whole change (the limit: Ang and Liu 2007).
+    """
+    change, pairs = math.prod(after) - math.prod(before), list(zip(before, after, strict=True))
+    zero = next((number for number, pair in enumerate(pairs) if 0.0 in pair), None)
+    if zero is not None:
+        return [change if number == zero else 0.0 for number in range(len(pairs))]
+    logs = [math.log(b / a) for a, b in pairs]
+    mean = change / math.fsum(logs) if math.fsum(logs) else math.prod(before)
+    return [mean * one for one in logs]

@@ -1,0 +1,191 @@
+"""The digest: a week in figures and in words, for the command line, assistants, and one message a week."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Annotated
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from pydantic import Field
+
+from ragpulse_collector.analysis.attribution import FailureCell, failure_attribution
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.gaps import gaps
+from ragpulse_collector.analysis.overview import RangeSummary, TrafficSummary, overview, traffic_alone
+from ragpulse_collector.analysis.query import Query, window_between
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.monitoring.definitions import DIGEST
+from ragpulse_collector.monitoring.delivery import Outbox
+from ragpulse_collector.monitoring.messages import Alert
+from ragpulse_collector.monitoring.targets import Targets, TargetState
+from ragpulse_collector.refusals import Conflict
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.estimates import WEIGHT
+from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
+from ragpulse_collector.store.queries.traces import ScoredTrace
+from ragpulse_collector.store.topics import last_fit, stored_topics
+
+__all__ = ["Digest", "Digests", "Silence"]
+
+_WEEK, _HOUR = timedelta(days=7), timedelta(hours=1)
+_LATE = timedelta(days=1)
+"""A collector that was down sends the digest up to so much later."""
+_EXPECTED = 50
+"""Fewer requests in the same hours a week before: silence may be chance."""
+_WORST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Hours without a request, which had so many a week before."""
+
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+    usual: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """A week in figures and in words."""
+
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+    overview: RangeSummary
+    before: TrafficSummary
+    """The traffic of the range before."""
+    targets: Sequence[TargetState]
+    failures: Sequence[FailureCell]
+    """Where answers failed in this range and in the one before; empty where quality did not surely fall."""
+    silence: Silence | None
+    worst: Sequence[ScoredTrace]
+    """The worst answers that do not pass the evaluator that leads."""
+    appeared: Sequence[str]
+    """Topics that a fit of this range found first."""
+    vanished: Sequence[str]
+    gaps: Sequence[str]
+    """Groups of questions that fail, in sentences; empty without the extra `[topics]`."""
+    quiet: bool = False
+    """Whether nothing changed: then it has two lines."""
+    lines: Sequence[str] = ()
+
+
+class Digests:
+    """Makes digests, and sends one a week."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        outbox: Outbox,
+        targets: Targets,
+        *,
+        lead: Callable[[], str],
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store, self._settings, self._outbox, self._targets = store, settings.digest, outbox, targets
+        self._lead, self._clock, self._url = lead, clock, settings.collector.pages_url
+
+    def of(self, query: Query) -> Digest:
+        """Answer `GET digest`."""
+        from ragpulse_dashboards.digest import is_quiet, lines
+
+        week = self._week(Snapshot(self._store, query))
+        return replace(week, quiet=is_quiet(week), lines=lines(week))
+
+    def _week(self, snapshot: Snapshot) -> Digest:
+        query, lead = snapshot.query, self._lead()
+        whole, earlier = query.whole, replace(query, window=snapshot.before_window)
+        summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
+        topics = stored_topics(snapshot.store.read) if fit else ()
+        fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
+        attributed = (failure_attribution(snapshot.store, part, lead).cells for part in (whole, earlier) if fell)
+        return Digest(
+            from_=query.window.first,
+            to=query.window.last,
+            overview=summary,
+            before=traffic_alone(Snapshot(self._store, earlier)),
+            targets=self._targets(query).targets,
+            failures=[cell for cells in attributed for cell in cells],
+            silence=_silence(snapshot.store, query),
+            worst=_worst(snapshot.store, whole, lead),
+            appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
+            vanished=[topic.name for topic in topics if topic.fit_id == fit - 1],
+            gaps=_gaps(snapshot.store, whole, lead),
+        )
+
+    def check(self, now: datetime | None = None) -> bool:
+        """Store the message of the week that has ended, once; returns whether it did."""
+        now = now or self._clock()
+        due = self._settings.last(now)
+        week = json.dumps({"week": iso(due)})
+        if not self._settings.to or now - due > _LATE or week in latest_states(self._store.read, DIGEST):
+            return False
+        query = Query(window=window_between(due - _WEEK, due, now=now, step="auto"), now=now)
+        event_id, alert = uuid4(), self._message(self.of(query))
+        message = replace(alert, event_id=event_id).encode().decode()
+
+        def work(tx: Transaction) -> None:
+            add_state(tx, (DIGEST, week, "ok"), (None, None, None), (alert.text, None), event_id)
+            add_messages(tx, event_id, message, self._settings.to, at=now)
+
+        self._store.write(work).result()
+        self._outbox.wake()
+        return True
+
+    def _message(self, digest: Digest) -> Alert:
+        """Return the digest as a message: links lead to answers, their texts stay here."""
+        week = urlencode({"from": str(iso(digest.from_)), "to": str(iso(digest.to))})
+        return Alert(
+            monitor="digest",
+            metric=f"quality:{digest.overview.lead}",
+            state="digest",
+            since=digest.to,
+            text="\n".join(digest.lines),
+            link=None if digest.quiet else f"{self._url}/?{week}",
+            worst=() if digest.quiet else [f"{self._url}/traces/{answer.trace_id}" for answer in digest.worst],
+        )
+
+
+def _fit_in(store: Store, query: Query) -> int:
+    """Return the number of the last fit of topics, if it was in this range; else 0."""
+    fit = last_fit(store.read)
+    return fit.fit_id if fit and query.window.first <= fit.fitted_at < query.window.last else 0
+
+
+def _gaps(store: Store, query: Query, lead: str) -> list[str]:
+    try:
+        return [gap.text for gap in gaps(store, query, lead).gaps[:_WORST]]
+    except Conflict:  # the extra is not installed
+        return []
+
+
+def _silence(store: Store, query: Query) -> Silence | None:
+    """Return the hours without a request that had the most a week before; None where that may be chance."""
+    first, last = query.window.first, query.window.last
+    rows = store.read(
+        f"SELECT floor(epoch(start_time - $first) / 3600)::INTEGER, sum({WEIGHT}) FROM traces"
+        f" WHERE start_time >= $first - INTERVAL 7 DAY AND start_time < $last AND {query.filters.sql} GROUP BY 1",
+        query.parameters,
+    ).rows
+    requests, back, silences = {int(hour): float(n) for hour, n in rows}, _WEEK // _HOUR, list[Silence]()
+    for answered, hours in groupby(range((last - first) // _HOUR), key=requests.__contains__):
+        if not answered:
+            silent = list(hours)
+            usual = round(sum(requests.get(hour - back, 0.0) for hour in silent))
+            silences.append(Silence(first + silent[0] * _HOUR, first + (silent[-1] + 1) * _HOUR, usual))
+    longest = max(silences, key=lambda silence: silence.usual, default=None)
+    return longest if longest and longest.usual >= _EXPECTED else None
+
+
+def _worst(store: Store, query: Query, evaluator: str) -> list[ScoredTrace]:
+    """Return the worst answers that do not pass."""
+    worst = exemplars(store, query, f"quality:{evaluator}").worst
+    return [trace for trace in worst if trace.scores[evaluator].passing is not True][:_WORST]

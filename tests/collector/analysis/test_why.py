@@ -1,0 +1,213 @@
+"""What Explain says about a moment: planted changes, and parts that add up to the change."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from asking import ask
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_units import T0, Units, trace_id
+
+from ragpulse_collector.analysis.why.parts import product_parts
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+HOUR = timedelta(hours=1)
+PRICES = {"haiku": (1e-6, 5e-6), "sonnet": (3e-6, 15e-6)}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it is planted."""
+
+    model: str = "haiku"
+    price: float = 1.0
+    tokens: tuple[int, int] = (1000, 200)
+    known: bool = True
+    version: str = "v6"
+    documents: tuple[str, ...] = ("a", "b")
+    score: float = 0.9
+    search_ms: float = 100.0
+    error: str | None = None
+    service: str = "desk"
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+Change = Callable[[int, Request], Request]
+
+
+def plant(store: EmbeddedStore, change: Change, *, n: int = 400, times: float = 1.0) -> None:
+    """`n` requests in the hour before noon, `times` as many in the hour after; `change` alters those after."""
+    units, draw = Units(store), random.Random(3)
+    total = n + round(n * times)
+    for number in range(total):
+        late = number >= n
+        at = T0 + HOUR * ((number - n) / (total - n) if late else number / n - 1)
+        documents = tuple(f"doc{draw.randrange(200)}" for _ in range(2))
+        one = Request(
+            documents=documents, score=0.95 if draw.random() < 0.9 else 0.45, service="xy"[draw.random() < 0.5]
+        )
+        one = replace(one, model="sonnet" if number % 7 == 0 else "haiku")
+        add(units, number, at, change(number, one) if late else one, draw)
+    units.save()
+
+
+def add(units: Units, number: int, at: datetime, one: Request, draw: random.Random) -> None:
+    """Write one request: facts, a search and an answer below the unit, contexts and a score."""
+    sent, written = one.tokens
+    cost = sum(n * price for n, price in zip(one.tokens, PRICES[one.model], strict=True)) * one.price
+    slow = draw.gauss(800, 100)
+    facts = {"model": one.model, "prompt_version": one.version, "service": one.service, "error": bool(one.error),
+             "latency_ms": 50 + one.search_ms + slow, "cost_usd": cost if one.known else None,
+             "input_tokens": sent, "output_tokens": written, **one.more}  # fmt: skip
+    units.scored(number, "check", one.score, at=at, facts=facts)
+    units.contexts(number, ["text"] * len(one.documents), ids=one.documents, at=at)
+    for span, name, kind, ms in ((0xCC, "find", "chain", one.search_ms), (0xDD, "ask", "llm", slow)):
+        units.add("spans", trace_id=trace_id(number), span_id=span, parent_span_id=0xAA, start_time=at,
+                  received_at=at, duration_us=round(ms * 1000), name=name, kind=kind,
+                  status="error" if one.error and kind == "llm" else "ok",
+                  error_type=one.error if kind == "llm" else None)  # fmt: skip
+
+
+def why(store: EmbeddedStore, metric: str, **more: Any) -> Any:
+    """The change at noon."""
+    asked = {"metric": metric, "from": "2026-11-20T11:00:00Z", "at": "2026-11-20T12:00:00Z", **more}
+    return ask(store, "explain", asked, clock=lambda: T0 + HOUR)["change"]
+
+
+def every(share: float) -> Callable[[int], bool]:
+    """A fixed choice of a share of the requests."""
+    return lambda number: number * 7919 % 1000 < share * 1000
+
+
+def bad(one: Request) -> Request:
+    """The same with an answer that fails."""
+    return replace(one, score=0.2)
+
+
+def new_version(number: int, one: Request) -> Request:
+    """A worse version for some of the traffic."""
+    return bad(replace(one, version="v7")) if every(0.3)(number) else one
+
+
+def of_twenty(number: int, one: Request) -> Request:
+    """A version that retrieves twenty: its answers are bad whatever they retrieve."""
+    documents = tuple(f"doc{(number * 31 + rank * 7) % 200}" for rank in range(20))
+    return bad(replace(one, version="v7", documents=documents)) if every(0.3)(number) else one
+
+
+def bad_document(number: int, one: Request) -> Request:
+    """A new document that misleads."""
+    return bad(replace(one, documents=("stale.md", one.documents[0]))) if every(0.25)(number) else one
+
+
+def spoilt_document(number: int, one: Request) -> Request:
+    """No more common than before: its text became wrong."""
+    return bad(one) if "doc7" in one.documents or "doc8" in one.documents else one
+
+
+def both(number: int, one: Request) -> Request:
+    """The version, and in other requests the document."""
+    return new_version(number, one) if every(0.3)(number) else bad_document(number + 1, one)
+
+
+ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
+    ("a price", "cost_usd", lambda _, one: replace(one, price=2.0), 1, [("prices", "")], 0.99),
+    ("a model", "cost_usd", lambda n, one: replace(one, model="sonnet") if every(0.5)(n) else one, 1,
+     [("models", "")], 0.95),
+    ("longer prompts", "cost_usd", lambda _, one: replace(one, tokens=(4000, 800)), 1,
+     [("tokens per answer", "")], 0.99),
+    ("more requests", "cost_usd", lambda _, one: one, 2, [("requests", "")], 0.95),
+    ("prices known", "cost_usd", lambda n, one: replace(one, known=every(0.5)(n)), 1, [("known cost", "")], 0.9),
+    ("a slow step", "latency_p95", lambda _, one: replace(one, search_ms=900.0), 1, [("step", "find (chain)")], 0.9),
+    ("a slow step, at the median", "latency_p50", lambda _, one: replace(one, search_ms=900.0), 1,
+     [("step", "find (chain)")], 0.95),
+    ("an error", "error_rate", lambda n, one: replace(one, error="Timeout" if every(0.1)(n) else None), 1,
+     [("error type", "Timeout")], 0.99),
+    ("a version", "quality:check", new_version, 1, [("prompt_version", "v7")], 0.75),
+    ("a version for all", "quality:check", lambda _, one: bad(replace(one, version="v7")), 1,
+     [("prompt_version", "v7")], 0.99),
+    ("a model that answers badly", "quality:check",
+     lambda n, one: bad(replace(one, model="sonnet")) if every(0.4)(n) else one, 1, [("model", "sonnet")], 0.75),
+    ("a model that became bad", "quality:check", lambda _, one: bad(one) if one.model == "sonnet" else one, 1,
+     [("model", "sonnet")], 0.75),
+    ("top_k", "quality:check", lambda n, one: bad(replace(one, documents=one.documents * 4)) if every(0.5)(n) else one,
+     1, [("contexts retrieved", "8")], 0.75),
+    ("a version that retrieves twenty", "quality:check", of_twenty, 1, [("prompt_version", "v7")], 0.75),
+    ("a document", "quality:check", bad_document, 1, [("document", "stale.md")], 0.75),
+    ("two", "quality:check", both, 1, [("prompt_version", "v7"), ("document", "stale.md")], 0.75),
+    ("nothing", "quality:check", lambda _, one: one, 1, [], 0.0),
+    ("all alike", "quality:check", lambda n, one: bad(one) if every(0.3)(n) else one, 1, [], 0.0),
+    ("no slower", "latency_p95", lambda _, one: one, 1, [], 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "metric", "change", "times", "expected", "share"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_planted_change_is_named_and_nothing_else(
+    store: EmbeddedStore, kind: str, metric: str, change: Change, times: float, expected: list[Any], share: float
+) -> None:
+    """Each with how much it explains; the parts of cost add up, and no other part is worth a word."""
+    plant(store, change, times=times)
+    found = why(store, metric)
+    whole = found["change"]["value"]
+    large = [part for part in found["parts"] if abs(part["amount"]) >= 0.1 * abs(whole)]
+    assert [(part["attribute"], part["value"]) for part in large] == expected, kind
+    if expected:
+        assert math.fsum(part["amount"] for part in large) == pytest.approx(whole, rel=1.02 - share)
+        assert found["after"] - found["before"] == pytest.approx(whole)
+    if metric == "cost_usd":
+        assert math.fsum(part["amount"] for part in found["parts"]) == pytest.approx(whole)
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 2), min_size=1, max_size=4))
+def test_the_parts_of_a_product_add_up(pairs: list[tuple[float, float]]) -> None:
+    """Also where a factor is 0 on one side: then it has the whole change."""
+    before, after = zip(*pairs, strict=True)
+    change = math.prod(after) - math.prod(before)
+    scale = max(math.prod(after), math.prod(before))
+    assert math.fsum(product_parts(before, after)) == pytest.approx(change, rel=1e-6, abs=1e-9 * scale)
+
+
+def test_both_times_are_equally_long_and_known(store: EmbeddedStore) -> None:
+    """Half an hour is known before: half an hour after is compared with it; before the first request nothing is."""
+    plant(store, lambda _, one: one, n=60)
+    found = why(store, "cost_usd", at="2026-11-20T11:30:00Z")
+    assert (found["from"], found["to"]) == ("2026-11-20T11:00:00Z", "2026-11-20T12:00:00Z")
+    assert why(store, "cost_usd", at="2026-11-20T10:30:00Z") is None
+    assert why(store, "cost_usd", at="2026-11-20T13:30:00Z") is None
+
+
+def test_an_unknown_price_is_told_with_its_share(store: EmbeddedStore) -> None:
+    """It is never 0: the known requests alone have a price for a token."""
+    plant(store, lambda number, one: replace(one, known=every(0.5)(number)))
+    found = why(store, "cost_usd")
+    assert found["known_before"] == 1.0
+    assert found["known_after"] == pytest.approx(0.5, abs=0.05)
+    for one in found["models"]:
+        assert one["price_after"] == pytest.approx(one["price_before"])
+
+
+def test_a_confounded_cause_is_named_beside_it(store: EmbeddedStore) -> None:
+    """The version came with another model, in the same requests: neither is said to be the one."""
+    plant(store, lambda n, one: bad(replace(one, version="v7", model="sonnet")) if every(0.3)(n) else
+          replace(one, model="haiku"))  # fmt: skip
+    (part,) = why(store, "quality:check")["parts"]
+    assert (part["value"], part["before"], part["also"]) == ("v7", 0.0, [])
+    assert part["after"] == pytest.approx(0.3, abs=0.02)
+
+
+def test_a_random_document_is_not_guilty_of_a_version_that_retrieves_twenty(store: EmbeddedStore) -> None:
+    """Without a moment: bad answers have more of every document, yet none is named."""
+    plant(store, of_twenty)
+    asked = {"metric": "quality:check", "bad": True, "from": "2026-11-20T12:00:00Z", "sel_from": "2026-11-20T12:00:00Z"}
+    found = ask(store, "explain", asked, clock=lambda: T0 + HOUR)["attributes"]
+    guilty = [one for one in found if one["p_adjusted"] <= 0.05 and not one["explained_by"]]
+    assert [(one["attribute"], one["value"]) for one in guilty if one["lift"] is None or one["lift"] > 1] == [
+        ("prompt_version", "v7")
+    ]

@@ -1,0 +1,301 @@
+"""The digest: its sentences over real weeks, and one message a week whatever happens to the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from receivers import Receiver
+from stored_units import Units, uniform
+
+from ragpulse_collector.api.models import DigestRange
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.monitoring import Monitors, Targets
+from ragpulse_collector.monitoring.digest import Digest, Digests
+from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.settings.digest import DigestSettings
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+END = datetime(2026, 11, 23, 8)
+"""A Monday."""
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+ANSWERS = 336
+
+
+def week(
+    units: Units, start: datetime, *, after: datetime = END, v2: float = 0.05, skip: range = range(0), **facts: Any
+) -> None:  # fmt: skip
+    """Add a week: two answers an hour of forty users, one in twenty fails; after a time, prompt v2 with its own share.
+
+    `skip`: hours without a request.
+    """
+    first = int(start.timestamp() // 3600) * 10
+    for number in range(ANSWERS):
+        at = start + timedelta(minutes=30 * number)
+        if number // 2 in skip:
+            continue
+        version, share = ("v2", v2) if at >= after else ("v1", 0.05)
+        fails = uniform(number) < share
+        known = {"user_id": f"user-{number % 40}", "prompt_name": "qa", "prompt_version": version, "cost_usd": 0.01}
+        units.scored(first + number, "groundedness", 0.0 if fails else 1.0, at=at, facts=known | facts)
+
+
+def digests(store: EmbeddedStore, now: datetime = END, **tables: Any) -> Digests:
+    """The digests of a collector with these settings."""
+    settings = Settings.model_validate(tables)
+    outbox = Monitors(store, settings, clock=lambda: now).outbox
+    targets = Targets(store, settings.target)
+    return Digests(store, settings, outbox, targets, lead=lambda: "groundedness", clock=lambda: now)
+
+
+def digest(store: EmbeddedStore, now: datetime = END, **params: Any) -> Digest:
+    """What `GET digest` answers."""
+    asked = {"from": END - WEEK, "to": END, **params}
+    return digests(store, now).of(DigestRange.parse(asked).query(now))
+
+
+def nothing(units: Units) -> None:
+    """No request at all."""
+
+
+def first(units: Units) -> None:
+    """A week, and none before."""
+    week(units, END - WEEK)
+
+
+def alike(units: Units) -> None:
+    """Two weeks of the same quality."""
+    week(units, END - 2 * WEEK)
+    week(units, END - WEEK)
+
+
+def worse(units: Units) -> None:
+    """A prompt begins on Friday, and its answers are bad."""
+    week(units, END - 2 * WEEK)
+    week(units, END - WEEK, after=END - 3 * DAY, v2=0.5)
+
+
+def outage(units: Units) -> None:
+    """A day and a half without a request."""
+    week(units, END - 2 * WEEK)
+    week(units, END - WEEK, skip=range(30, 66))
+
+
+def down(units: Units) -> None:
+    """Nothing arrives all week."""
+    week(units, END - 2 * WEEK)
+
+
+def failing(units: Units) -> None:
+    """Every request of the week fails."""
+    week(units, END - 2 * WEEK)
+    week(units, END - WEEK, error=True)
+
+
+def judge_down(units: Units) -> None:
+    """Two alike weeks; in the second a second evaluator fails, is capped, is not asked, and has no result yet."""
+    alike(units)
+    for number in range(9_000, 9_040):
+        at = END - DAY + timedelta(minutes=number - 9_000)
+        units.unit(number, at=at, user_id=f"user-{number % 40}", cost_usd=0.01)
+        kind = number % 4
+        sampled = units.decision(
+            number, "faithfulness", pi=0.5, u=0.9 if kind == 0 else 0.1, at=at, capped=kind == 1,
+            reason="budget" if kind == 1 else None,
+        )  # fmt: skip
+        if sampled and kind == 2:
+            units.score(number, "faithfulness", None, at=at, status="error")
+
+
+def unclear(units: Units) -> None:
+    """A tenth of the verdicts neither passes nor fails; costs are unknown."""
+    for number in range(ANSWERS):
+        at = END - WEEK + timedelta(minutes=30 * number)
+        units.unit(number, at=at, user_id=f"user-{number % 40}")
+        units.decision(number, "groundedness", at=at)
+        clear = number % 10 > 0
+        units.score(
+            number,
+            "groundedness",
+            1.0 if clear else 0.5,
+            at=at,
+            passing=clear or None,
+            label=None if clear else "unclear",
+        )
+
+
+HEAD = "Nov 16 to Nov 23: "
+BEFORE = "336 answers, before 336; groundedness {}, before 0.95 (0.91-0.97); $3.36, before $3.36"
+UNCHANGED = "Groundedness: no change above 0.04 against the week before. "
+FIRST = "Nothing to compare with: the week before has no scores. "
+ALL = "Everything was measured."
+ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
+    (nothing, [HEAD + "0 answers", "No answer in this week."]),
+    (first, [HEAD + "336 answers; groundedness 0.95 (0.91-0.97); $3.36", FIRST + ALL]),
+    (alike, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), UNCHANGED + ALL]),
+    (worse, [HEAD + BEFORE.format("0.74 (0.69-0.79)"),
+             "Groundedness fell 0.96 → 0.45 at Nov 20 08:00 UTC, when prompt qa v2 began.",
+             "Retrieval fails for 0 % of answers (before 0 %). Generation fails for 26 % of answers (before 5.4 %).",
+             ALL]),
+    (outage, [HEAD + "264 answers, before 336; groundedness 0.93 (0.89-0.96), before 0.95 (0.91-0.97);"
+              " $2.64, before $3.36",
+              "Groundedness: no change above 0.07 against the week before.",
+              "No request from Nov 17 14:00 to Nov 19 02:00 UTC; a week before there were 72.", ALL]),
+    (down, [HEAD + "0 answers, before 336", "No answer in this week.",
+            "No request from Nov 16 08:00 to Nov 23 08:00 UTC; a week before there were 336."]),
+    (failing, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), "Error rate rose 0 % → 100 % against the week before.",
+               "Most answers failed: 100 %.", ALL]),
+    (judge_down, [HEAD + "376 answers, before 336; groundedness 0.95 (0.91-0.97), before 0.95 (0.91-0.97);"
+                  " $3.76, before $3.36",
+                  UNCHANGED + "Not measured: faithfulness of 40 of 40 answers"
+                  " (10 not selected, 10 not scored yet, 10 failed, 10 beyond a budget)."]),
+    (unclear, [HEAD + "336 answers; groundedness 0.95 (0.83-0.98)",
+               FIRST + "Not measured: 10 % of the verdicts of groundedness are unclear;"
+               " the cost of 100 % of answers is unknown."]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "told"), ROWS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_week_in_sentences(store: EmbeddedStore, make: Callable[[Units], None], told: list[str]) -> None:
+    """Each kind of week has its lines; a quiet one has two."""
+    units = Units(store)
+    make(units)
+    units.save()
+    answer = digest(store)
+    assert list(answer.lines) == told
+    assert answer.quiet == (len(told) == 2)
+
+
+def test_worst_answers_fail_and_links_lead_to_them(store: EmbeddedStore) -> None:
+    """Three at most, with their questions; a message has their links and no text of theirs."""
+    units = Units(store)
+    worse(units)
+    units.save()
+    assert [(one.scores["groundedness"].normalized, one.query) for one in digest(store).worst] == [(0.0, "Why?")] * 3
+    assert digest(store, user_id=["user-none"]).worst == []
+
+
+def test_topics_that_came_and_went_are_no_quiet_week(store: EmbeddedStore) -> None:
+    """Of a fit in the week alone; a fit of an earlier week is old news."""
+    units = Units(store)
+    alike(units)
+    units.add("topic_fits", fit_id=2, fitted_at=END - DAY, questions=900, other=0, last_id=3, least_users=5)
+    for number, (fit, first_fit, name) in enumerate(((2, 1, "billing"), (2, 2, "import"), (1, 1, "print\ners"))):
+        units.add("topics", topic_id=number, fit_id=fit, first_fit=first_fit, name=name, terms=[], size=9)
+    units.save()
+    answer = digest(store)
+    assert (answer.appeared, answer.vanished, answer.quiet) == (["import"], ["print\ners"], False)
+    assert list(answer.lines[2:4]) == ["New topics: import.", "Lost topics: print ers."]
+    assert not digest(store, END + WEEK, **{"from": END, "to": END + WEEK}).appeared
+
+
+TEAM = [{"name": "team", "slack": "http://127.0.0.1:9/"}, {"name": "pager", "pagerduty": "key"}]
+WEEKLY = {"to": ["team"], "when": "Mon 08:00"}
+
+
+def messages(store: EmbeddedStore) -> list[dict[str, Any]]:
+    """The stored messages, oldest first."""
+    sql = "SELECT message FROM raw.alert_messages WHERE attempt = 0 ORDER BY created_at"
+    return [json.loads(text) for (text,) in store.read(sql).rows]
+
+
+def test_a_week_is_sent_once_also_over_restarts(store: EmbeddedStore) -> None:
+    """Looks before, at and after the time, by several processes, store one message a week, of the week that ended."""
+    units = Units(store)
+    worse(units)
+    units.save()
+    times = [END - timedelta(minutes=1), END, END + timedelta(minutes=1), END + 3 * DAY, END + WEEK, END + WEEK]
+    sent = [digests(store, now, digest=WEEKLY, destination=TEAM).check() for now in times]
+    assert sent == [False, True, False, False, True, False]
+    first_message, second = messages(store)
+    assert first_message["text"].splitlines() == list(digest(store).lines)
+    assert len(first_message["worst"]) == 3
+    assert first_message["link"].endswith("/?from=2026-11-16T08%3A00%3A00Z&to=2026-11-23T08%3A00%3A00Z")
+    assert (second["worst"], second["text"].splitlines()[1]) == ([], "No answer in this week.")
+
+
+def test_the_message_of_a_quiet_week_has_two_lines(store: EmbeddedStore) -> None:
+    """Nothing to look at: no links."""
+    units = Units(store)
+    alike(units)
+    units.save()
+    assert digests(store, digest=WEEKLY, destination=TEAM).check()
+    ((text, link, worst),) = [(one["text"], one["link"], one["worst"]) for one in messages(store)]
+    assert (len(text.splitlines()), link, worst) == (2, None, [])
+
+
+def test_a_message_outlives_the_process_and_its_retention(store: EmbeddedStore) -> None:
+    """A process that ends before it sends leaves the message; a message that retention removed is not made again."""
+    receiver = Receiver()
+    tables: dict[str, Any] = {"digest": WEEKLY, "destination": [{"name": "team", "slack": receiver.url}]}
+    assert digests(store, digest=WEEKLY, destination=tables["destination"]).check()
+    outbox = Monitors(store, Settings.model_validate(tables), clock=lambda: END).outbox
+    outbox.deliver("team")
+    outbox.deliver("team")
+    assert [json.loads(body)["text"].splitlines()[0] for _, body in receiver.taken] == [HEAD + "0 answers"]
+    receiver.close()
+    store.write(lambda tx: tx.execute("DELETE FROM raw.alert_messages")).result()
+    assert not digests(store, END + timedelta(hours=1), **tables).check()
+
+
+@pytest.mark.parametrize(("late", "sent"), [(timedelta(hours=23), True), (timedelta(hours=25), False)])
+def test_a_collector_that_was_down_sends_late_or_not_at_all(store: EmbeddedStore, late: timedelta, sent: bool) -> None:
+    """A digest of yesterday is news; a new setting in the middle of the week sends nothing."""
+    assert digests(store, END + late, digest=WEEKLY, destination=TEAM).check() is sent
+    assert not digests(store, digest={"when": "Mon 08:00"}).check(), "nobody to send it to"
+
+
+@pytest.mark.parametrize(
+    ("when", "now", "last"),
+    [
+        ("Mon 08:00", END, END),
+        ("Mon 08:00", END - timedelta(seconds=1), END - WEEK),
+        ("friday 17:30", END, datetime(2026, 11, 20, 17, 30)),
+        ("Mon 08:00 UTC", END + 6 * DAY, END),
+        ("Mon 08:00 Europe/Berlin", END, END - timedelta(hours=1)),
+        ("Mon 08:00 Europe/Berlin", datetime(2026, 10, 24), datetime(2026, 10, 19, 6)),
+        ("Sun 02:30 Europe/Berlin", datetime(2026, 3, 29, 12), datetime(2026, 3, 29, 1, 30)),
+        ("Mon 00:10 Asia/Tokyo", datetime(2026, 11, 22, 15, 20), datetime(2026, 11, 22, 15, 10)),
+        ("Sun 23:50 America/New_York", datetime(2026, 11, 23, 5), datetime(2026, 11, 23, 4, 50)),
+    ],
+)
+def test_the_time_of_a_week(when: str, now: datetime, last: datetime) -> None:
+    """In UTC or in a zone with its summer time; a time that a clock skips is an hour later."""
+    assert DigestSettings(when=when).last(now) == last
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('when = "weekly"', "write weekday and time"),
+        ('when = "Mon"', "write weekday and time"),
+        ('when = "Mon 25:00"', "write weekday and time"),
+        ('when = "Mon 8"', "write weekday and time"),
+        ('when = "Monkey 08:00"', "write weekday and time"),
+        ('when = "day 08:00"', "write weekday and time"),
+        ('when = "Mon 08:00 Mars/Base"', "write weekday and time"),
+        ('when = "Mon 08:00 ../../etc/passwd"', "write weekday and time"),
+        ('when = "Mon 08:00 Europe"', "write weekday and time"),
+        ('when = "Mon 08:00 UTC UTC"', "write weekday and time"),
+        ('when = ""', "write weekday and time"),
+        ('to = ["tema"]', "no destination 'tema'; there are: team, pager"),
+        ('to = ["pager"]', "'pager' is PagerDuty, and a digest is no incident"),
+        ('too = ["team"]', "did you mean 'to'"),
+    ],
+)
+def test_a_wrong_table_is_refused_at_the_start(tmp_path: Path, table: str, told: str) -> None:
+    """With the line, and what to write."""
+    path = tmp_path / "ragpulse.toml"
+    others = "".join(
+        f'[[destination]]\n{key} = "{value}"\nname = "{name}"\n'
+        for name, key, value in (("team", "slack", "http://x"), ("pager", "pagerduty", "k"))
+    )
+    path.write_text(f"{others}[digest]\n{table}\n")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path)
+    assert told in str(raised.value)
+    assert f"{path}:{7 if 'destination' in told or 'PagerDuty' in told else 8}: " in str(raised.value)
