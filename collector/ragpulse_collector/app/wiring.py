@@ -200,7 +200,7 @@ class Components:
             on_check=self.monitors.drift,
         )
 
-    def _in_force(self) -> list[str]:
+    def _scheduled(self) -> list[str]:
         return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
 
     @cached_property
@@ -228,7 +228,7 @@ class Components:
                 self._catalog.online,
                 price=self._price,
                 wake=wake,
-                in_force=self._in_force,
+                in_force=self._scheduled,
             ),
             monitors=self.monitors,
             targets=self.targets,
