@@ -337,6 +337,14 @@ class Documents(Filters):
     limit: int = Field(100, ge=1)
 
 
+class TopicChoice(Filters):
+    """`GET topics`."""
+
+    BACK = "7d"
+    evaluator: str | None = Field(None, description="Whose scores are the quality; default: the one that leads.")
+    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+
+
 class Gaps(Filters):
     """`GET gaps`."""
 
