@@ -336,6 +336,31 @@ class FakeApi(FakeFigures):
             "roles": ["ingest", "evaluate", "maintain"],
         }
 
+    def get_settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A file, a variable, the API, and a webhook that is not shown; nothing is given in an empty collector."""
+
+        def table(header: str, title: str, *values: tuple[str, str, str]) -> dict[str, Any]:
+            rows = [dict(zip(("key", "value", "origin"), value, strict=True)) for value in values]
+            return {"table": header, "title": title, "values": rows}
+
+        given = (
+            table("[[rule]]", "nightly", ("name", '"nightly"', "ragpulse.toml:9"), ("where", "", "")),
+            table("[[rule]]", "judged", ("name", '"judged"', "API"), ("rate", "0.05", "API")),
+            table("[[destination]]", "on call", ("webhook", "(not shown)", "ragpulse.toml:20")),
+        )
+        return {
+            "file": None if self.empty else "/srv/ragpulse.toml",
+            "tables": [
+                table("", "", ("lead", "", "")),
+                table("[collector]", "", ("port", "4318", ""), ("retention_days", "14.0", "RAGPULSE_RETENTION_DAYS")),
+                table("[judge]", "", ("model", '"openai/gpt-5-mini"', "ragpulse.toml:4")),
+                *(() if self.empty else given),
+            ],
+            "toml": "" if self.empty else '[[rule]]\nname = "nightly"\n\n[[destination]]\n# webhook is not shown\n',
+            "versions": {"ragpulse": "0.2.0", "DuckDB": "2.0.0", "Python": "3.11.7"},
+            "prices": {"table": "genai-prices 0.2.3", "installed": "2026-11-26", "updated": None, "source": None},
+        }
+
     def post_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A demo is loaded at once; `calls` shows what was asked."""
         return {"service": "demo", "traces": 60, "from": iso(NOW - timedelta(hours=5)), "to": iso(NOW)}

@@ -56,6 +56,8 @@ class FakeTraces:
         """What differs in replays."""
         self.judge: dict[str, Any] = {}
         """What differs in the checks of judges."""
+        self.since: dict[str, Any] = {}
+        """What differs in the explanation of a moment."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:

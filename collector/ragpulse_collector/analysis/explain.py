@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, ChartedRequest, Key, requests_of
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, requests_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
@@ -110,7 +110,9 @@ def compare_attributes(
     """
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
-    looked_at = {key: owners for key, owners in members.items() if key[0] != without and len(owners) >= LEAST}
+    looked_at = {
+        key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
+    }
     found = {
         key: _within_counts(rows, *sides, owners, counts) if key[0] == "document" else _shares(rows, *sides, owners)
         for key, owners in looked_at.items()
@@ -290,6 +292,9 @@ class Explanation:
     n_selected: int
     n_baseline: int
     sampled: bool
+    n_unclear: int = 0
+    """Answers in the box that are not selected: the evaluator could not decide, or they decline to answer."""
+    n_refused: int = 0
     dip: Dip | None
     """The period that `bad` selected."""
     bars: Sequence[Bar]
@@ -318,7 +323,8 @@ def explain(
     dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
-    selected = {index for index, row in enumerate(rows) if row in box and (row.bad or not bad)}
+    inside = {index for index, row in enumerate(rows) if row in box}
+    selected = {index for index in inside if rows[index].bad or not bad}
     differ = bool(selected) and len(selected) < len(rows)
     failing = {index for index in selected if rows[index].bad} if span else selected
     members, left_out = members_of(store, rows, failing or selected, window) if differ else ({}, 0)
@@ -328,6 +334,8 @@ def explain(
         n_selected=len(selected),
         n_baseline=len(rows) - len(selected),
         sampled=len(rows) >= MOST_ROWS,
+        n_unclear=len((inside - selected) & members.get((VERDICT, "unclear"), set())),
+        n_refused=len((inside - selected) & members.get(("answer", "refused"), set())),
         dip=dip,
         bars=bars,
         heatmap=_heatmap(rows, window),

@@ -12,6 +12,7 @@ from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
+from ragpulse_collector.analysis.gaps import ContentGaps, gaps
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
@@ -84,6 +85,10 @@ class Measures:
         ask = partial(documents, *self._asked(params), sort=params.sort, limit=params.limit)
         return ask(evaluator=params.evaluator, lead=self._lead())
 
+    def gaps(self, params: models.Gaps) -> ContentGaps:
+        """Answer `GET gaps`."""
+        return gaps(*self._asked(params), params.evaluator or self._lead())
+
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
         return failure_attribution(*self._asked(params), self._lead())
@@ -117,6 +122,8 @@ def measures(
         Operation("GET plan", of.plan, "How many to score for a wanted precision.", models.Plan, Plan),
         Operation("GET documents", of.documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
+        Operation("GET gaps", of.gaps, "Groups of questions that fail, and the collection of documents.", models.Gaps,
+                  ContentGaps),
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
         Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
                   Calibration),

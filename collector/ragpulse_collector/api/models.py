@@ -319,6 +319,13 @@ class Documents(Filters):
     limit: int = Field(100, ge=1)
 
 
+class Gaps(Filters):
+    """`GET gaps`."""
+
+    BACK = "7d"
+    evaluator: str | None = Field(None, description="What finds unsupported answers; default: the one that leads.")
+
+
 class Blame(Buckets):
     """`GET blame`."""
 

@@ -31,6 +31,7 @@ from ragpulse_collector.api.handlers.rules import (
     rule_list,
     save_rule,
 )
+from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
@@ -74,6 +75,7 @@ def operations(
     store: AnyStore,
     settings: Settings,
     *,
+    in_force: Callable[[], Settings],
     catalog: Catalog,
     rules: Rules,
     lead: Callable[[], str],
@@ -103,6 +105,13 @@ def operations(
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
         *_replays(replays, ClientReplays(store), partial(replay_result, store), lead),
         *_drift(drift),
+        Operation(
+            "GET settings",
+            partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
+            "The settings in force, where each was given, and TOML that gives them; without secrets.",
+            Params,
+            ShownSettings,
+        ),
         Operation(
             "GET judge/checks",
             lambda _: checks_of(settings, catalog.judge),

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragpulse_collector.api.handlers.settings import BUILT_IN
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
@@ -29,7 +30,7 @@ from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digests
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
-from ragpulse_collector.settings import CollectorSettings, Settings
+from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
@@ -67,6 +68,8 @@ class Components:
         Evaluation slows down for `waiting` requests and for bodies of the backlog.
         """
         self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
+        self.settings = settings
+        """Those in force: a reload replaces them."""
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
         self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
@@ -153,6 +156,23 @@ class Components:
         """Make digests, and send one a week."""
         return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self._lead)
 
+    def _in_force(self) -> Settings:
+        """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
+        rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
+        monitors = list(self.monitors.definitions)
+        sources: dict[str, list[str]] = {
+            "rule": [rule.source for rule in rules],
+            "monitor": [monitor.source for monitor in monitors],
+        }
+        places: dict[Location, str] = {
+            (table, number): BUILT_IN if source == "built-in" else "API"
+            for table, given in sources.items()
+            for number, source in enumerate(given)
+            if source != "file"
+        }
+        update = {"rule": tuple(rules), "monitor": tuple(monitor.settings for monitor in monitors)}
+        return self.settings.model_copy(update=update).placed(places)
+
     def _lead(self) -> str:
         return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
 
@@ -171,7 +191,7 @@ class Components:
             on_check=self.monitors.drift,
         )
 
-    def _in_force(self) -> list[str]:
+    def _scheduled(self) -> list[str]:
         return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
 
     @cached_property
@@ -181,6 +201,7 @@ class Components:
         return operations(
             store,
             settings,
+            in_force=self._in_force,
             catalog=self._catalog,
             rules=self.rules,
             lead=self._lead,
@@ -198,7 +219,7 @@ class Components:
                 self._catalog.online,
                 price=self._price,
                 wake=wake,
-                in_force=self._in_force,
+                in_force=self._scheduled,
             ),
             monitors=self.monitors,
             targets=self.targets,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ragpulse_collector.settings.digest import DigestSettings
 from ragpulse_collector.settings.tables import (
@@ -30,6 +30,9 @@ from ragpulse_collector.settings.tables import (
     TierPrice,
     message,
 )
+
+Location = tuple[str | int, ...]
+"""A place in the settings: table, number of an entry, keys."""
 
 
 class DestinationSettings(Section):
@@ -190,6 +193,7 @@ __all__ = [
     "FeedbackSettings",
     "JudgeModel",
     "JudgeSettings",
+    "Location",
     "MonitorSettings",
     "Price",
     "Role",
@@ -226,6 +230,8 @@ class Settings(Section):
     feedback: FeedbackSettings = FeedbackSettings()
     source: str | None = None
     """The file these came from, for messages."""
+    _places: Mapping[Location, str] = PrivateAttr(default_factory=dict)
+    """Where values were given: `ragpulse.toml:3`, `RAGPULSE_PORT`, `--port`."""
 
     @field_validator("evaluator", "rule", "monitor", "destination")
     @classmethod
@@ -264,6 +270,17 @@ class Settings(Section):
             asked = next((table for table in tables if table and asked.model in (table.name, table.model)), asked)
         return asked if asked.max_tokens else asked.model_copy(update={"max_tokens": self.judge.max_tokens})
 
+    @property
+    def places(self) -> Mapping[Location, str]:
+        """Where values were given, by table, number of an entry, and key."""
+        return self._places
+
+    def placed(self, places: Mapping[Location, str]) -> Settings:
+        """Return a copy that knows where these values were given."""
+        copy = self.model_copy()
+        copy._places = {**self._places, **places}
+        return copy
+
     def path(self) -> Path | None:
         """Return the absolute path of the file these came from; None for defaults."""
         return None if self.source is None else Path(self.source).absolute()
@@ -286,7 +303,8 @@ class Settings(Section):
             first = error.errors()[0]
             option = str(first["loc"][0]).replace("_", "-")
             raise SettingsError(f"--{option}: {message(first)}") from error
-        return self.model_copy(update={section: table})
+        places: dict[Location, str] = {(section, key): f"--{key.replace('_', '-')}" for key in values}
+        return self.model_copy(update={section: table}).placed(places)
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe to start with; raises SettingsError."""
