@@ -10,8 +10,8 @@ requests of each kind (60). The floor is `/healthz`. The last column is the CPU 
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
 
-`--explain` asks why answers are bad, and requests slow, expensive or failed, over a week of 102,000 traces with 2,000
-documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
+`--explain` asks why answers are bad, and requests slow, expensive or failed, and what changed since the middle, over a
+week of 102,000 traces with 2,000 documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
 
 `--lists` makes and encodes `GET traces` over 100,000 traces in process: CPU of an answer with 50 and 1,000 rows.
 With `--against FOLDER`, another checkout, the two take turns.
@@ -162,6 +162,10 @@ DOCUMENTS = {
 EXPLAIN = {
     f"{name} of {metric}": f"{path}?from=-7d&metric={metric}&bad=true"
     for metric in ("quality:groundedness", "latency_p95", "cost_usd", "errors")
+    for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
+} | {
+    f"{name} of {metric} since half of it": f"{path}?from=-7d&metric={metric}&at=-84h"
+    for metric in ("quality:groundedness", "latency_p95", "latency_p50", "cost_usd", "error_rate")
     for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
 }
 
