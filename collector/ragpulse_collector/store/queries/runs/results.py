@@ -145,4 +145,4 @@ def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any
         {**parameters, "run": run_id},
     ).rows
     *sums, largest = rows[0]
-    return PairSums(*sums, [Pair(*pair) for pair in largest or ()])
+    return PairSums._make([*sums, [Pair(*pair) for pair in largest or ()]])
