@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.datasets import LEADS, kept
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
@@ -121,11 +122,8 @@ class Snapshot:
 
     @property
     def before_window(self) -> Window:
-        """The range before, as long as the whole buckets of this one: the same while a bucket lasts."""
-        first, length = self.window.first, self.window.last - self.window.first
-        if self.window.step_s:
-            length = max(length // (step := timedelta(seconds=self.window.step_s)), 1) * step
-        return Window(first - length, first, 0)
+        """The range to compare with."""
+        return self.query.before
 
     def failing_before(self) -> ClusteredMean | None:
         """Return the share of failed requests in the range before."""
@@ -185,7 +183,7 @@ class Snapshot:
         """Return the seconds of a bucket that lie in the range, before now, and after the first span of the store."""
         first_start: datetime | None = self.part("begun", lambda: first_span(self.store))
         first = max(start, self.window.first, first_start or self.window.first)
-        last = min(start + timedelta(seconds=self.window.bucket_s), self.window.last, max(self.now, first))
+        last = min(self.window.end(start), self.window.last, max(self.now, first))
         return max(1.0, (last - first).total_seconds())
 
     def scopes(self) -> set[tuple[str, str]]:
@@ -198,6 +196,7 @@ class Snapshot:
         markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
+            markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)
 
     def part(self, key: Hashable, read: Callable[[], Part]) -> Part:
@@ -209,6 +208,15 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
+
+
+def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:
+    """Yield when another evaluator began to lead; the first one follows none."""
+    for text in sorted(kept(store.read, LEADS))[1:]:
+        time, _, name = text.partition(" ")
+        start = datetime.fromisoformat(time)
+        if window.first <= start < window.last:
+            yield Marker(start, "lead", f"lead: {name} since {start:%b %d %H:%M}")
 
 
 class Snapshots:
@@ -232,7 +240,7 @@ class Snapshots:
 
     def of(self, query: Query, max_age: float = 0.0) -> Snapshot:
         """Return a snapshot for a request, new or recent."""
-        key = repr((query.asked, query.window.step_s, query.filters, query.groups))
+        key = repr((query.asked, query.window.step_s, query.window.zone, query.filters, query.groups))
         with self._lock:
             now = self._timer()
             entry = self._entries.pop(key, None) or _Entry(now, Snapshot(self._store, query))
