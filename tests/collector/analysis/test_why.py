@@ -187,10 +187,11 @@ def test_an_unknown_price_is_told_with_its_share(store: EmbeddedStore) -> None:
     """It is never 0: the known requests alone have a price for a token."""
     plant(store, lambda number, one: replace(one, known=every(0.5)(number)))
     found = why(store, "cost_usd")
-    assert found["known_before"] == 1.0
-    assert found["known_after"] == pytest.approx(0.5, abs=0.05)
+    known = next(part for part in found["parts"] if part["attribute"] == "known cost")
+    assert (known["before"], known["after"]) == (1.0, pytest.approx(0.5, abs=0.05))
     for one in found["models"]:
-        assert one["price_after"] == pytest.approx(one["price_before"])
+        before, after = (side["usd"] / side["tokens"] for side in (one["before"], one["after"]))
+        assert after == pytest.approx(before)
 
 
 def test_a_confounded_cause_is_named_beside_it(store: EmbeddedStore) -> None:
