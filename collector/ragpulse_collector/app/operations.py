@@ -33,6 +33,7 @@ from ragpulse_collector.api.handlers.rules import (
 )
 from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
+from ragpulse_collector.api.handlers.topics import topic_metrics, topic_operations
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
     SessionPage,
@@ -66,6 +67,8 @@ from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.queries.scores import measured, met_evaluators
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.retention import prune_service
+from ragpulse_collector.topics.forgetting import forget_texts
+from ragpulse_collector.topics.refitting import Refits
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's function that queues evaluations by hand."""
@@ -88,12 +91,14 @@ def operations(
     prices: Prices,
     force: Force,
     wake: Callable[[], None],
+    refits: Refits,
 ) -> Operations:
     """Join each operation to its function."""
 
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
+    mask = masking(settings.collector.redact)
     reads = (
         *_reads(store, settings, status, lead),
         *measures(store, lead=lead),
@@ -102,35 +107,22 @@ def operations(
     table = (
         *reads,
         *_rules(store, rules),
-        *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
+        *_writes(store, catalog, force, wake, mask),
         *_replays(replays, ClientReplays(store), partial(replay_result, store), lead),
         *_drift(drift),
-        Operation(
-            "GET settings",
-            partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
-            "The settings in force, where each was given, and TOML that gives them; without secrets.",
-            Params,
-            ShownSettings,
-        ),
-        Operation(
-            "GET judge/checks",
-            lambda _: checks_of(settings, catalog.judge),
-            "Reports of `ragpulse judge check`, newest first.",
-            Params,
-            JudgeChecks,
-        ),
+        Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
+                  "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,
+                  ShownSettings),
+        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge),
+                  "Reports of `ragpulse judge check`, newest first.", Params, JudgeChecks),
         *_datasets(store, lead),
         *_monitors(monitors, targets),
-        Operation(
-            "GET digest",
-            lambda params: digests.of(params.query(utc_now())),
-            "A week in figures and sentences, against the week before.",
-            models.DigestRange,
-            Digest,
-        ),
+        Operation("GET digest", lambda params: digests.of(params.query(utc_now())),
+                  "A week in figures and sentences, against the week before.", models.DigestRange, Digest),
         *_data(store, settings, prices, lead),
+        *topic_operations(store, refits, lead=lead, mask=mask),
         *_demo(store),
-    )
+    )  # fmt: skip
 
     def watched() -> set[str]:
         """Return the evaluators of monitors and targets: their charts are empty until the first score."""
@@ -160,7 +152,7 @@ def _name_check(
         binding = params.caller.binding
 
         def met() -> set[str]:
-            return {*met_evaluators(store, binding), *(() if binding else watched())}
+            return {*met_evaluators(store, binding), *(() if binding else {*watched(), *topic_metrics(store)})}
 
         for metric in params.metrics():
             check_metric(metric, evaluators(), met)
@@ -369,7 +361,7 @@ def _data(store: AnyStore, settings: Settings, prices: Prices, lead: Callable[[]
                   models.Events, data.LogBody),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
-        _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors}),
+        _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors, "topics": forget_texts}),
                "Delete old traces, or everything of a service or a person.", drafts.Prune,
                data.PrunedRows),
         _admin("POST remap", partial(data.remap_all, store, price=prices.settle),

@@ -76,6 +76,7 @@ async def alerts(site: Site, request: Request) -> Response:
     monitors = sorted(answer.monitors, key=lambda monitor: (STATES.get(monitor.state, len(STATES)), monitor.name))
     context = {
         "monitors": [replace(card, around=await _around(site, card)) for card in map(Card.of, monitors)],
+        "expected": answer.expected,
         "presets": PRESETS,
         "mutes": MUTES,
         "done": request.query_params.get("done", ""),
