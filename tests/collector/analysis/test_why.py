@@ -194,13 +194,18 @@ def test_an_unknown_price_is_told_with_its_share(store: EmbeddedStore) -> None:
         assert after == pytest.approx(before)
 
 
-def test_a_confounded_cause_is_named_beside_it(store: EmbeddedStore) -> None:
-    """The version came with another model, in the same requests: neither is said to be the one."""
-    plant(store, lambda n, one: bad(replace(one, version="v7", model="sonnet")) if every(0.3)(n) else
-          replace(one, model="haiku"))  # fmt: skip
+def test_what_came_in_the_same_requests_is_named_beside_the_cause(store: EmbeddedStore) -> None:
+    """The version came with a variant; a model that others use, too, is another matter."""
+
+    def together(number: int, one: Request) -> Request:
+        changed = bad(replace(one, version="v7", model="sonnet", more={"variant": "b"}))
+        return changed if every(0.3)(number) else one
+
+    plant(store, together)
     (part,) = why(store, "quality:check")["parts"]
-    assert (part["value"], part["before"], part["also"]) == ("v7", 0.0, [])
+    assert (part["value"], part["before"]) == ("v7", 0.0)
     assert part["after"] == pytest.approx(0.3, abs=0.02)
+    assert part["also"] == [{"attribute": "variant", "value": "b"}]
 
 
 def test_a_random_document_is_not_guilty_of_a_version_that_retrieves_twenty(store: EmbeddedStore) -> None:
