@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ragpulse_dashboards.formats import clock, counted, estimate, iso, percent, unit_of, usd
+from ragpulse_dashboards.formats import clock, counted, estimate, iso, percent, snippet, unit_of, usd
 from ragpulse_dashboards.headline import Statement, headline
 from ragpulse_dashboards.site import View
 from ragpulse_dashboards.words import called
@@ -14,21 +14,23 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.attribution import FailureCell
     from ragpulse_collector.analysis.overview import Headline
     from ragpulse_collector.analysis.quality.coverage import CoverageRow
-    from ragpulse_collector.monitoring.digest import Week
+    from ragpulse_collector.monitoring.digest import Digest
 
 __all__ = ["is_quiet", "lines"]
 
 _PLACES: Final = (("retrieval", "Retrieval"), ("generation", "Generation"))
 
 
-def is_quiet(week: Week) -> bool:
+def is_quiet(week: Digest) -> bool:
     """Return whether nothing changed, nothing is urgent, and nothing was out of order."""
-    return week.silence is None and not any(statement.tone for statement in _statements(week))
+    moved = (week.silence, *week.appeared, *week.vanished)
+    return not any(moved) and not any(statement.tone for statement in _statements(week))
 
 
-def lines(week: Week) -> list[str]:
+def lines(week: Digest) -> list[str]:
     """Return the digest, a fact on each line; a quiet week has two."""
-    facts = [*(statement.text for statement in _statements(week)), *_failures(week), *_silent(week), *_measured(week)]
+    facts = [*(statement.text for statement in _statements(week)), *_failures(week), *_silent(week), *_asked(week)]
+    facts += _measured(week)
     told = [_figures(week), *([" ".join(facts)] if is_quiet(week) else facts)]
     return [_of_weeks(line) for line in told]
 
@@ -38,12 +40,12 @@ def _of_weeks(line: str) -> str:
     return " ".join(line.split()).replace("the range before", "the week before").replace("this range", "this week")
 
 
-def _statements(week: Week) -> list[Statement]:
+def _statements(week: Digest) -> list[Statement]:
     view = View(start=iso(week.from_), end=iso(week.to))
     return headline(view, week.overview, week.targets)
 
 
-def _figures(week: Week) -> str:
+def _figures(week: Digest) -> str:
     """`Nov 16 to Nov 23: 9,120 answers, before 8,800; groundedness 0.87 ± 0.01, before 0.94 ± 0.01; $12`."""
     now, before, row = week.overview, week.before, _leading(week)
     figures = [_beside(counted(now.n_traces, "answer"), f"{before.n_traces:,}" if before.n_traces else "")]
@@ -60,12 +62,12 @@ def _beside(now: str, before: str) -> str:
     return f"{now}, before {before}" if before else now
 
 
-def _leading(week: Week) -> Headline | None:
+def _leading(week: Digest) -> Headline | None:
     rows = sorted(week.overview.quality, key=lambda row: row.evaluator != week.overview.lead)
     return next(iter(rows), None)
 
 
-def _failures(week: Week) -> Iterator[str]:
+def _failures(week: Digest) -> Iterator[str]:
     """`Retrieval fails for 3.0 % of answers (before 3.1 %). Generation fails for 12 % of answers (before 4 %).`"""
     if len(week.failures) == 2:
         now, before = week.failures
@@ -80,19 +82,30 @@ def _share(cell: FailureCell, kind: str) -> float | None:
     return float(getattr(cell, kind)) / sum(kinds) if sum(kinds) else None
 
 
-def _silent(week: Week) -> Iterator[str]:
+def _silent(week: Digest) -> Iterator[str]:
     if silence := week.silence:
         hours = f"from {clock(silence.from_)} to {clock(silence.to)} UTC"
         yield f"No request {hours}; a week before there were {silence.usual:,}."
 
 
-def _measured(week: Week) -> Iterator[str]:
+def _asked(week: Digest) -> Iterator[str]:
+    """Yield new and lost topics; the gaps of a week in which something changed, else their number."""
+    for names, word in ((week.appeared, "New"), (week.vanished, "Lost")):
+        if names:
+            yield f"{word} topics: {snippet('; '.join(names))}."
+    if week.gaps and is_quiet(week):
+        yield f"{counted(len(week.gaps), 'content gap')}: ragpulse gaps."
+    else:
+        yield from (f"Missing content: {gap}." for gap in week.gaps)
+
+
+def _measured(week: Digest) -> Iterator[str]:
     if week.overview.n_traces:
         missing = "; ".join(_unmeasured(week))
         yield f"Not measured: {missing}." if missing else "Everything was measured."
 
 
-def _unmeasured(week: Week) -> Iterator[str]:
+def _unmeasured(week: Digest) -> Iterator[str]:
     """Yield what the figures do not know: answers without a score, unclear verdicts, unknown costs."""
     overview, row = week.overview, _leading(week)
     for coverage in sorted(overview.coverage, key=lambda one: one.evaluator != overview.lead):

@@ -25,7 +25,9 @@ from mcp import Client, StdioServerParameters
 from ragpulse_collector.mcp_server import BEGIN, END, server
 
 pytestmark = pytest.mark.anyio
-TOOLS = {"search_traces", "trace", "metrics", "explain", "compare", "worst_answers", "sql"}
+TOOLS = {
+    "search_traces", "trace", "metrics", "explain", "compare", "worst_answers", "sql", "digest", "topics", "gaps",
+}  # fmt: skip
 
 
 async def ask(client: Client, tool: str, **params: Any) -> Any:
@@ -54,6 +56,17 @@ async def test_it_finds_the_regression_of_the_demo(demo_data: HttpClient) -> Non
         shown = await ask(client, "trace", trace_id=worst[0]["trace_id"])
         assert shown["contexts"]
         assert shown["trace"]["response"] == worst[0]["response"]
+
+
+async def test_it_finds_what_users_of_the_demo_miss(demo_data: HttpClient) -> None:
+    """The planted gap, with words, share and nearest document; the week in lines."""
+    pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
+    async with Client(server(demo_data)) as client:
+        found = (await ask(client, "gaps"))["gaps"]
+        missing = [gap["text"] for gap in found if gap["kind"] == "unanswered"]
+        assert missing
+        assert all(any(word in text for word in ("card", "invoice", "subscription")) for text in missing)
+        assert "506 answers" in (await ask(client, "digest"))["lines"][0]
 
 
 async def test_recorded_text_stays_data(collector: Callable[..., Collector]) -> None:

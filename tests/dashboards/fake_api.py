@@ -12,6 +12,7 @@ from ragpulse_dashboards import ApiError
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
 from .fake_figures import FakeFigures
+from .fake_replays import replay_result
 
 
 class FakeApi(FakeFigures):
@@ -164,6 +165,7 @@ class FakeApi(FakeFigures):
             "u_max": 0.378,
             "reason": "the cap of the replay is 2 USD, 0.0004 left, this needs 0.001" if status == "capped" else None,
             "current": True,
+            "in_use": False,
             **self.runs,
         }
 
@@ -175,8 +177,10 @@ class FakeApi(FakeFigures):
             else [self._run(number, status) for number, status in enumerate(("running", "done", "capped", "cancelled"))]
         }
 
-    def get_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A run by its id; cancelled once somebody cancelled it."""
+    def get_replays_one(self, run_id: str, params: Mapping[str, Any], part: str = "") -> dict[str, Any]:
+        """A run by its id, or its result; cancelled once somebody cancelled it."""
+        if part == "result":
+            return replay_result(self.rows)
         cancelled = any(operation == f"POST replays/{run_id}/cancel" for operation, _ in self.calls)
         for run in self.get_replays({})["replays"]:
             if run["run_id"] == run_id:
@@ -403,6 +407,10 @@ class FakeApi(FakeFigures):
                 "evaluators": [],
             }
         return {"replays": [self._run(0, "running")]}
+
+    def delete_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete a run."""
+        return {"ok": True}
 
     def post_replays_one(self, run_id: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """Cancel or resume."""

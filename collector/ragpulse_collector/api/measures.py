@@ -12,11 +12,11 @@ from ragpulse_collector.analysis.calibration import Calibration, calibration
 from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
+from ragpulse_collector.analysis.gaps import ContentGaps, gaps
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
@@ -61,7 +61,8 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
+        edges = (params.sel_from, params.sel_to, params.at)
+        first, last, at = (params.instant(edge, query.now) for edge in edges)
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
         return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 
@@ -83,6 +84,10 @@ class Measures:
         """Answer `GET documents`."""
         ask = partial(documents, *self._asked(params), sort=params.sort, limit=params.limit)
         return ask(evaluator=params.evaluator, lead=self._lead())
+
+    def gaps(self, params: models.Gaps) -> ContentGaps:
+        """Answer `GET gaps`."""
+        return gaps(*self._asked(params), params.evaluator or self._lead())
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
@@ -117,6 +122,8 @@ def measures(
         Operation("GET plan", of.plan, "How many to score for a wanted precision.", models.Plan, Plan),
         Operation("GET documents", of.documents, "Quality by retrieved document.", models.Documents,
                   RatedDocuments, bound=True),
+        Operation("GET gaps", of.gaps, "Groups of questions that fail, and the collection of documents.", models.Gaps,
+                  ContentGaps),
         Operation("GET blame", of.blame, "Retrieval or generation?", models.Blame, FailureAttribution),
         Operation("GET calibration", of.calibration, "A judge against people's labels.", models.Calibration,
                   Calibration),

@@ -1,11 +1,13 @@
-"""digest: what a week brought."""
+"""digest, gaps: what a week brought, and what users miss."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
-from ragpulse_collector.cli.options import Ask, asking, json_option, since_option
-from ragpulse_collector.cli.tables import print_json, safe, table
+from ragpulse_collector.cli.options import Ask, asking, json_option, option, since_option
+from ragpulse_collector.cli.tables import cell, print_json, safe, table
 
 
 @click.command()
@@ -19,5 +21,31 @@ def digest(ask: Ask, since: str, as_json: bool) -> None:
         return print_json(answer)
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
-        rows = ((one["score"], one["trace_id"], one["query"]) for one in answer["worst"])
+        lead = answer["overview"]["lead"]
+        rows = ((one["scores"][lead]["normalized"], one["trace_id"], one["query"]) for one in answer["worst"])
         table("worst answers", ("score", "trace", "question"), rows)
+
+
+@click.command()
+@since_option("7d")
+@option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")
+@option("--dataset", help="Add the failed questions to this dataset.")
+@json_option
+@asking
+def gaps(ask: Ask, since: str, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
+    """List groups of questions that are declined or answered without support, for whoever writes documents."""
+    from ragpulse_dashboards.formats import csv_text
+
+    columns = ("kind", "question", "terms", "users", "share", "failing", "nearest")
+    answer = ask("GET gaps", {"from": since})
+    found = answer["gaps"]
+    if dataset and (ids := list({trace_id: None for gap in found for trace_id in gap["trace_ids"]})):
+        ask(f"POST datasets/{dataset}", {"trace_ids": ids[:1000]})
+    if as_json:
+        return print_json(answer)
+    texts = {
+        "text": "\n".join([gap["text"] for gap in found] or ["no group of questions fails more often than the others"]),
+        "csv": csv_text([columns, *([cell(gap[name]) for name in columns] for gap in found)]).rstrip(),
+        "markdown": "\n".join(gap["issue"] for gap in found),
+    }
+    click.echo(safe(texts[form]))

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.attribution import FailureCell, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.gaps import gaps
 from ragpulse_collector.analysis.overview import RangeSummary, TrafficSummary, overview, traffic_alone
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import iso
@@ -24,13 +24,16 @@ from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
 from ragpulse_collector.monitoring.messages import Alert
 from ragpulse_collector.monitoring.targets import Targets, TargetState
+from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
+from ragpulse_collector.store.queries.traces import ScoredTrace
+from ragpulse_collector.store.topics import last_fit, stored_topics
 
-__all__ = ["Digest", "Digests", "Silence", "Week", "WorstAnswer"]
+__all__ = ["Digest", "Digests", "Silence"]
 
 _WEEK, _HOUR = timedelta(days=7), timedelta(hours=1)
 _LATE = timedelta(days=1)
@@ -49,18 +52,9 @@ class Silence:
     usual: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorstAnswer:
-    """A failing answer with the lowest scores."""
-
-    trace_id: str
-    query: str | None
-    score: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Week:
-    """The figures of a digest."""
+class Digest:
+    """A week in figures and in words."""
 
     from_: Annotated[datetime, Field(alias="from")]
     to: datetime
@@ -71,16 +65,16 @@ class Week:
     failures: Sequence[FailureCell]
     """Where answers failed in this range and in the one before; empty where quality did not surely fall."""
     silence: Silence | None
-    worst: Sequence[WorstAnswer]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digest(Week):
-    """A week in figures and in words."""
-
-    quiet: bool
+    worst: Sequence[ScoredTrace]
+    """The worst answers that do not pass the evaluator that leads."""
+    appeared: Sequence[str]
+    """Topics that a fit of this range found first."""
+    vanished: Sequence[str]
+    gaps: Sequence[str]
+    """Groups of questions that fail, in sentences; empty without the extra `[topics]`."""
+    quiet: bool = False
     """Whether nothing changed: then it has two lines."""
-    lines: Sequence[str]
+    lines: Sequence[str] = ()
 
 
 class Digests:
@@ -104,15 +98,16 @@ class Digests:
         from ragpulse_dashboards.digest import is_quiet, lines
 
         week = self._week(Snapshot(self._store, query))
-        return extended(Digest, week, quiet=is_quiet(week), lines=lines(week))
+        return replace(week, quiet=is_quiet(week), lines=lines(week))
 
-    def _week(self, snapshot: Snapshot) -> Week:
+    def _week(self, snapshot: Snapshot) -> Digest:
         query, lead = snapshot.query, self._lead()
         whole, earlier = query.whole, replace(query, window=snapshot.before_window)
-        summary = overview(snapshot, lead)
+        summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
+        topics = stored_topics(snapshot.store.read) if fit else ()
         fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
         attributed = (failure_attribution(snapshot.store, part, lead).cells for part in (whole, earlier) if fell)
-        return Week(
+        return Digest(
             from_=query.window.first,
             to=query.window.last,
             overview=summary,
@@ -121,6 +116,9 @@ class Digests:
             failures=[cell for cells in attributed for cell in cells],
             silence=_silence(snapshot.store, query),
             worst=_worst(snapshot.store, whole, lead),
+            appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
+            vanished=[topic.name for topic in topics if topic.fit_id == fit - 1],
+            gaps=_gaps(snapshot.store, whole, lead),
         )
 
     def check(self, now: datetime | None = None) -> bool:
@@ -156,6 +154,19 @@ class Digests:
         )
 
 
+def _fit_in(store: Store, query: Query) -> int:
+    """Return the number of the last fit of topics, if it was in this range; else 0."""
+    fit = last_fit(store.read)
+    return fit.fit_id if fit and query.window.first <= fit.fitted_at < query.window.last else 0
+
+
+def _gaps(store: Store, query: Query, lead: str) -> list[str]:
+    try:
+        return [gap.text for gap in gaps(store, query, lead).gaps[:_WORST]]
+    except Conflict:  # the extra is not installed
+        return []
+
+
 def _silence(store: Store, query: Query) -> Silence | None:
     """Return the hours without a request that had the most a week before; None where that may be chance."""
     first, last = query.window.first, query.window.last
@@ -174,12 +185,7 @@ def _silence(store: Store, query: Query) -> Silence | None:
     return longest if longest and longest.usual >= _EXPECTED else None
 
 
-def _worst(store: Store, query: Query, evaluator: str) -> list[WorstAnswer]:
+def _worst(store: Store, query: Query, evaluator: str) -> list[ScoredTrace]:
     """Return the worst answers that do not pass."""
-    traces = exemplars(store, query, f"quality:{evaluator}").worst
-    judged = ((trace, trace.scores.get(evaluator)) for trace in traces)
-    return [
-        WorstAnswer(trace.trace_id, trace.query, score.normalized)
-        for trace, score in judged
-        if score and score.normalized is not None and score.passing is not True
-    ][:_WORST]
+    worst = exemplars(store, query, f"quality:{evaluator}").worst
+    return [trace for trace in worst if trace.scores[evaluator].passing is not True][:_WORST]

@@ -30,6 +30,7 @@ from ragpulse_collector.settings.tables import (
     TierPrice,
     message,
 )
+from ragpulse_collector.settings.zones import ZoneName
 
 Location = tuple[str | int, ...]
 """A place in the settings: table, number of an entry, keys."""
@@ -100,6 +101,8 @@ class MonitorSettings(Section):
     """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
+    tz: ZoneName | None = None
+    """Your users' IANA zone: `change` compares the same local hours. None: `tz` of `[collector]`."""
     webhook: str | None = None
     """A destination of this monitor alone."""
     slack: str | None = None
@@ -178,10 +181,28 @@ class DriftSettings(Section):
         return every
 
 
+STATIC = "static"
+"""The embedder that needs no model of its own."""
+
+
+class TopicSettings(Section):
+    """The `[topics]` table: what questions are about, found in the background."""
+
+    enabled: bool | None = None
+    """None: where the extra `[topics]` is installed. True refuses to start without it."""
+    embedder: str = Field(STATIC, pattern=rf"^({STATIC}|[\w.]+:\w+)$")
+    """`static` word vectors, or `module:function` that takes texts and returns a matrix with rows of length one."""
+    refit_days: float = Field(7.0, ge=0)
+    """The time between fits; 0: only when somebody asks."""
+    least_users: int = Field(5, ge=1)
+    """How many users asked a question, or used a word, that is shown."""
+
+
 __all__ = [
     "ACCEPTANCE",
     "BINDING",
     "EVERYTHING",
+    "STATIC",
     "ApiKey",
     "Binding",
     "CollectorSettings",
@@ -205,6 +226,7 @@ __all__ = [
     "Stratum",
     "TargetSettings",
     "TierPrice",
+    "TopicSettings",
     "message",
 ]
 
@@ -228,6 +250,7 @@ class Settings(Section):
     drift: DriftSettings = DriftSettings()
     digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    topics: TopicSettings = TopicSettings()
     source: str | None = None
     """The file these came from, for messages."""
     _places: Mapping[Location, str] = PrivateAttr(default_factory=dict)
@@ -291,7 +314,8 @@ class Settings(Section):
         if path is None:
             return []
         files = [str(path.parent / file) for file in self.evaluators.files if file.endswith(".py")]
-        return [*files, *(f"module {module}" for module in self.evaluators.modules)]
+        modules = [*self.evaluators.modules, *([] if self.topics.embedder == STATIC else [self.topics.embedder])]
+        return [*files, *(f"module {module}" for module in modules)]
 
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
         """Return a copy in which the options of the command line (not None) win."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta, tzinfo
-from typing import NamedTuple
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from pydantic import field_validator
@@ -11,14 +10,6 @@ from pydantic import field_validator
 from ragpulse_collector.settings.tables import Section
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
-class _Moment(NamedTuple):
-    """A time of each week."""
-
-    weekday: int
-    time: time
-    zone: tzinfo
 
 
 class DigestSettings(Section):
@@ -47,9 +38,9 @@ class DigestSettings(Section):
         return max(moment for each in times if (moment := each.replace(tzinfo=None)) <= now)
 
 
-def _moment(text: str) -> _Moment:
+def _moment(text: str) -> tuple[int, time, ZoneInfo]:
     """Read `Mon 08:00` with or without a time zone; raises ValueError, and what zones raise: KeyError, OSError."""
     day, clock, *zone = text.split()
     (weekday,) = (number for number, name in enumerate(_DAYS) if day.lower() in (name, name[:3]))
     (name,) = zone or ["UTC"]
-    return _Moment(weekday, datetime.strptime(clock, "%H:%M").time(), ZoneInfo(name))
+    return weekday, datetime.strptime(clock, "%H:%M").time(), ZoneInfo(name)

@@ -54,15 +54,16 @@ def fit(
     users: Sequence[str],
     *,
     least_users: int = LEAST_USERS,
+    least_questions: int = LEAST_QUESTIONS,
     embed: Embed = static_vectors,
 ) -> Topics:
     """Return the topics of questions; `users` are those who asked, in the same order.
 
-    Of more than 20,000 questions a random part is read. Fewer than 500 are refused. A text is shown only where
-    `least_users` different users asked it, a term where as many used it.
+    Of more than 20,000 questions a random part is read. Fewer than `least_questions` are refused. A text is shown only
+    where `least_users` different users asked it, a term where as many used it.
     """
-    if len(questions) < LEAST_QUESTIONS:
-        raise Conflict(f"topics need {LEAST_QUESTIONS} questions; there are {len(questions)}")
+    if len(questions) < least_questions:
+        raise Conflict(f"topics need {least_questions} questions; there are {len(questions)}")
     asked = _sampled([Asked(question, user) for question, user in zip(questions, users, strict=True)])
     counts = Counter(item.question for item in asked)
     texts = list(counts)

@@ -175,8 +175,22 @@ def test_worst_answers_fail_and_links_lead_to_them(store: EmbeddedStore) -> None
     units = Units(store)
     worse(units)
     units.save()
-    assert [(one.score, one.query) for one in digest(store).worst] == [(0.0, "Why?")] * 3
+    assert [(one.scores["groundedness"].normalized, one.query) for one in digest(store).worst] == [(0.0, "Why?")] * 3
     assert digest(store, user_id=["user-none"]).worst == []
+
+
+def test_topics_that_came_and_went_are_no_quiet_week(store: EmbeddedStore) -> None:
+    """Of a fit in the week alone; a fit of an earlier week is old news."""
+    units = Units(store)
+    alike(units)
+    units.add("topic_fits", fit_id=2, fitted_at=END - DAY, questions=900, other=0, last_id=3, least_users=5)
+    for number, (fit, first_fit, name) in enumerate(((2, 1, "billing"), (2, 2, "import"), (1, 1, "print\ners"))):
+        units.add("topics", topic_id=number, fit_id=fit, first_fit=first_fit, name=name, terms=[], size=9)
+    units.save()
+    answer = digest(store)
+    assert (answer.appeared, answer.vanished, answer.quiet) == (["import"], ["print\ners"], False)
+    assert list(answer.lines[2:4]) == ["New topics: import.", "Lost topics: print ers."]
+    assert not digest(store, END + WEEK, **{"from": END, "to": END + WEEK}).appeared
 
 
 TEAM = [{"name": "team", "slack": "http://127.0.0.1:9/"}, {"name": "pager", "pagerduty": "key"}]

@@ -1,0 +1,95 @@
+"""The collection of documents, as far as requests show it: what is not retrieved any more, and what competes.
+
+A document that no stored request ever retrieved is unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.documents import documents_of, named_documents
+
+_LISTED = 20
+_LEAST = 10
+"""Requests that retrieved a listed document, different questions that find a pair."""
+_TOGETHER = 0.5
+"""Documents compete where so many of the questions that find one of them find both."""
+_PAIRS = f"""
+    WITH found AS MATERIALIZED (SELECT DISTINCT query, doc FROM ({{retrievals}})),
+    sizes AS (SELECT doc, count(*) AS n FROM found GROUP BY doc HAVING n >= {_LEAST}),
+    frequent AS MATERIALIZED (SELECT query, doc, n FROM found JOIN sizes USING (doc))
+    SELECT a.doc, b.doc, count(*) AS pairs, pairs / (any_value(a.n) + any_value(b.n) - pairs) AS share
+    FROM frequent a JOIN frequent b ON a.query = b.query AND a.doc < b.doc GROUP BY a.doc, b.doc
+    HAVING pairs >= {_LEAST} AND share >= {_TOGETHER} ORDER BY share * pairs DESC, a.doc, b.doc LIMIT {_LISTED}"""
+
+
+@dataclass(frozen=True, slots=True)
+class UnretrievedDocument:
+    """A document that earlier requests retrieved, and none of the range."""
+
+    id: str
+    retrieved: int
+    last_seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CompetingPair:
+    """Two documents that are mostly retrieved together."""
+
+    ids: tuple[str, str]
+    questions: int
+    """Different ones that find both."""
+    share: float
+    """Of the questions that find one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Documents that are not retrieved any more, and those that compete for the same questions."""
+
+    unretrieved: Sequence[UnretrievedDocument]
+    competing: Sequence[CompetingPair]
+
+
+def collection(store: Store, query: Query) -> Collection:
+    """Return what requests show of the collection."""
+    return Collection(_unretrieved(store, query), _competing(store, query))
+
+
+def _unretrieved(store: Store, query: Query) -> list[UnretrievedDocument]:
+    rows = store.read(
+        "SELECT coalesce(id, hash[1:16]) AS name, count(DISTINCT trace_id) AS n, max(start_time) FROM raw.contexts"
+        f" WHERE name IS NOT NULL GROUP BY name HAVING n >= {_LEAST} AND max(start_time) < $first"
+        f" ORDER BY n DESC, name LIMIT {_LISTED}",
+        {"first": query.window.first},
+    ).rows
+    return [UnretrievedDocument(*row) for row in rows]
+
+
+def _competing(store: Store, query: Query) -> list[CompetingPair]:
+    rows = store.read(_PAIRS.format(retrievals=documents_of(query.filters)), query.parameters).rows
+    names = named_documents(store, [doc for row in rows for doc in row[:2]], query.window.parameters)
+    return [CompetingPair((names[a].id, names[b].id), both, share) for a, b, both, share in rows]
+
+
+def first_documents(store: Store, query: Query, groups: Sequence[Sequence[str]]) -> list[str | None]:
+    """Return the document that most traces of each group find first."""
+    rows = store.read(
+        "SELECT number, arg_max(doc, (n, doc)) FROM (SELECT number, doc, count(*) AS n FROM ("
+        " SELECT number, trace, arg_min(doc, (start_time, rank)) AS doc"
+        f" FROM ({documents_of(query.filters)}) JOIN ("
+        "  SELECT hash(unnest($traces::UUID[])) AS trace, unnest($numbers::INTEGER[]) AS number) USING (trace)"
+        " GROUP BY ALL) GROUP BY ALL) GROUP BY number",
+        {
+            **query.parameters,
+            "traces": [trace for group in groups for trace in group],
+            "numbers": [number for number, group in enumerate(groups) for _ in group],
+        },
+    ).rows
+    names = named_documents(store, [doc for _, doc in rows], query.window.parameters)
+    found = {number: names[doc].id for number, doc in rows}
+    return [found.get(number) for number in range(len(groups))]
