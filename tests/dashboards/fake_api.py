@@ -219,6 +219,7 @@ class FakeApi(FakeFigures):
         }
         return {
             "destinations": [] if self.empty else ["on call", "team"],
+            "expected": "" if self.empty else "2 monitors: about 0.67 false alarms a month expected together",
             "monitors": []
             if self.empty
             else [

@@ -55,6 +55,7 @@ class FakeFigures(FakeTraces):
             "step": step,
             "from": iso(start),
             "to": iso(end),
+            "until": iso(end),
             "series": series,
             "markers": markers,
             "other_groups": 0,
