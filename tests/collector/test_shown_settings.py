@@ -276,3 +276,16 @@ def test_the_line_of_a_key_is_known_in_any_form_of_toml(text: str, lines: dict[t
 def test_the_catalog_of_a_lake_is_not_told(db: str, told: str) -> None:
     """As `GET status` and the page of health name the store."""
     assert shown_db(db) == told
+
+
+def test_a_list_of_many_keys_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of it would be a start of seconds."""
+    parsed, loads = list[int](), tomllib.loads
+    monkeypatch.setattr(
+        "ragpulse_collector.configuration.tomllib.loads", lambda text: parsed.append(len(text)) or loads(text)
+    )
+    entry = f'  {{ name = "app", scopes = ["ingest"], sha256 = "{"a" * 64}" }},\n'
+    text = f"[collector]\napi_keys = [\n{entry * 500}]\nport = 1\n"
+    found = lines_of(text)
+    assert (found["collector", "api_keys", 499], found["collector", "port"]) == (2, 504)
+    assert sum(parsed) < 2 * len(text)
