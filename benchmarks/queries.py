@@ -10,8 +10,8 @@ requests of each kind (60). The floor is `/healthz`. The last column is the CPU 
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
 
-`--explain` asks why answers are bad, and requests slow, expensive or failed, over a week of 102,000 traces with 2,000
-documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
+`--explain` asks why answers are bad, and requests slow, expensive or failed, and what changed since the middle, over a
+week of 102,000 traces with 2,000 documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
 
 `--tags` asks for the trace list of two stores in turn: one plain, one whose traces carry tags, a release and metadata
 with 10,000 different keys; the goal is 1.1 times the plain list. It also times the list with each filter.
@@ -156,6 +156,10 @@ DOCUMENTS = {
 EXPLAIN = {
     f"{name} of {metric}": f"{path}?from=-7d&metric={metric}&bad=true"
     for metric in ("quality:groundedness", "latency_p95", "cost_usd", "errors")
+    for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
+} | {
+    f"{name} of {metric} since half of it": f"{path}?from=-7d&metric={metric}&at=-84h"
+    for metric in ("quality:groundedness", "latency_p95", "latency_p50", "cost_usd", "error_rate")
     for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
 }
 

@@ -11,15 +11,14 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ragpulse_collector.settings import Settings, SettingsError, message
+from ragpulse_collector.settings import Location, Settings, SettingsError, message
 
 _log = logging.getLogger(__name__)
 _PREFIX = "RAGPULSE_"
@@ -49,10 +48,20 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
         target = data.setdefault(tables[0], {}) if tables else data
         target[key] = value
     try:
-        return Settings.model_validate(data if path is None else data | {"source": str(path)})
+        settings = Settings.model_validate(data if path is None else data | {"source": str(path)})
+        return settings.placed(_places(path, text, [*values]))
     except ValidationError as error:
         messages = [_explain(path, text, values, item) for item in error.errors()]
         raise SettingsError("\n".join(messages)) from error
+
+
+def _places(path: Path | None, text: str, given: Iterable[Variable]) -> dict[Location, str]:
+    """Return where each value was given: the line of the file, or the variable, which hides what it replaces."""
+    places = {location: f"{path}:{line}" for location, line in lines_of(text).items()}
+    for name, replaced, _ in given:
+        places = {location: place for location, place in places.items() if location[: len(replaced)] != replaced}
+        places[replaced] = name
+    return places
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
@@ -97,27 +106,57 @@ def _valid_names(location: Sequence[str | int]) -> list[str]:
     return [name for name in annotation.model_fields if name != "source"]
 
 
-def _line_of(text: str, location: Sequence[str | int]) -> int:
-    """Find the line of a key: the most specific header of its table, then the innermost key below it; 1 at worst."""
-    keys = [f"[\"']?{re.escape(part)}[\"']?" for part in location if isinstance(part, str)]
-    index = next((part for part in location if isinstance(part, int)), 0)
-    lines = text.splitlines()
-    for depth in range(len(keys), 0, -1):
-        header = re.compile(rf"\s*\[\[?\s*{'[.]'.join(keys[:depth])}\s*\]")
-        if starts := [number for number, line in enumerate(lines, 1) if header.match(line)]:
-            start = starts[min(index, len(starts) - 1)]
-            table = list(takewhile(lambda line: not re.match(r"\s*\[", line), lines[start:]))
-            return _line_of_key(table, keys[depth:], start) or start
-    return _line_of_key(lines, keys, 0) or 1
+def _line_of(text: str, location: Location) -> int:
+    """Return the line of a key, else that of the entry or table around it; 1 at worst."""
+    lines = lines_of(text)
+    known = (lines[location[:size]] for size in range(len(location), 0, -1) if location[:size] in lines)
+    return next(known, 1)
 
 
-def _line_of_key(lines: Sequence[str], keys: Sequence[str], start: int) -> int | None:
-    """Return the number of the line that sets the innermost of the keys, counted from `start`."""
-    for key in reversed(keys):
-        for number, line in enumerate(lines, start + 1):
-            if re.match(rf"\s*{key}\s*[=.]", line):
-                return number
-    return None
+def lines_of(text: str) -> dict[Location, int]:
+    """Return the line of every table, entry and key of a TOML text: each statement is TOML of its own."""
+    found: dict[Location, int] = {}
+    arrays: dict[Location, int] = {}
+    table: Location = ()
+    statement = ""
+    start = 1
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            parsed = tomllib.loads(statement + line)
+        except tomllib.TOMLDecodeError:  # the statement goes on
+            statement += f"{line}\n"
+            continue
+        if not statement and line.lstrip().startswith("["):
+            table = _entered(parsed, arrays)
+            locations = [table[:size] for size in range(1, len(table) + 1)]
+        else:
+            locations = [table + inner for inner in _locations(parsed)]
+        for location in locations:
+            found.setdefault(location, start)
+        statement, start = "", number + 1
+    return found
+
+
+def _entered(header: Any, arrays: dict[Location, int]) -> Location:
+    """Return the location of a table by its header; `arrays` holds the number of the last entry of each array."""
+    location: Location = ()
+    while header:
+        ((name, header),) = header.items()
+        location += (name,)
+        if isinstance(header, list):
+            arrays[location] = arrays.get(location, -1) + 1
+            header = None
+        if location in arrays:
+            location += (arrays[location],)
+    return location
+
+
+def _locations(value: Any) -> Iterator[Location]:
+    """Yield the location of every key and entry of a value, the outer ones first."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield (key,)
+        yield from ((key, *inner) for inner in _locations(part))
 
 
 class Variable(NamedTuple):

@@ -230,7 +230,7 @@ class Chart:
         if family == "requests":
             return {"metric": "latency_p95", "sel_lo": 0}
         metric = {"errors": "error_rate"}.get(family, self.metric)
-        return {"metric": metric, **({"sel_from": iso(self.since.replace(microsecond=0))} if self.since else {})}
+        return {"metric": metric, **({"at": iso(self.since.replace(microsecond=0))} if self.since else {})}
 
     @cached_property
     def data(self) -> str:

@@ -128,7 +128,11 @@ def _miss(view: View, target: TargetState) -> Statement:
     words, limit = ("at most", target.max) if target.min is None else ("at least", target.min)
     where = f" where {snippet(target.where, 40)}" if target.where else ""
     figures = f"{by_unit(target.value, unit)}, {words} {by_unit(limit, unit)}{where}"
-    return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", _links(view, target.metric))
+    links = [
+        _why(view, target.metric, **({"where": target.where} if target.where else {})),
+        *_links(view, target.metric),
+    ]
+    return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", links)
 
 
 def _few(view: View, overview: RangeSummary) -> Iterator[Statement]:
@@ -201,7 +205,7 @@ def _unchanged(overview: RangeSummary) -> Statement:
 
 def _against(view: View, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
     text = f"{_named(metric)} {_levels(metric, before, after)} against the range before"
-    return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), _links(view, metric))
+    return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), [_why(view, metric), *_links(view, metric)])
 
 
 def _because(mix: MixChange | None) -> str:
@@ -218,13 +222,17 @@ def _shifted(view: View, shift: Shift) -> Statement:
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
     cause = _because(shift.mix) or (f", when {shift.cause} began" if shift.cause else "")
     levels = _levels(shift.metric, before.value, after.value)
-    why = ("Why?", view.url("/explain", metric=shift.metric, sel_from=start))
     return Statement(
         text=f"{_named(shift.metric)} {levels} at {clock(shift.t)} UTC{cause}.",
         tone=_tone_of(shift.mix, worse=shift.worse),
-        links=[why, *_links(view, shift.metric, start)],
+        links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
     )
+
+
+def _why(view: View, metric: str, at: datetime | None = None, **filters: str) -> tuple[str, str]:
+    """Return the link to what moved a metric since a moment, by default the start of the range."""
+    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **filters)
 
 
 def _named(metric: str) -> str:

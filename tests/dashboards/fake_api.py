@@ -12,6 +12,7 @@ from ragpulse_dashboards import ApiError
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
 from .fake_figures import FakeFigures
+from .fake_replays import replay_result
 
 
 class FakeApi(FakeFigures):
@@ -164,6 +165,7 @@ class FakeApi(FakeFigures):
             "u_max": 0.378,
             "reason": "the cap of the replay is 2 USD, 0.0004 left, this needs 0.001" if status == "capped" else None,
             "current": True,
+            "in_use": False,
             **self.runs,
         }
 
@@ -175,8 +177,10 @@ class FakeApi(FakeFigures):
             else [self._run(number, status) for number, status in enumerate(("running", "done", "capped", "cancelled"))]
         }
 
-    def get_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A run by its id; cancelled once somebody cancelled it."""
+    def get_replays_one(self, run_id: str, params: Mapping[str, Any], part: str = "") -> dict[str, Any]:
+        """A run by its id, or its result; cancelled once somebody cancelled it."""
+        if part == "result":
+            return replay_result(self.rows)
         cancelled = any(operation == f"POST replays/{run_id}/cancel" for operation, _ in self.calls)
         for run in self.get_replays({})["replays"]:
             if run["run_id"] == run_id:
@@ -332,6 +336,31 @@ class FakeApi(FakeFigures):
             "roles": ["ingest", "evaluate", "maintain"],
         }
 
+    def get_settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A file, a variable, the API, and a webhook that is not shown; nothing is given in an empty collector."""
+
+        def table(header: str, title: str, *values: tuple[str, str, str]) -> dict[str, Any]:
+            rows = [dict(zip(("key", "value", "origin"), value, strict=True)) for value in values]
+            return {"table": header, "title": title, "values": rows}
+
+        given = (
+            table("[[rule]]", "nightly", ("name", '"nightly"', "ragpulse.toml:9"), ("where", "", "")),
+            table("[[rule]]", "judged", ("name", '"judged"', "API"), ("rate", "0.05", "API")),
+            table("[[destination]]", "on call", ("webhook", "(not shown)", "ragpulse.toml:20")),
+        )
+        return {
+            "file": None if self.empty else "/srv/ragpulse.toml",
+            "tables": [
+                table("", "", ("lead", "", "")),
+                table("[collector]", "", ("port", "4318", ""), ("retention_days", "14.0", "RAGPULSE_RETENTION_DAYS")),
+                table("[judge]", "", ("model", '"openai/gpt-5-mini"', "ragpulse.toml:4")),
+                *(() if self.empty else given),
+            ],
+            "toml": "" if self.empty else '[[rule]]\nname = "nightly"\n\n[[destination]]\n# webhook is not shown\n',
+            "versions": {"ragpulse": "0.2.0", "DuckDB": "2.0.0", "Python": "3.11.7"},
+            "prices": {"table": "genai-prices 0.2.3", "installed": "2026-11-26", "updated": None, "source": None},
+        }
+
     def post_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A demo is loaded at once; `calls` shows what was asked."""
         return {"service": "demo", "traces": 60, "from": iso(NOW - timedelta(hours=5)), "to": iso(NOW)}
@@ -378,6 +407,10 @@ class FakeApi(FakeFigures):
                 "evaluators": [],
             }
         return {"replays": [self._run(0, "running")]}
+
+    def delete_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete a run."""
+        return {"ok": True}
 
     def post_replays_one(self, run_id: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """Cancel or resume."""

@@ -302,7 +302,44 @@ class FakeFigures(FakeTraces):
             ],
             "heatmap": {"x": x, "y": [150.0 * number for number in range(16)], "cells": cells},
             "attributes": attributes if selected else [],
+            "n_unclear": 12 if selected else 0,
+            "n_refused": 1 if selected else 0,
+            "change": self._since(params) if params.get("at") and not self.empty else None,
         }
+
+    def _since(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What moved since a moment: cost by tokens and another model, latency by a step, quality by two causes."""
+        at, metric = moment_of(params["at"], NOW), str(params["metric"])
+
+        def part(attribute: str, value: str, before: float, after: float, amount: float, **more: Any) -> dict[str, Any]:
+            return {"attribute": attribute, "value": value, "before": before, "after": after, "amount": amount, **more}
+
+        if metric == "cost_usd":
+            before, after, parts = 4.0, 10.0, [
+                part("requests", "", 400, 404, 0.1), part("known cost", "", 1.0, 0.9, -0.4),
+                part("tokens per answer", "", 1000, 2600, 5.0), part("models", "", 2.0, 2.4, 1.2),
+                part("prices", "", 2.0, 2.4, 0.1),
+            ]  # fmt: skip
+        elif "latency" in metric:
+            before, after, parts = 900.0, 1900.0, [part("step", "search (retriever)", 100.0, 1000.0, 900.0)]
+        else:
+            also = [{"attribute": "model", "value": "claude-haiku-5"}]
+            before, after, parts = 0.9, 0.82, [
+                part("prompt_version", "v7", 0.0, 0.3, -0.06, lo=-0.08, hi=-0.04, also=also),
+                part("document", "operations/backups.md", 0.02, 0.1, -0.01, lo=-0.015, hi=-0.005),
+            ]  # fmt: skip
+        move, half = after - before, abs(after - before) / 4
+        models = [
+            {"model": name, "before": was, "after": now, "price_before": 3.0, "price_after": 3.1,
+             "output_before": 0.2, "output_after": 0.1}
+            for name, was, now in (("claude-sonnet-5", 0.15, 0.35), ("claude-haiku-5", 0.85, 0.65))
+        ]  # fmt: skip
+        return {
+            "from": iso(at - (NOW - at)), "at": iso(at), "to": iso(NOW), "before": before, "after": after,
+            "change": {"value": move, "lo": move - half, "hi": move + half}, "parts": parts,
+            "models": models if metric == "cost_usd" else [], "known_before": 1.0,
+            "known_after": 0.9 if metric == "cost_usd" else 1.0, **self.since,
+        }  # fmt: skip
 
     def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """v7 is worse than v6; variants do not differ enough."""

@@ -38,6 +38,7 @@ PAGES = (
     "/alerts",
     "/alerts/new?preset=quality",
     "/health",
+    "/settings",
     "/login?failed=1&lacks=admin",
     "/exemplars?metric=quality:groundedness&t=2026-11-21T04:00:00Z&step=900",
     "/figures?metric=latency_p50&metric=latency_p95",

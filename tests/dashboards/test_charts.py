@@ -167,8 +167,8 @@ def test_a_bucket_that_the_range_holds_in_part_is_drawn_apart() -> None:
 
 
 def test_why_explains_what_came_since_the_change() -> None:
-    """The link of a chart and the button of the sentence about it mark the same stretch."""
+    """The link of a chart and the button of the sentence about it name the same moment."""
     since = datetime(2026, 1, 1, 0, 1, 0, 123_000)
     for metric in ("quality:g", "cost_usd"):
         chart = Chart(key="k", name="t", answers=[("", answer())], metric=metric, since=since)
-        assert chart.why == {"metric": metric, "sel_from": "2026-01-01T00:01:00Z"}
+        assert chart.why == {"metric": metric, "at": "2026-01-01T00:01:00Z"}

@@ -202,7 +202,8 @@ def test_sentences_lead_to_what_they_are_about() -> None:
     within = replace(shift("latency_p95", 900.0, 1900.0), t=AT + timedelta(microseconds=5))
     found = links(calm(changes=[within]))
     assert list(found) == ["Why?", "Slowest answers"]
-    assert found["Why?"].endswith("sel_from=2026-11-20T18%3A12%3A00Z")
+    assert found["Why?"].endswith("at=2026-11-20T18%3A12%3A00Z")
+    assert links(calm(error_rate=0.05, error_change=RISEN))["Why?"].endswith("metric=error_rate&at=-24h")
 
 
 END = T0 + timedelta(hours=16)

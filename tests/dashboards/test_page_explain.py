@@ -98,3 +98,60 @@ def test_why_is_said_in_sentences_and_leads_on() -> None:
     assert "/compare?b=prompt%3Av7&evaluator=groundedness" in html
     assert "/alerts/new?metric=quality%3Agroundedness&preset=quality&where=prompt_version+%3D+%27v7%27" in html
     assert 'name="sel_from" value="2026-11-21T04' in html  # the stretch that was found is marked
+
+
+AT = "at=2026-11-21T04%3A00%3A00Z"
+
+
+def since(metric: str, **more: Any) -> str:
+    """The card about a moment, as text with plain spaces."""
+    api = FakeApi()
+    api.since = more
+    html = client(api).get(f"/explain?metric={metric}&{AT}").text
+    assert api.calls[-1][1]["at"] == "2026-11-21T04:00:00Z"
+    assert "bad" not in api.calls[-1][1]
+    return text_of(html.partition("card causes since")[2].partition("</section>")[0]).replace("\xa0", " ")
+
+
+def test_why_compares_before_with_after() -> None:
+    """Each sentence names the change that it explains, and how much of it; the metric is in the title."""
+    cost = since("cost_usd")
+    assert "Since Nov 21 04:00 UTC: cost The cost was $4.00 → $10.00 in the 8 h after" in cost
+    assert "Requests ×1 +$0.10 Tokens per answer ×2.6 +$5.00 Price per token ×1.2 +$1.30" in cost
+    assert "Tokens per answer ×2.6 : 1,000 → 2,600; explains +$5.00 of +$6.00." in cost
+    assert "Other models : claude-sonnet-5 15 % → 35 % of the tokens" in cost
+    assert "The cost is unknown for 0 % of the requests before and 10.0 % after; they are in no figure here." in cost
+    assert "explains +$0.10" not in cost  # less than a tenth
+    latency = since("latency_p95")
+    assert "The slowest tenth took, on average, 900 ms → 1.90 s" in latency
+    assert "search (retriever) itself took 100 ms → 1.00 s; explains +900 ms of +1.00 s." in latency
+    quality = since("quality:groundedness")
+    assert "Prompt version v7 : 0 % → 30 % of the answers; explains −0.060 of −0.080." in quality
+    assert "The same requests have model claude-haiku-5: nothing tells them apart." in quality
+    assert "The rest, −0.010, is in no version" in quality
+
+
+def test_why_says_no_cause_of_what_is_not_sure() -> None:
+    """Chance may explain the difference; the mix of requests, where it does, is said first."""
+    unsure = since("quality:groundedness", change={"value": -0.01, "lo": -0.03, "hi": 0.01}, parts=[])
+    assert "Chance may explain the difference." in unsure
+    assert "explains" not in unsure
+    assert "The rest" not in unsure
+    words = "the mix changed (tenant: more legal); at equal questions +0.01"
+    mix = {"by": "metadata.tenant", "grown": "legal", "value": 0.01, "lo": -0.02, "hi": 0.04, "words": words}
+    mixed = since("quality:groundedness", mix=mix)
+    assert mixed.index("The mix changed (tenant: more legal)") < mixed.index("Prompt version")
+    cost = since("cost_usd", change={"value": 0.2, "lo": -0.3, "hi": 0.7})
+    assert "explains" not in cost
+    empty = client(FakeApi(empty=True)).get(f"/explain?metric=cost_usd&{AT}")
+    assert "Nothing is known before or after" in text_of(empty.text)
+
+
+def test_unclear_and_declined_answers_stand_apart() -> None:
+    """They are in lines of their own, with their lists; the title of the causes names the metric."""
+    html = unescape(client().get("/explain?metric=quality:groundedness").text)
+    text = text_of(html)
+    assert "What bad answers share: groundedness" in text
+    assert "Apart from these: 12 unclear answers ." in text
+    assert "Apart from these: 1 declined answer ." in text
+    assert re.search(r'href="/traces\?[^"]*label=unclear', html)

@@ -49,3 +49,28 @@ def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], word
     assert "367,328 evaluations pending, the oldest for 2 h 30 min" in text
     assert words in text
     assert "no evaluation is late" not in text
+
+
+def test_settings_are_shown_with_their_origin() -> None:
+    """A default, a variable, the API; the lists that are empty by name; the check beside its judge; the TOML."""
+    html = client().get("/settings").text
+    text = text_of(html)
+    for words in (
+        "retention_days 14.0 RAGPULSE_RETENTION_DAYS", "port 4318 default", "Rule judged [[rule]]", "rate 0.05 API",
+        "webhook (not shown) ragpulse.toml:20", "None are set: evaluators, monitors, targets.",
+        "The judge is good: it tells right answers from wrong ones. Checked", "DuckDB 2.0.0", "/srv/ragpulse.toml",
+        "genai-prices 0.2.3, installed 2026-11-26", '[[rule]] name = "nightly"',
+    ):  # fmt: skip
+        assert words in text
+    assert 'href="/settings" data-go="," aria-current="page"' in html.replace("&#34;", '"')
+    assert "None are set: evaluators, rules, monitors, destinations, targets." in text_of(
+        client(FakeApi(empty=True)).get("/settings").text
+    )
+
+
+def test_a_judge_without_a_check_says_so_beside_its_settings() -> None:
+    """With the way to the command."""
+    api = FakeApi()
+    api.judge = {"checks": []}
+    page = client(api).get("/settings").text
+    assert 'This judge was never checked. <a href="/evaluators#judge-h">' in page

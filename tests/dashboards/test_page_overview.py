@@ -30,7 +30,7 @@ def test_the_first_screen_says_what_changed() -> None:
     assert "An alert is firing: quality. Alerts Groundedness misses its target: 0.861, at least 0.900." in text
     assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began." in text
     over = text_of(client().get("/?from=2026-11-20T12:00:00Z&to=2026-11-21T12:00:00Z").text)
-    assert "Groundedness misses its target: 0.861, at least 0.900. Worst answers Groundedness fell" in over
+    assert "Groundedness misses its target: 0.861, at least 0.900. Why? Worst answers Groundedness fell" in over
     quiet = FakeApi()
     quiet.young = True
     calm = text_of(client(quiet).get("/").text)
@@ -77,7 +77,7 @@ def test_a_change_is_explained_from_its_second_on() -> None:
                 one["t"] = f"{one['t'][:19]}.683022Z"
             return answer
 
-    (link, *_) = re.findall(r"sel_from=[^\"]*", client(Within()).get("/").text)
+    (link, *_) = re.findall(r"&amp;at=2[^\"]*", client(Within()).get("/").text)
     assert link.endswith("%3A00Z")
 
 
@@ -210,3 +210,18 @@ def test_the_evaluator_that_leads_is_first_everywhere() -> None:
     client(api).get("/explain")
     explained = [params["metric"] for operation, params in api.calls if operation == "GET explain"]
     assert explained == ["quality:citation_check"]
+
+
+def test_a_quality_card_says_what_is_unclear() -> None:
+    """With the list of these answers; an evaluator that decides everything says nothing."""
+
+    class Unclear(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            answer["quality"][0]["clear_share"] = 0.88
+            return answer
+
+    html = unescape(client(Unclear()).get("/").text)
+    assert re.findall(r'href="/traces[^"]*evaluator=groundedness&label=unclear">12\s% unclear', html)
+    assert html.count("% unclear") == 1
+    assert "% unclear" not in client().get("/").text

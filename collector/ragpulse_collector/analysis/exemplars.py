@@ -11,20 +11,22 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.traffic import NAMES, traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
-from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, measured, sample_of
 from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
 _COUNT = 5
+VERDICT = "verdict"
+"""An attribute of scored answers: `unclear` where the evaluator could not decide."""
 
 
 def column_of(metric: str) -> str:
     """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
-    if metric in NAMES and (each := NAMES[metric].each):
-        return each
+    if (known := traffic_of(metric)) and known.each:
+        return known.each
     columns = {"latency": "latency_ms", "ttft": "ttft_ms", "errors": NAMES["error_rate"].each or ""}
     same = ("cost_usd", "input_tokens", "output_tokens")
     return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
@@ -55,9 +57,10 @@ def exemplars(store: Store, query: Query, name: str) -> ExemplarTraces:
 def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
     """Return five ids each; raises Invalid for a metric that single traces do not have."""
     family, _, evaluator = name.partition(":")
-    if evaluator and family not in MEASURES:
+    scored = bool(evaluator) and traffic_of(name) is None
+    if scored and family not in MEASURES:
         raise Invalid(f"no metric {name!r}")
-    source = _scores_of(query, measured(family, evaluator), store) if evaluator else _values_of(query, column_of(name))
+    source = _scores_of(query, measured(family, evaluator), store) if scored else _values_of(query, column_of(name))
     ((low, high, middle),) = store.read(
         f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source.sql})", source.parameters
     ).rows
@@ -65,7 +68,7 @@ def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
     rows = [] if middle is None else store.read(near, {**source.parameters, "middle": middle}).rows
     median = [trace_id for (trace_id,) in rows]
     # A high score is good, a high latency is not.
-    worst, best = (low, high) if evaluator else (high, low)
+    worst, best = (low, high) if scored else (high, low)
     return ExemplarIds(worst or (), median, best or ())
 
 
@@ -119,6 +122,7 @@ _SCRIPT = (
     + " WHEN query IS NOT NULL THEN 'Latin' END"
 )
 """The script of a question; its language would be a guess."""
+_DERIVED = ("scored by", VERDICT, "query script")
 _WORST = 0.1
 """Without pass or fail, this share is bad: the highest values of traffic, the lowest scores."""
 Key = tuple[str, str]
@@ -154,20 +158,22 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
         )
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, cluster,"
-            f" {_COLUMNS_READ}, query, upstream_pi"
+            f" {_COLUMNS_READ}, query, upstream_pi, concat_ws(' by ', version, judge) AS scored_by,"
+            f" CASE WHEN {UNCLEAR} THEN 'unclear' END AS verdict"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
             sample.parameters,
         )
     else:
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
-            f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi"
-            " FROM traces"
+            f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi,"
+            " NULL AS scored_by, NULL AS verdict FROM traces"
             f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
             query.parameters,
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
+        f"SELECT trace_id, start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, scored_by, verdict, {_SCRIPT},"
+        " length(query), cluster"
         f" FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
@@ -209,11 +215,10 @@ def _attributes_of(values: Sequence[Any]) -> Iterator[Key]:
     for name, value in zip(_ATTRIBUTES, values, strict=False):
         if value is not None:
             yield name, str(value).lower() if isinstance(value, bool) else str(value)
-    tags, metadata, script, length = values[-4:]
+    tags, metadata, scored_by, verdict, script, length = values[-6:]
     yield from (("tag", tag) for tag in tags or ())
     yield from ((f"metadata.{key}", value) for key, value in (metadata or {}).items() if value is not None)
-    if script:
-        yield "query script", script
+    yield from ((name, value) for name, value in zip(_DERIVED, (scored_by, verdict, script), strict=True) if value)
     if length:
         low = 2 ** int(math.log2(length))
         yield "query length", f"{low}..{2 * low - 1}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, ChartedRequest, Key, requests_of
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, requests_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
@@ -110,7 +111,9 @@ def compare_attributes(
     """
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
-    looked_at = {key: owners for key, owners in members.items() if key[0] != without and len(owners) >= LEAST}
+    looked_at = {
+        key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
+    }
     found = {
         key: _within_counts(rows, *sides, owners, counts) if key[0] == "document" else _shares(rows, *sides, owners)
         for key, owners in looked_at.items()
@@ -175,7 +178,7 @@ def _shares(rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _S
     (share, size), (other_share, other_trials) = selected_side.share(rows, inside), other_side.share(rows, outside)
     p = 1.0
     if size is not None and other_trials is not None:
-        p = _p_value(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
+        p = p_of_shares(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
     return _Shares(Occurrence(len(inside), share), Occurrence(len(outside), other_share), p)
 
 
@@ -197,11 +200,11 @@ def _within_counts(
     inside = sum(counts.get(index) in common for index in selected_side.indexes & owners)
     share = sum(sizes[count] * owned[count] / others[count] for count in common) / n if n else 0.0
     alone = n * n / sum(sizes[count] ** 2 / others[count] for count in common) if n else 0.0
-    p = _p_value(inside, n, round(share * alone), round(alone)) if n else 1.0
+    p = p_of_shares(inside, n, round(share * alone), round(alone)) if n else 1.0
     return replace(plain, baseline=replace(plain.baseline, share=share), p=max(p, plain.p))
 
 
-def _p_value(k1: int, n1: int, k2: int, n2: int) -> float:
+def p_of_shares(k1: int, n1: int, k2: int, n2: int) -> float:
     """Return the p-value of two shares: of few requests exact (Fisher), because the normal one is too small there."""
     test = two_proportion(k1, n1, k2, n2) if k1 + k2 > _FEW else fisher(k1, n1, k2, n2)
     return 1.0 if test is None or test.p is None else test.p
@@ -290,6 +293,9 @@ class Explanation:
     n_selected: int
     n_baseline: int
     sampled: bool
+    n_unclear: int = 0
+    """Answers in the box that are not selected: the evaluator could not decide, or they decline to answer."""
+    n_refused: int = 0
     dip: Dip | None
     """The period that `bad` selected."""
     bars: Sequence[Bar]
@@ -318,7 +324,8 @@ def explain(
     dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
-    selected = {index for index, row in enumerate(rows) if row in box and (row.bad or not bad)}
+    inside = {index for index, row in enumerate(rows) if row in box}
+    selected = {index for index in inside if rows[index].bad or not bad}
     differ = bool(selected) and len(selected) < len(rows)
     failing = {index for index in selected if rows[index].bad} if span else selected
     members, left_out = members_of(store, rows, failing or selected, window) if differ else ({}, 0)
@@ -328,6 +335,8 @@ def explain(
         n_selected=len(selected),
         n_baseline=len(rows) - len(selected),
         sampled=len(rows) >= MOST_ROWS,
+        n_unclear=len((inside - selected) & members.get((VERDICT, "unclear"), set())),
+        n_refused=len((inside - selected) & members.get(("answer", "refused"), set())),
         dip=dip,
         bars=bars,
         heatmap=_heatmap(rows, window),
@@ -338,10 +347,10 @@ def explain(
 
 def _bars(rows: Sequence[ChartedRequest], window: Window) -> list[Bar]:
     """Return start, requests and bad requests of each time bucket."""
-    starts, counts = list(window.starts()), [[0.0, 0.0] for _ in window.starts()]
-    step = timedelta(seconds=window.step_s)
+    starts = window.starts()
+    counts = [[0.0, 0.0] for _ in starts]
     for row in rows:
-        count = counts[min(len(starts) - 1, max(0, (row.time - starts[0]) // step))]
+        count = counts[max(0, bisect_right(starts, row.time) - 1)]
         count[0] += row.requests
         count[1] += row.bad * row.requests
     return [Bar(start, round(n), round(bad)) for start, (n, bad) in zip(starts, counts, strict=True)]
@@ -373,15 +382,14 @@ def _dip(bars: Sequence[Bar], weight: float) -> Dip | None:
 
 def _heatmap(rows: Sequence[ChartedRequest], window: Window) -> HeatCounts:
     """Return counts per time bucket and value bin; the last bin also holds values above the 99th percentile."""
-    starts = list(window.starts())
+    starts = window.starts()
     if not rows:
         return HeatCounts(starts, (), ())
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
     width = (high - low) / _ROWS or 1.0
     cells = [[0.0] * _ROWS for _ in starts]
-    step = timedelta(seconds=window.step_s)
     for row in rows:
-        x = min(len(starts) - 1, max(0, (row.time - starts[0]) // step))
+        x = max(0, bisect_right(starts, row.time) - 1)
         cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += row.requests
     return HeatCounts(starts, [low + width * index for index in range(_ROWS)], [list(map(round, row)) for row in cells])

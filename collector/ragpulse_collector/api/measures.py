@@ -17,7 +17,6 @@ from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
@@ -62,7 +61,8 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
+        edges = (params.sel_from, params.sel_to, params.at)
+        first, last, at = (params.instant(edge, query.now) for edge in edges)
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
         return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 

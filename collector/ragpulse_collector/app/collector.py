@@ -130,14 +130,16 @@ class Collector:
         new.check()
         options = self.settings.collector.model_copy(update={"api_keys": new.collector.api_keys})
         changed = {name: getattr(new, name) for name in ("rule", "monitor", "prices")}
-        settings = self.settings.model_copy(update={**changed, "collector": options})
+        settings = self.settings.model_copy(update={**changed, "collector": options}).placed(
+            {at: place for at, place in new.places.items() if at[0] in changed or at[:2] == ("collector", "api_keys")}
+        )
         components = self.components
         apply = [owner.reload(settings) for owner in (components.rules, components.monitors.definitions)]
         self._prices.replace(settings.prices, options.price_table)
         for put_in_force in apply:
             put_in_force()
         self._keys.replace(options)
-        self.settings = settings
+        self.settings = components.settings = settings
         return list(_different(settings, new))
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragpulse_collector.api.handlers.settings import BUILT_IN
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
@@ -29,11 +30,14 @@ from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digests
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
-from ragpulse_collector.settings import CollectorSettings, Settings
+from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
+from ragpulse_collector.topics.live import check_topics
+from ragpulse_collector.topics.refitting import Refits
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.protocol import model_of
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
@@ -67,12 +71,15 @@ class Components:
         Evaluation slows down for `waiting` requests and for bodies of the backlog.
         """
         self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
+        self.settings = settings
+        """Those in force: a reload replaces them."""
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
         self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
         priced = partial(PricedJudge, prices=self._price)
         self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
         self._catalog.check()
+        check_topics(settings)
         self.rules = Rules(settings, store, check_evaluator=self._catalog.online)
 
     def _recorded(self, judge: Judge) -> Judge:
@@ -106,6 +113,11 @@ class Components:
         return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
 
     @cached_property
+    def refits(self) -> Refits:
+        """Fits topics in the background."""
+        return Refits(self._store, self._settings.topics)
+
+    @cached_property
     def sampler(self) -> Sampler:
         """Decides which units are evaluated."""
         options = self._settings.collector
@@ -119,6 +131,7 @@ class Components:
             acceptance=self._settings.feedback.acceptance,
             scales=self._settings.feedback.scale,
             refuses=_refuses,
+            topics=self.refits.assigner,
         )
 
     @cached_property
@@ -151,9 +164,27 @@ class Components:
     @cached_property
     def digests(self) -> Digests:
         """Make digests, and send one a week."""
-        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self._lead)
+        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self.lead)
 
-    def _lead(self) -> str:
+    def _in_force(self) -> Settings:
+        """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
+        rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
+        monitors = list(self.monitors.definitions)
+        sources: dict[str, list[str]] = {
+            "rule": [rule.source for rule in rules],
+            "monitor": [monitor.source for monitor in monitors],
+        }
+        places: dict[Location, str] = {
+            (table, number): BUILT_IN if source == "built-in" else "API"
+            for table, given in sources.items()
+            for number, source in enumerate(given)
+            if source != "file"
+        }
+        update = {"rule": tuple(rules), "monitor": tuple(monitor.settings for monitor in monitors)}
+        return self.settings.model_copy(update=update).placed(places)
+
+    def lead(self) -> str:
+        """Return the evaluator that leads."""
         return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
 
     def _names(self) -> set[str]:
@@ -171,7 +202,7 @@ class Components:
             on_check=self.monitors.drift,
         )
 
-    def _in_force(self) -> list[str]:
+    def _scheduled(self) -> list[str]:
         return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
 
     @cached_property
@@ -181,9 +212,10 @@ class Components:
         return operations(
             store,
             settings,
+            in_force=self._in_force,
             catalog=self._catalog,
             rules=self.rules,
-            lead=self._lead,
+            lead=self.lead,
             status=Status(
                 store,
                 settings,
@@ -198,7 +230,7 @@ class Components:
                 self._catalog.online,
                 price=self._price,
                 wake=wake,
-                in_force=self._in_force,
+                in_force=self._scheduled,
             ),
             monitors=self.monitors,
             targets=self.targets,
@@ -207,6 +239,7 @@ class Components:
             prices=prices,
             force=self.sampler.force,
             wake=wake,
+            refits=self.refits,
         )
 
 
@@ -215,6 +248,7 @@ DECIDE_EVERY_S = {False: 0.25, True: 2.0}
 PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
+TOPICS_EVERY_S = 60.0
 CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
@@ -255,6 +289,7 @@ class BackgroundTasks:
     def stop(self) -> None:
         """Stop after the current work, and release the lease."""
         self._ticker.stop()
+        self._components.refits.stop()
         self._components.worker.stop()
         self._components.monitors.outbox.stop()
         if self._lease is not None:
@@ -286,7 +321,9 @@ class BackgroundTasks:
             jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._settings.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
+            jobs.append(Job("topics", TOPICS_EVERY_S, self._components.refits.tick))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
+            jobs.append(Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0))
             jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
@@ -303,6 +340,12 @@ class BackgroundTasks:
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:
             run()
+
+    def note_lead(self) -> None:
+        """Store the evaluator that leads, where it is not the one before: charts mark the switch."""
+        name, known = self._components.lead(), sorted(kept(self._store.read, LEADS))
+        if not known or known[-1].partition(" ")[2] != name:
+            self._store.write(lambda tx: keep(tx, LEADS, f"{tx.at.isoformat()} {name}")).result()
 
     def _pace(self) -> None:
         self._components.pacer.update(utc_now())

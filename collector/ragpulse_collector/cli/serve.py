@@ -105,7 +105,8 @@ def _with_key(settings: Settings) -> Settings:
         path.touch(mode=0o600)
         path.write_text(key.model_dump_json(), encoding="utf-8")
         click.echo(f"API key (shown once; delete {path} for a new one): {secret}")
-    return settings.with_options("collector", {"api_keys": [key.model_dump()]})
+    made = settings.with_options("collector", {"api_keys": [key.model_dump()]})
+    return made.placed({("collector", "api_keys"): str(path)})
 
 
 @click.command()

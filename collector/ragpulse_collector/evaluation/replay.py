@@ -35,7 +35,7 @@ from ragpulse_collector.store.queries.runs import (
     units_scored,
     units_to_replay,
 )
-from ragpulse_collector.store.retention import audit, delete_run
+from ragpulse_collector.store.retention import Reason, audit, delete_run
 from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Evaluator
@@ -201,7 +201,7 @@ class Replays:
         With `undo` it is exploratory again.
         """
         run = self._run(run_id)
-        detail = {"replay": run_id, "evaluator": run.evaluator, "version": run.version, "judge": run.judge}
+        detail: Reason = {"replay": run_id, "evaluator": run.evaluator, "version": run.version, "judge": run.judge}
 
         def work(tx: Transaction) -> None:
             set_in_use(tx, run_id, in_use=not undo)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ragpulse_collector.settings.digest import DigestSettings
 from ragpulse_collector.settings.tables import (
@@ -30,6 +30,10 @@ from ragpulse_collector.settings.tables import (
     TierPrice,
     message,
 )
+from ragpulse_collector.settings.zones import ZoneName
+
+Location = tuple[str | int, ...]
+"""A place in the settings: table, number of an entry, keys."""
 
 
 class DestinationSettings(Section):
@@ -97,6 +101,8 @@ class MonitorSettings(Section):
     """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
+    tz: ZoneName | None = None
+    """Your users' IANA zone: `change` compares the same local hours. None: `tz` of `[collector]`."""
     webhook: str | None = None
     """A destination of this monitor alone."""
     slack: str | None = None
@@ -175,10 +181,28 @@ class DriftSettings(Section):
         return every
 
 
+STATIC = "static"
+"""The embedder that needs no model of its own."""
+
+
+class TopicSettings(Section):
+    """The `[topics]` table: what questions are about, found in the background."""
+
+    enabled: bool | None = None
+    """None: where the extra `[topics]` is installed. True refuses to start without it."""
+    embedder: str = Field(STATIC, pattern=rf"^({STATIC}|[\w.]+:\w+)$")
+    """`static` word vectors, or `module:function` that takes texts and returns a matrix with rows of length one."""
+    refit_days: float = Field(7.0, ge=0)
+    """The time between fits; 0: only when somebody asks."""
+    least_users: int = Field(5, ge=1)
+    """How many users asked a question, or used a word, that is shown."""
+
+
 __all__ = [
     "ACCEPTANCE",
     "BINDING",
     "EVERYTHING",
+    "STATIC",
     "ApiKey",
     "Binding",
     "CollectorSettings",
@@ -190,6 +214,7 @@ __all__ = [
     "FeedbackSettings",
     "JudgeModel",
     "JudgeSettings",
+    "Location",
     "MonitorSettings",
     "Price",
     "Role",
@@ -201,6 +226,7 @@ __all__ = [
     "Stratum",
     "TargetSettings",
     "TierPrice",
+    "TopicSettings",
     "message",
 ]
 
@@ -224,8 +250,11 @@ class Settings(Section):
     drift: DriftSettings = DriftSettings()
     digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    topics: TopicSettings = TopicSettings()
     source: str | None = None
     """The file these came from, for messages."""
+    _places: Mapping[Location, str] = PrivateAttr(default_factory=dict)
+    """Where values were given: `ragpulse.toml:3`, `RAGPULSE_PORT`, `--port`."""
 
     @field_validator("evaluator", "rule", "monitor", "destination")
     @classmethod
@@ -264,6 +293,17 @@ class Settings(Section):
             asked = next((table for table in tables if table and asked.model in (table.name, table.model)), asked)
         return asked if asked.max_tokens else asked.model_copy(update={"max_tokens": self.judge.max_tokens})
 
+    @property
+    def places(self) -> Mapping[Location, str]:
+        """Where values were given, by table, number of an entry, and key."""
+        return self._places
+
+    def placed(self, places: Mapping[Location, str]) -> Settings:
+        """Return a copy that knows where these values were given."""
+        copy = self.model_copy()
+        copy._places = {**self._places, **places}
+        return copy
+
     def path(self) -> Path | None:
         """Return the absolute path of the file these came from; None for defaults."""
         return None if self.source is None else Path(self.source).absolute()
@@ -274,7 +314,8 @@ class Settings(Section):
         if path is None:
             return []
         files = [str(path.parent / file) for file in self.evaluators.files if file.endswith(".py")]
-        return [*files, *(f"module {module}" for module in self.evaluators.modules)]
+        modules = [*self.evaluators.modules, *([] if self.topics.embedder == STATIC else [self.topics.embedder])]
+        return [*files, *(f"module {module}" for module in modules)]
 
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
         """Return a copy in which the options of the command line (not None) win."""
@@ -286,7 +327,8 @@ class Settings(Section):
             first = error.errors()[0]
             option = str(first["loc"][0]).replace("_", "-")
             raise SettingsError(f"--{option}: {message(first)}") from error
-        return self.model_copy(update={section: table})
+        places: dict[Location, str] = {(section, key): f"--{key.replace('_', '-')}" for key in values}
+        return self.model_copy(update={section: table}).placed(places)
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe to start with; raises SettingsError."""

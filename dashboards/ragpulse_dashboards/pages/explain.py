@@ -94,7 +94,7 @@ class Cause(NamedTuple):
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/explain", explain, reads=("metric", *SELECTION))]
+    return [site.page("/explain", explain, reads=("metric", "at", *SELECTION))]
 
 
 async def explain(site: Site, request: Request) -> Response:
@@ -106,10 +106,13 @@ async def explain(site: Site, request: Request) -> Response:
     metric = query.get("metric") or (*scores, *METRICS)[0]
     selection = {name: query[name] for name in SELECTION if query.get(name)}
     bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
-    params = {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
+    moment = {"at": query["at"]} if query.get("at") else {}
+    params = {**view.params(), "metric": metric, **selection, **(moment or ({} if bounded else {"bad": True}))}
     answer: Explanation = await site.api("GET explain", params)
-    dip = answer.dip
+    dip, since = answer.dip, answer.change
     marked = selection or ({"sel_from": iso(dip.from_), "sel_to": iso(dip.to)} if dip else {})
+    if since:
+        marked = {"sel_from": iso(since.at), "sel_to": iso(since.to)}
     lifted = [found for found in answer.attributes if _is_lifted(found)]
     causes = [_cause(view, metric, marked, found, lifted) for found in lifted if not found.explained_by][:MAX_ROWS]
     by_weight = sorted(causes, key=_weight, reverse=True)
@@ -118,9 +121,12 @@ async def explain(site: Site, request: Request) -> Response:
         "metric": metric,
         "metrics": list(dict.fromkeys([*scores, *METRICS, metric])),
         "selection": marked,
-        "detected": not selection and bool(marked),
+        "detected": not selection and bool(dip),
         "answer": answer,
-        "bad": _bad_words(metric, bounded=bounded),
+        "at": query.get("at", ""),
+        "since": since,
+        "bad": "requests since" if moment else _bad_words(metric, bounded=bounded),
+        "bad_since": _bad_words(metric, bounded=False),
         "bars": _bars(answer.bars) if ":" in metric or metric.startswith("error") else None,
         "heatmap": _heatmap(answer.heatmap),
         "causes": causes,

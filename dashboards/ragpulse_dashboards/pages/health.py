@@ -1,5 +1,6 @@
-"""`/health`: the pipeline itself: received, pending, dropped and why, size on disk."""
+"""`/health`: received, pending, dropped and why, size on disk; `/settings`: the settings in force."""
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -11,23 +12,50 @@ from ragpulse_dashboards.site import Site
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.health import CollectorStatus, Evaluations
+    from ragpulse_collector.api.handlers.settings import ShownSettings
+    from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 
 __all__ = ["routes"]
 
 LATE_S: Final = 60
 """An evaluation that is pending for longer is a backlog."""
 SLOW_DISK_S: Final = 10
+HEADINGS: Final = {
+    "": "Which figure leads", "[collector]": "Collector: address, keys, retention, limits",
+    "[judge]": "Judge and budget", "[evaluators]": "Evaluators to load", "[smtp]": "Mail server",
+    "[drift]": "Judge drift", "[feedback]": "Feedback of people", "[digest]": "Digest of the week",
+}  # fmt: skip
+LISTS: Final = {
+    "[[evaluator]]": "evaluators", "[[rule]]": "rules", "[[monitor]]": "monitors", "[[destination]]": "destinations",
+    "[[target]]": "targets",
+}  # fmt: skip
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the page."""
-    return [site.page("/health", health)]
+    """Return both pages."""
+    return [site.page("/health", health), site.page("/settings", settings)]
 
 
 async def health(site: Site, request: Request) -> Response:
     """Show the facts of `ragpulse doctor` and `/metrics`."""
     status: CollectorStatus = await site.api("GET status", {})
     return site.render(request, "health.html", {"status": status, "problems": _problems(status)})
+
+
+async def settings(site: Site, request: Request) -> Response:
+    """Show each value with its origin, what the judge's check found, and the TOML that gives the settings again."""
+    shown: ShownSettings
+    judge: JudgeChecks
+    shown, judge = await asyncio.gather(site.api("GET settings", {}), site.api("GET judge/checks", {}))
+    tables = {table.table for table in shown.tables}
+    context = {
+        "shown": shown,
+        "headings": HEADINGS,
+        "missing": [word for table, word in LISTS.items() if table not in tables],
+        "judge": judge,
+        "checked": next((stored for stored in judge.checks if stored.check.judge == judge.judge), None),
+    }
+    return site.render(request, "settings.html", context)
 
 
 def _problems(status: "CollectorStatus") -> list[str]:

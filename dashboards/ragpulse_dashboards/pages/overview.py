@@ -121,7 +121,7 @@ async def overview(site: Site, request: Request) -> Response:
 
 
 async def _monitors(site: Site) -> Sequence[ShownMonitor]:
-    answer: MonitorList = await site.api("GET monitors", {})
+    answer: MonitorList = await site.api("GET monitors", {"only": "firing"})
     return answer.monitors
 
 

@@ -60,7 +60,7 @@ class Row:
 
 
 def rows(planted: Planted) -> Iterator[Row]:
-    """Answers of users who are alike; the judge is wrong about a twentieth of the good ones, a tenth of the bad ones."""
+    """Answers of users who are alike; the judge errs on a twentieth of the good ones, a tenth of the bad ones."""
     for number in range(COUNT):
         ease = 0.5 * uniform(number // planted.users, "user") + 0.5 * uniform(number, "answer")
         check = min(1.0, max(0.0, 0.5 + 4.0 * (ease - 0.4) + planted.noise * (uniform(number, "check") - 0.5)))

@@ -263,7 +263,8 @@ SEES_ALL = {
     "views.py": (4, "SQL: the views; the one home of what counts"),
     "retention.py": (2, "deletion"),
     "queries/jobs.py": (6, "which jobs are finished, which verdict exists, length of replies"),
-    "queries/runs.py": (3, "the replay itself"),
+    "queries/runs/__init__.py": (3, "the replay itself"),
+    "queries/runs/results.py": (1, "the replay itself; what it is held against is in use"),
     "queries/deciding.py": (4, "online scores and people's"),
     "queries/decisions.py": (2, "online scores; which jobs are finished"),
     "queries/health.py": (2, "work done by the evaluators"),
@@ -275,7 +276,7 @@ SEES_ALL = {
 
 def test_every_reader_of_scores_is_known() -> None:
     """A new one reads `COUNTED` and gets a row in READERS, or a reason in SEES_ALL."""
-    folder = Path(runs.__file__).parents[1]
+    folder = Path(scores.__file__).parents[1]
     named = {
         str(path.relative_to(folder)): len(re.findall(r"raw\.scores\b", path.read_text(encoding="utf-8")))
         for path in folder.rglob("*.py")

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, reach_of_sides
 from ragpulse_collector.analysis.compare.mix import AtEqualMix, levelled, request_keys
+from ragpulse_collector.analysis.compare.pairs import OF_VERSIONS, paired_verdict
 from ragpulse_collector.analysis.compare.sides import (
     WHOLE,
     Compared,
@@ -21,7 +22,6 @@ from ragpulse_collector.analysis.compare.sides import (
     Side,
     SideTest,
     SideUnits,
-    SideVerdict,
     Units,
     compare_sides,
     dimension_of,
@@ -38,13 +38,10 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import public_name, trace_rows
 from ragpulse_evaluators.statistics import Estimate, benjamini_hochberg, hajek, mcnemar, wilcoxon
-from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
 __all__ = ["Comparison", "compare", "more_needed"]
 
 
-_OF_VERSIONS: Mapping[SideVerdict, SideVerdict] = {"better": "more lenient", "worse": "stricter"}
-"""Verdicts on two versions or judges of an evaluator, which saw the same answers."""
 _FLIPS = 20
 _STRATA = 50
 """The most values of a dimension: those with the most answers."""
@@ -179,7 +176,7 @@ AnyCompared = TypeVar("AnyCompared", bound=Compared)
 
 
 def _of_versions(compared: AnyCompared) -> AnyCompared:
-    return replace(compared, verdict=_OF_VERSIONS.get(compared.verdict, compared.verdict))
+    return replace(compared, verdict=OF_VERSIONS.get(compared.verdict, compared.verdict))
 
 
 def _same_questions(a: SideUnits, b: SideUnits) -> tuple[Units, Units]:
@@ -302,19 +299,7 @@ def _paired(a: Units, b: Units, shared: Sequence[tuple[str, int]]) -> tuple[Deci
         name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
     else:
         name, test = "Wilcoxon signed rank", wilcoxon(differences)
-    half = (estimate.hi - estimate.lo) / 2.0 if estimate.lo is not None and estimate.hi is not None else None
-    verdict: SideVerdict = "not enough data" if half is None or half >= 0.05 else "no difference"
-    # The interval decides: it counts users; the test counts answers.
-    if half is not None and ((estimate.lo or 0.0) > 0 or (estimate.hi or 0.0) < 0):
-        verdict = "better" if estimate.estimate > 0 else "worse"
-    difference = Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi)
-    decided = Decided(difference=difference, verdict=verdict)
-    if half is None:
-        users = max(1, ENOUGH_CLUSTERS - estimate.clusters)
-        decided = replace(decided, need_more=users, need_more_of="users")
-    elif verdict == "not enough data":
-        decided = replace(decided, need_more=more_needed(estimate.estimate, half, len(shared)))
-    return decided, SideTest(name, 1.0 if test is None else test.p)
+    return paired_verdict(estimate), SideTest(name, 1.0 if test is None else test.p)
 
 
 def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> tuple[Decided, SideTest]:

@@ -56,14 +56,14 @@ _SQL = f"""
 def cost_change(store: Store, query: Query, at: datetime) -> BeforeAfter:
     """Return what the cost after a moment consists of, against the time before."""
     rows = store.read(_SQL.format(filter=query.filters.sql), {**query.parameters, "at": at}).rows
-    sides = [{name: _Spent(*sums) for late, name, *sums in rows if late is after} for after in (False, True)]
-    before, after = (_Spent(*map(math.fsum, zip(_Spent(), *side.values(), strict=True))) for side in sides)
+    olds, news = ({name: _Spent(*sums) for late, name, *sums in rows if late is after} for after in (False, True))
+    before, after = (_Spent(*map(math.fsum, zip(_Spent(), *side.values(), strict=True))) for side in (olds, news))
     amounts = product_parts(before.factors, after.factors)
     parts = [
         Explained(attribute=name, value="", before=a, after=b, amount=amount)
         for name, a, b, amount in zip(_FACTORS, before.factors, after.factors, amounts, strict=False)
     ]
-    models, prices = _of_price(*sides, before, after)
+    models, prices = _of_price(olds, news, before, after)
     scale = _ratio(amounts[-1], after.price - before.price)
     was, now = before.price * _MILLION, after.price * _MILLION
     parts += [
@@ -73,7 +73,7 @@ def cost_change(store: Store, query: Query, at: datetime) -> BeforeAfter:
     move = Interval.normal(after.usd - before.usd, math.sqrt(before.squares + after.squares))
     return BeforeAfter(
         from_=query.window.first, at=at, to=query.window.last, before=before.usd, after=after.usd,
-        change=uncertain(move), parts=parts, models=_models(*sides, before, after),
+        change=uncertain(move), parts=parts, models=_models(olds, news, before, after),
         known_before=before.factors[1], known_after=after.factors[1],
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_evaluators.statistics import Interval
 
 
@@ -66,6 +67,8 @@ class BeforeAfter:
     known_before: float = 1.0
     """The share of the requests whose figures are known: the others are in no figure here."""
     known_after: float = 1.0
+    mix: MixChange | None = None
+    """The other mix of requests that explains the change."""
 
 
 def uncertain(interval: Interval | None) -> Uncertain:

@@ -8,16 +8,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ragpulse_collector.analysis.exemplars import ChartedRequest, Key
+from ragpulse_collector.analysis.exemplars import VERDICT, ChartedRequest, Key
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.why.means import CHANCE, LEAST, is_sure
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter, Explained, uncertain
 from ragpulse_evaluators.statistics import Interval, student_quantile
 
 CONTEXTS = "contexts retrieved"
-ORDER = (("prompt_version", "release", "variant"), ("model",), ("top_k", CONTEXTS))
-"""What is asked before all others: a version that retrieves more makes documents look guilty."""
-OUTCOMES = frozenset({"answer", "error", "finish_reason"})
+ORDER = (("scored by",), ("prompt_version", "release", "variant"), ("model",), ("top_k", CONTEXTS))
+"""What is asked before all others: another judge is no other answer, and who retrieves more has more of every
+document."""
+OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT})
 """What a request came to, which causes nothing."""
 _FEWEST = 5
 _TESTED = 4
@@ -95,8 +96,8 @@ def _surest(rows: Sequence[ChartedRequest], left: _Halves, asked: Owners, change
     """Return the value that explains the change of what is left most surely; None where none does."""
     if not all(left):
         return None
-    sums, variance = left.sums(rows), _variance(rows, left)
-    guesses = ((key, _guess(sums, left.sums(rows, owned), variance)) for key, owned in asked.items())
+    sums = left.sums(rows)
+    guesses = ((key, _guess(sums, left.sums(rows, owned))) for key, owned in asked.items())
     likely = sorted((-guess * math.copysign(1.0, change), key) for key, guess in guesses if guess is not None)
     for _, key in likely[:_TESTED]:
         amount = _combined(rows, _terms(left, asked[key]), looked_at=len(likely))
@@ -105,29 +106,17 @@ def _surest(rows: Sequence[ChartedRequest], left: _Halves, asked: Owners, change
     return None
 
 
-def _guess(sums: Sequence[_Sum], has: Sequence[_Sum], variance: float) -> float | None:
-    """Return about how many standard errors a value explains, as if all requests were independent.
+def _guess(sums: Sequence[_Sum], has: Sequence[_Sum]) -> float | None:
+    """Return what a value explains, over its standard error but for a factor that all values share.
 
     None where too few have it, or where all requests before have it: the value that followed says so.
     """
     rest = [half.minus(some) for half, some in zip(sums, has, strict=True)]
     if max(some.n for some in has) < _FEWEST or not rest[0].n:
         return None
-    if not rest[1].n:
-        return (sums[1].mean - sums[0].mean) / math.sqrt(variance * (1 / sums[0].n + 1 / sums[1].n))
-    moves = [half.mean - others.mean for half, others in zip(sums, rest, strict=True)]
-    spread = math.fsum(
-        (some.n / half.n) ** 2 * (1 / max(1, some.n) + 1 / others.n)
-        for half, some, others in zip(sums, has, rest, strict=True)
-    )
-    return (moves[1] - moves[0]) / math.sqrt(variance * spread)
-
-
-def _variance(rows: Sequence[ChartedRequest], left: _Halves) -> float:
-    """Return the variance of the values around the mean of their half."""
-    halves = zip(left, left.sums(rows), strict=True)
-    squares = math.fsum((rows[index].value - one.mean) ** 2 for half, one in halves for index in half)
-    return max(1e-12, squares / sum(map(len, left)))
+    own, others = (sum(one.n for one in part) for part in (has, rest))
+    left = rest[1].mean - rest[0].mean if rest[1].n else 0.0
+    return (sums[1].mean - sums[0].mean - left) * math.sqrt(others / own)
 
 
 def _terms(left: _Halves, owned: set[int]) -> list[tuple[int, set[int]]]:

@@ -36,6 +36,7 @@ from ragpulse_collector.api.handlers.health import (
     UnknownPrice,
     faults,
 )
+from ragpulse_collector.api.handlers.settings import shown_db
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
@@ -144,7 +145,7 @@ def _age_s(oldest: datetime | None) -> float:
 
 def _database(db: str, problem: str | None) -> Database:
     path = Path(db)
-    return Database(db, _size(path), _size(log_path(path)), [str(log) for log in damaged_logs(path)], problem)
+    return Database(shown_db(db), _size(path), _size(log_path(path)), [str(log) for log in damaged_logs(path)], problem)
 
 
 def _size(path: Path) -> int:

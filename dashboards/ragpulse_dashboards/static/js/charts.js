@@ -27,6 +27,7 @@ function resetUrl() {
 /** The chart's link to Explain, which keeps metric and filters, with the stretch marked. */
 function whyUrl(link, from, to) {
   const url = new URL(link.href);
+  url.searchParams.delete("at");
   url.searchParams.set("sel_from", instant(from));
   url.searchParams.set("sel_to", instant(to));
   return url;
