@@ -86,12 +86,13 @@ def headline(
     """Return what to know about a range, the most urgent first; with only the traffic read (not `complete`) a part.
 
     The order is fixed: firing alerts (of a range that ends now), errors, missed targets, few or unscored answers,
-    changes against the range before, changes within. That nothing changed is said only with the size that the scores
-    would have shown.
+    changes against the range before, changes within, other questions than usual. That nothing changed is said only
+    with the size that the scores would have shown.
     """
     urgent = [*_firing(view, monitors), *_errors(view, overview, targets), *_missed(view, targets)]
     missing = [*_few(view, overview), *(_unscored(view, overview) if complete else ())]
     statements = [*urgent, *missing, *_compared(view, overview), *_within(view, overview)]
+    statements += _asked(view, overview)
     return statements or ([_unchanged(overview)] if complete else [])
 
 
@@ -187,6 +188,16 @@ def _shift_of(overview: RangeSummary, row: Headline) -> Shift | None:
 def _within(view: View, overview: RangeSummary) -> list[Statement]:
     said = [_risen_errors(overview), *(_shift_of(overview, row) for row in _moved(overview))]
     return [_shifted(view, shift) for shift in overview.changes if shift not in said]
+
+
+def _asked(view: View, overview: RangeSummary) -> Iterator[Statement]:
+    """`11 % of the questions belong to no known topic, usually 3.0 %.`"""
+    for drift in overview.drift[:1]:
+        topic = "belong to no known topic" if drift.topic == "other" else f"are about {snippet(drift.topic, 60)}"
+        text = f"{percent(drift.share)} of the questions {topic}, usually {percent(drift.usual)}."
+        yield Statement(
+            text, "warn", [("Show", view.url("/traces", topic=drift.topic)), ("Topics", view.url("/topics"))]
+        )
 
 
 def _unchanged(overview: RangeSummary) -> Statement:

@@ -99,7 +99,7 @@ def operations(
     mask = masking(settings.collector.redact)
     reads = (
         *_reads(store, settings, status, lead),
-        *measures(store, lead=lead),
+        *measures(store, lead=lead, least_users=settings.topics.least_users),
         _evaluators(store, catalog, rules, lead),
     )
     table = (
