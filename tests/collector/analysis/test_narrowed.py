@@ -211,7 +211,7 @@ def test_the_command_line_shows_points_with_and_without_the_check(store: Embedde
         at = T0 - timedelta(days=30)
         units.unit(number, at=at)
         units.decision(number, "faithfulness", pi=0.5, u=0.0, at=at)
-        units.score(number, "faithfulness", float(number % 2), judge="gpt", at=at)
+        units.score(number, "faithfulness", float(number % 2), judge="gpt", version="v0", at=at)
     units.save()
     store.close()
     source = ["--since", "5000d", "--db", str(tmp_path / "test.duckdb")]
