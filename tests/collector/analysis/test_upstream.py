@@ -240,8 +240,11 @@ def test_a_session_has_the_figures_of_all_its_turns(tmp_path: Path) -> None:
     units = Units(opened)
     for number, kept in enumerate((1.0, 0.25, 0.25)):
         units.unit(number, session_id="s", input_tokens=10, cost_usd=0.5, upstream_pi=kept)
+    units.unit(3, session_id="all stored")
     units.save()
     found = session_figures(opened, "s")
+    listed = dict(opened.read("SELECT session_id, estimated FROM sessions").rows)
     opened.close()
+    assert listed == {"s": True, "all stored": False}
     assert found is not None
-    assert (found.n_turns, found.input_tokens, found.cost_usd) == (9, 90, 4.5)
+    assert (found.n_turns, found.input_tokens, found.cost_usd, found.estimated) == (9, 90, 4.5, True)
