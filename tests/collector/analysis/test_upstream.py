@@ -20,6 +20,7 @@ from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.trace_lists import session_figures
+from ragpulse_collector.store.topics import OTHER_TOPIC
 from ragpulse_evaluators.statistics import wilson
 
 NOW, KEPT = T0 + timedelta(hours=1), 1 / 16
@@ -39,6 +40,7 @@ def facts_of(number: int) -> Facts:
         "feedback": -1.0 if failed else 1.0 if number % 2 else None,
         "answer": "empty" if failed else "refused" if number % 10 == 0 else "answered",
         "variant": "ab"[number % 2],
+        "topic": OTHER_TOPIC if failed or number % 4 == 0 else "refunds",
         "upstream_pi": 1.0 if failed else KEPT,
     }
 
@@ -85,6 +87,7 @@ TRUTH: dict[str, float] = {
     "requests": len(ALL),
     "errors": 60,
     "error_rate": 60 / len(ALL),
+    "other_share": share(lambda facts: facts["topic"] == OTHER_TOPIC),
     "latency_p50": quantile("latency_ms", 0.5),
     "latency_p95": quantile("latency_ms", 0.95),
     "latency_p99": quantile("latency_ms", 0.99),
