@@ -29,8 +29,10 @@ from ragpulse_collector.store.protocol import utc_now
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str]) -> None:
-        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str], snapshots: Snapshots
+    ) -> None:
+        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, snapshots
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
@@ -103,10 +105,13 @@ class Measures:
 
 
 def measures(
-    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = str
+    store: Store,
+    clock: Callable[[], datetime] = utc_now,
+    lead: Callable[[], str] = str,
+    snapshots: Snapshots | None = None,
 ) -> tuple[Operation, ...]:
     """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
-    of = Measures(store, clock, lead)
+    of = Measures(store, clock, lead, snapshots or Snapshots(store))
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),
