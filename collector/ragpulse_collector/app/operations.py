@@ -100,7 +100,7 @@ def operations(
     mask, snapshots = masking(settings.collector.redact), Snapshots(store)
     reads = (
         *_reads(store, settings, status, lead),
-        *measures(store, lead=lead, snapshots=snapshots),
+        *measures(store, lead=lead, snapshots=snapshots, least_users=settings.topics.least_users),
         _evaluators(store, catalog, rules, lead),
     )
     table = (
