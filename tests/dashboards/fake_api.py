@@ -11,11 +11,11 @@ from ragpulse_dashboards import ApiError
 
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
-from .fake_figures import FakeFigures
 from .fake_replays import replay_result
+from .fake_topics import FakeTopics
 
 
-class FakeApi(FakeFigures):
+class FakeApi(FakeTopics):
     """`await FakeApi()("GET traces", {})`; `calls` keeps what pages asked for."""
 
     async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
