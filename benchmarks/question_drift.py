@@ -71,7 +71,8 @@ def main() -> int:
     print(f"3 % of the questions are other, today as well: told at {100 * false:.1f} % of {7 * SMALL[0]} looks")
     for (services, visits), share in zip((SMALL, LARGE), found, strict=True):
         print(
-            f"11 % today, usually 3 %, {2 * visits} questions a day: found for {100 * share:.0f} % of {services} services"
+            f"11 % today, usually 3 %, {2 * visits} questions a day: found for {100 * share:.0f} % of"
+            f" {services} services"
         )
     return int(false > 0.03 or found[1] < 0.8)
 
