@@ -130,7 +130,7 @@ def _miss(view: View, target: TargetState) -> Statement:
     where = f" where {snippet(target.where, 40)}" if target.where else ""
     figures = f"{by_unit(target.value, unit)}, {words} {by_unit(limit, unit)}{where}"
     links = [
-        _why(view, target.metric, **({"where": target.where} if target.where else {})),
+        _why(view, target.metric, where=target.where or ""),
         *_links(view, target.metric),
     ]
     return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", links)
@@ -241,9 +241,10 @@ def _shifted(view: View, shift: Shift) -> Statement:
     )
 
 
-def _why(view: View, metric: str, at: datetime | None = None, **filters: str) -> tuple[str, str]:
+def _why(view: View, metric: str, at: datetime | None = None, where: str = "") -> tuple[str, str]:
     """Return the link to what moved a metric since a moment, by default the start of the range."""
-    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **filters)
+    narrowed = {"where": where} if where else {}
+    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **narrowed)
 
 
 def _named(metric: str) -> str:

@@ -103,6 +103,6 @@ def test_a_trace_names_what_leads(tmp_path: Path) -> None:
         units.unit(1)
         units.save()
         one = next(one for one in collector.components.operations if one.name == "GET traces/{trace_id}")
-        assert one.answer_to(one.params.parse({"trace_id": trace_id(1)})).lead == "citation_check"
+        assert one.answer_to(one.params.parse({"trace_id": trace_id(1), "spans": "brief"})).lead == "citation_check"
     finally:
         collector.stop()

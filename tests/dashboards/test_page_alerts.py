@@ -112,7 +112,7 @@ def test_the_form_shows_the_last_week_with_the_limit() -> None:
     pages = client(Advised())
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": "0.84", "window": "1h"}
     html = unescape(pages.get("/alerts/preview", params=draft).text)
-    assert html.count("<polyline") == 2  # two versions of the evaluator
+    assert html.count("<polyline") == 3  # two versions of the evaluator, and a gap at night
     assert 'class="limit"' in html
     (link,) = re.findall(r'href="([^"]+)">Use a window of 29', html)
     form = unescape(pages.get(link).text)

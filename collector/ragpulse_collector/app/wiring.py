@@ -166,7 +166,7 @@ class Components:
         """Make digests, and send one a week."""
         return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self.lead)
 
-    def _in_force(self) -> Settings:
+    def _settings_in_force(self) -> Settings:
         """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
         rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
         monitors = list(self.monitors.definitions)
@@ -212,7 +212,7 @@ class Components:
         return operations(
             store,
             settings,
-            in_force=self._in_force,
+            in_force=self._settings_in_force,
             catalog=self._catalog,
             rules=self.rules,
             lead=self.lead,

@@ -93,8 +93,8 @@ def test_it_says_what_is_not_seen(store: EmbeddedStore, condition: str, answers:
 def test_the_advised_window_can_be_taken(store: EmbeddedStore) -> None:
     """The form offers the window that the advice names; with it the change is seen, and the monitor is saved."""
     units = Units(store)
-    for number in range(600):
-        units.scored(number, "judge", float(uniform(number) < 0.9), at=T0 - number * 24 * HOUR / 600 - HOUR / 100)
+    for number in range(2000):
+        units.scored(number, "judge", float(uniform(number) < 0.9), at=T0 - number * 96 * HOUR / 2000 - HOUR / 100)
     units.save()
     monitors = Monitors(store, Settings(), evaluators=lambda: ["judge"], clock=lambda: T0)
     draft = MonitorSettings(name="m", metric="quality:judge", condition="< 0.85")
