@@ -32,8 +32,10 @@ from ragpulse_collector.api.models import Overview
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
+from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.queries.monitors import State
+from ragpulse_dashboards.zones import local
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -65,6 +67,9 @@ class World:
     icc: float = 0.2
     before: int = 11
     """Days of traffic before the watched time."""
+    zone: str = "UTC"
+    """The zone that the users' day follows."""
+    end: datetime = END
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,13 @@ def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> d
     """The requests of one service over the baseline and `hours` more: hour, user, error, quality."""
     total = 24 * world.before + hours
     clock = np.arange(total)
+    begin, zone = world.end - total * _HOUR, zone_of(world.zone)
+    phase = 2 * math.pi / 24 * np.array([((time := begin + hour * _HOUR) - begin + local(time, zone) - time) / _HOUR
+                                         for hour in range(total)])  # fmt: skip
     changed = (clock >= 24 * world.before + change.at) if change else np.zeros(total, bool)
     spread = math.sqrt(math.log1p(world.days**2))
     days = np.exp(rng.normal(-(spread**2) / 2, spread, total // 24 + 1))[clock // 24]
-    volume = world.requests / world.each * days * (1 + world.rhythm * np.sin(2 * math.pi * clock / 24))
+    volume = world.requests / world.each * days * (1 + world.rhythm * np.sin(phase))
     volume *= np.where(changed, change.requests if change else 1.0, 1.0)
     visits = rng.poisson(volume)
     hour = np.repeat(clock, visits)
@@ -95,7 +103,7 @@ def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> d
     rate = world.errors * np.where(changed, change.errors if change else 1.0, 1.0)[hour]
     burst = (rng.random(len(size)) < world.bursts)[visit]
     error = burst | (rng.random(len(hour)) < rate)
-    mean = world.quality + world.wave * np.sin(2 * math.pi * hour / 24)
+    mean = world.quality + world.wave * np.sin(phase[hour])
     if change is not None:
         mean = mean + change.quality * changed[hour]
     of_user = np.sqrt(world.icc) * rng.standard_normal(world.users)[user]
@@ -117,11 +125,11 @@ def _quantiles(p: Any) -> Any:
 
 
 def store_of(
-    path: Path, services: Sequence[dict[str, Any]], hours: int, *, prompts: int | None = None
+    path: Path, services: Sequence[dict[str, Any]], hours: int, *, prompts: int | None = None, end: datetime = END
 ) -> EmbeddedStore:
-    """A store with these services, whose hours end at END; from the hour `prompts` on the prompt version is v2."""
+    """A store with these services, whose hours end at `end`; from the hour `prompts` on the prompt version is v2."""
     store = EmbeddedStore(path, decode=lambda _: Batch())
-    begin = END - timedelta(hours=hours)
+    begin = end - timedelta(hours=hours)
     number, rng = 0, np.random.default_rng(0)
     for index, service in enumerate(services):
         rows: dict[str, list[Any]] = {"spans": [], "trace_facts": [], "decisions": [], "scores": []}
@@ -155,13 +163,15 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def alarms_of(store: EmbeddedStore, monitor: MonitorSettings, hours: int, *, per_hour: int = 1) -> dict[str, list[int]]:
+def alarms_of(
+    store: EmbeddedStore, monitor: MonitorSettings, hours: int, *, per_hour: int = 1, end: datetime = END
+) -> dict[str, list[int]]:
     """Evaluate a monitor over the last hours of the store; by service, the hours at which it began to fire."""
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
     states: dict[str, State] = {}
     alarms: dict[str, list[int]] = {}
     for step in range(1, hours * per_hour + 1):
-        now = END - timedelta(hours=hours) + step * _HOUR / per_hour
+        now = end - timedelta(hours=hours) + step * _HOUR / per_hour
         for group, finding in monitors._findings(monitor, now, states).items():
             if finding.state == "firing" and states.get(group) != "firing":
                 alarms.setdefault(group, []).append(step // per_hour)
@@ -178,7 +188,11 @@ def _store(
     rng = np.random.default_rng(len(worlds) + hours + (17 if change else 0))
     services, before = [requests_of(rng, world, hours, change) for world in worlds], 24 * worlds[0].before
     return store_of(
-        folder / "a.duckdb", services, before + hours, prompts=None if prompts is None else before + prompts
+        folder / "a.duckdb",
+        services,
+        before + hours,
+        prompts=None if prompts is None else before + prompts,
+        end=worlds[0].end,
     )
 
 
@@ -254,6 +268,33 @@ def successor(services: int, hours: int) -> list[Promise]:
         note = f"in {len(alarms)} of {services}"
         promises.append(Promise(f"new prompt version, {label}", value, high=high, note=note))
     return promises
+
+
+SPRING, AUTUMN = datetime(2026, 4, 14), datetime(2026, 11, 10)
+"""Sixteen days after clocks were shifted in Berlin: nearly all of a baseline of 28 days lies before."""
+
+
+def daylight(services: int, hours: int) -> list[Promise]:
+    """A/A over both shifts of the users' clock, baseline 28 days: by `tz`, by the rule without one, and as in UTC."""
+    promises, stated = [], 200.0 * hours / 8766.0
+    for name, end in (("forward", SPRING), ("back", AUTUMN)):
+        world = World(requests=40.0, before=43, zone="Europe/Berlin", end=end)
+        with _temporary_store([world] * services, hours) as store:
+            for metric in ("requests", "errors", "error_rate", "quality:judge"):
+                counts = {tz: _shifted_alarms(store, metric, tz, hours, end) for tz in ("Europe/Berlin", None, "UTC")}
+                for tz, label in (("Europe/Berlin", "tz of the users"), (None, "no tz")):
+                    promises.append(Promise(
+                        f"clocks {name}, {metric} change, {label}, {services} services x {hours} h: false alarms",
+                        counts[tz], high=stated + 3.0 * math.sqrt(stated),
+                        note=f"stated {stated:.1f}; by the hours of UTC {counts['UTC']}",
+                    ))  # fmt: skip
+    return promises
+
+
+def _shifted_alarms(store: EmbeddedStore, metric: str, tz: str | None, hours: int, end: datetime) -> int:
+    monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",), baseline="28d",
+                              false_alarms_per_year=200.0, tz=tz)  # fmt: skip
+    return sum(map(len, alarms_of(store, monitor, hours, end=end).values()))
 
 
 _REQUESTS = """
@@ -336,6 +377,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int
     "quiet": (quiet, (3, 4), (10, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
+    "daylight": (daylight, (1, 3), (5, 72)),
     "headline": (headline, (2, 20), (5, 300)),
     "shifts": (shifts, (12, 24), (100, 24)),
 }

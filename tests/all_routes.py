@@ -28,6 +28,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GET", "traces/{trace_id}/pytest", {"trace_id": TRACE}),
     ("GET", "sessions", {"sort": "worst", "limit": 1}),
     ("GET", "sessions/{id}", {"id": "session-1"}),
+    ("GET", "settings", {}),
     ("GET", "status", {}),
     ("POST", "sql", {"query": "select trace_id, n_spans from traces where n_spans = ?", "params": [3]}),
     ("GET", "metrics", {"name": "latency_p95", "step": "1h", "from": "-6h", "group_by": ["model", "service"]}),

@@ -88,9 +88,11 @@ def _quality(ask: Ask) -> tuple[Callable[..., str], ...]:
         since: Since = "1d",
         step: Annotated[str, Field(description="Width of a point: 1m, 1h, 1d, auto, or all for one.")] = "auto",
         group_by: Annotated[tuple[str, ...], Field(description="prompt_version, model, service, ...")] = (),
+        tz: Annotated[str, Field(description="IANA zone whose days a step of 1d follows.")] = "UTC",
     ) -> str:
         """Return a metric over time with intervals, and markers where a version began."""
-        return ask("GET metrics", {"name": name, "from": f"-{since}", "step": step, "group_by": list(group_by)})
+        answer = {"name": name, "from": f"-{since}", "step": step, "group_by": list(group_by), "tz": tz}
+        return ask("GET metrics", answer)
 
     def explain(
         metric: str,

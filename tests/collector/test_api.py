@@ -226,7 +226,7 @@ def empty(shared_collector: Start) -> Client:
         (f"GET traces/{99:032x}", {}, 404),
         (f"GET traces/{99:032x}", {"only": "half"}, 400),
         ("GET traces", {"limit": "many"}, 400),
-        ("GET traces", {"from": "yesterday"}, 400),
+        ("GET traces", {"from": "tomorrow"}, 400),
         ("GET traces", {"where": "select 1"}, 400),
         ("GET traces", {"cursor": "nonsense"}, 400),
         ("GET metrics", {"name": "quality"}, 400),

@@ -127,7 +127,7 @@ def test_a_closed_file_is_vacuumed(collector: Start, tmp_path: Path, capsys: pyt
         (["serve", "--host", "0.0.0.0"], 1, "ragpulse key"),
         (["serve", "--roles", "cook"], 1, "--roles: "),
         (["freeze", "--since", "1q"], 2, "'1q': write an age such as 30m"),
-        (["traces", "--since", "yesterday"], 2, "'yesterday': write an age"),
+        (["traces", "--since", "tomorrow"], 2, "'tomorrow': write an age"),
         (["freeze", "--limit", "-3"], 2, "--limit"),
         (["replay", "-e", "rouge", "--max-usd", "-1"], 2, "--max-usd"),
         (["tail", "--interval", "-1"], 2, "--interval"),

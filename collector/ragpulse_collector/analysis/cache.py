@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.datasets import LEADS, kept
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
@@ -102,33 +103,27 @@ class Snapshot:
         """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
         with self._lock:
             self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            whole = self._quality_and_whole()[1]
-            return self.part(
-                "narrowed whole", lambda: narrowed(self.store, replace(self.query, groups=()).whole, whole)
-            )
+            whole, query = self._quality_and_whole()[1], replace(self.query, groups=()).whole
+            n = sum(bucket.moments.n for bucket in whole if bucket.moments)
+            helped = self.part_of_size("assistants", n, lambda: narrowed(self.store, query, whole))
+            assistants = {(bucket.evaluator, *bucket.series): bucket.assistant for bucket in helped}
+            return [replace(one, assistant=assistants.get((one.evaluator, *one.series))) for one in whole]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))
 
     def before(self) -> list[Bucket]:
-        """Return every evaluator over the window of equal length before this one, as one bucket, judges narrowed.
+        """Return every evaluator over the window of equal length before this one, as one bucket.
 
         It may come from an older snapshot (see `inherit`).
         """
-        query = replace(self.query, window=self.before_window, groups=())
-
-        def read() -> list[Bucket]:
-            return narrowed(self.store, query, estimates(self.store, None, query.window, self.filters))
-
-        return self.part("before", lambda: (self.now, read()))[1]
+        window = self.before_window
+        return self.part("before", lambda: (self.now, estimates(self.store, None, window, self.filters)))[1]
 
     @property
     def before_window(self) -> Window:
-        """The range before, as long as the whole buckets of this one: the same while a bucket lasts."""
-        first, length = self.window.first, self.window.last - self.window.first
-        if self.window.step_s:
-            length = max(length // (step := timedelta(seconds=self.window.step_s)), 1) * step
-        return Window(first - length, first, 0)
+        """The range to compare with."""
+        return self.query.before
 
     def failing_before(self) -> ClusteredMean | None:
         """Return the share of failed requests in the range before."""
@@ -173,7 +168,7 @@ class Snapshot:
     def inherit(self, older: Snapshot) -> None:
         """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
         kept = ("before", "failing before") if older.before_window == self.before_window else ()
-        for part in (*kept, "good"):
+        for part in (*kept, "good", "assistants"):
             entry = older._parts.get(part)
             if entry is not None and (self.now - entry[0]) * 1000 < self.window.last - self.window.first:
                 self._parts[part] = entry
@@ -188,7 +183,7 @@ class Snapshot:
         """Return the seconds of a bucket that lie in the range, before now, and after the first span of the store."""
         first_start: datetime | None = self.part("begun", lambda: first_span(self.store))
         first = max(start, self.window.first, first_start or self.window.first)
-        last = min(start + timedelta(seconds=self.window.bucket_s), self.window.last, max(self.now, first))
+        last = min(self.window.end(start), self.window.last, max(self.now, first))
         return max(1.0, (last - first).total_seconds())
 
     def scopes(self) -> set[tuple[str, str]]:
@@ -201,6 +196,7 @@ class Snapshot:
         markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
+            markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)
 
     def part(self, key: Hashable, read: Callable[[], Part]) -> Part:
@@ -212,6 +208,15 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
+
+
+def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:
+    """Yield when another evaluator began to lead; the first one follows none."""
+    for text in sorted(kept(store.read, LEADS))[1:]:
+        time, _, name = text.partition(" ")
+        start = datetime.fromisoformat(time)
+        if window.first <= start < window.last:
+            yield Marker(start, "lead", f"lead: {name} since {start:%b %d %H:%M}")
 
 
 class Snapshots:
@@ -235,7 +240,7 @@ class Snapshots:
 
     def of(self, query: Query, max_age: float = 0.0) -> Snapshot:
         """Return a snapshot for a request, new or recent."""
-        key = repr((query.asked, query.window.step_s, query.filters, query.groups))
+        key = repr((query.asked, query.window.step_s, query.window.zone, query.filters, query.groups))
         with self._lock:
             now = self._timer()
             entry = self._entries.pop(key, None) or _Entry(now, Snapshot(self._store, query))

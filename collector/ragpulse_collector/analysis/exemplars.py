@@ -172,7 +172,8 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
             query.parameters,
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, scored_by, verdict, {_SCRIPT},"
+        f"SELECT replace(trace_id::VARCHAR, '-', ''), start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, scored_by,"
+        f" verdict, {_SCRIPT},"
         " length(query), cluster"
         f" FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
@@ -181,7 +182,7 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
     bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows], scored=scored)
     return [
         ChartedRequest(
-            row[0].hex,
+            row[0],
             row[1],
             float(row[2]),
             1.0 / row[3],

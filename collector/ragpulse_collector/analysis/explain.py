@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -346,10 +347,10 @@ def explain(
 
 def _bars(rows: Sequence[ChartedRequest], window: Window) -> list[Bar]:
     """Return start, requests and bad requests of each time bucket."""
-    starts, counts = list(window.starts()), [[0.0, 0.0] for _ in window.starts()]
-    step = timedelta(seconds=window.step_s)
+    starts = window.starts()
+    counts = [[0.0, 0.0] for _ in starts]
     for row in rows:
-        count = counts[min(len(starts) - 1, max(0, (row.time - starts[0]) // step))]
+        count = counts[max(0, bisect_right(starts, row.time) - 1)]
         count[0] += row.requests
         count[1] += row.bad * row.requests
     return [Bar(start, round(n), round(bad)) for start, (n, bad) in zip(starts, counts, strict=True)]
@@ -381,15 +382,14 @@ def _dip(bars: Sequence[Bar], weight: float) -> Dip | None:
 
 def _heatmap(rows: Sequence[ChartedRequest], window: Window) -> HeatCounts:
     """Return counts per time bucket and value bin; the last bin also holds values above the 99th percentile."""
-    starts = list(window.starts())
+    starts = window.starts()
     if not rows:
         return HeatCounts(starts, (), ())
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
     width = (high - low) / _ROWS or 1.0
     cells = [[0.0] * _ROWS for _ in starts]
-    step = timedelta(seconds=window.step_s)
     for row in rows:
-        x = min(len(starts) - 1, max(0, (row.time - starts[0]) // step))
+        x = max(0, bisect_right(starts, row.time) - 1)
         cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += row.requests
     return HeatCounts(starts, [low + width * index for index in range(_ROWS)], [list(map(round, row)) for row in cells])

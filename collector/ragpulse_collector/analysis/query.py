@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from ragpulse_collector.analysis.answers import GroupValue
@@ -12,7 +12,6 @@ from ragpulse_collector.analysis.selection import (
     MAX_POINTS,
     METADATA,
     Window,
-    aligned,
     auto_step,
     dimension,
     duration_s,
@@ -24,11 +23,12 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, has_label, holds_words
 from ragpulse_collector.store.sql.where import condition, holds
+from ragpulse_dashboards.zones import DAY_S, Day, aligned, days_of, local, utc
 
 _WIDTH = 120
 """The most buckets, where no number is asked for."""
-Moment = datetime | timedelta | Literal["now"] | None
-"""A time as asked for: absolute, from now (negative), or not given."""
+Moment = datetime | timedelta | Literal["now"] | Day | None
+"""A time as asked for: absolute, from now (negative), the beginning of a day or week, or not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,22 @@ class Query:
         """The same requests as one bucket."""
         return replace(self, window=self.window.whole)
 
+    @property
+    def before(self) -> Window:
+        """The range before, as long as the whole buckets of this one: the same while a bucket lasts.
+
+        Before a local day or week it is the one before, up to the same time of the day.
+        """
+        window, step = self.window, timedelta(seconds=self.window.step_s)
+        length = window.last - window.first
+        if step:
+            length = max(length // step, 1) * step
+        if days := timedelta(days=days_of(self.asked[0])):
+            last = min(window.last, window.first + length) if self.asked[1] in (None, "now") else window.last
+            first, last = (utc(local(end, window.zone) - days, window.zone) for end in (window.first, last))
+            return replace(window.whole, first=first, last=last)
+        return replace(window.whole, first=window.first - length, last=window.first)
+
     def reader(self, store: Store) -> Store:
         """Return the store to read: SQL that a user wrote runs under the limits of users' SQL."""
         return store.limited() if self.filters.written else store
@@ -69,32 +85,37 @@ def window_between(
     back: str = "24h",
     step: float | Literal["auto", "all"] = "all",
     width: int = _WIDTH,
+    zone: tzinfo = UTC,
 ) -> Window:
     """Return the range from `first` (default: `back` before its end) to `last` (default: now), cut into buckets.
 
     `step` is their length in seconds; `auto` takes the shortest that gives at most `width` buckets. An edge that moves
-    with the clock begins with a bucket (at most 1/120 earlier): the range changes when a bucket ends, not at each look.
-    Raises Invalid.
+    with the clock begins with a bucket (at most 1/120 earlier), and with a local day where the buckets are days: the
+    range changes when a bucket ends, not at each look. Raises Invalid.
     """
-    end = instant(last, now=now) or now
-    begin = instant(first, now=now) or end - timedelta(seconds=duration_s(back))
+    end = instant(last, now=now, zone=zone) or now
+    begin = instant(first, now=now, zone=zone) or end - timedelta(seconds=duration_s(back))
     if not begin < end:
         raise Invalid(f"from ({iso(begin)}) must lie before to ({iso(end)})")
     long = (end - begin).total_seconds()
-    whole = auto_step(long, _WIDTH)
+    step_s = _step_s(step, long, width)
+    whole = max(auto_step(long, _WIDTH), DAY_S if step_s >= DAY_S else 0)
     if isinstance(first, timedelta) or (first is None and last in (None, "now")):
-        begin = aligned(begin, whole)
+        begin = aligned(begin, whole, zone)
     if isinstance(last, timedelta):
-        end = aligned(end, whole)
+        end = aligned(end, whole, zone)
+    return Window(begin, end, step_s, zone)
+
+
+def _step_s(step: float | Literal["auto", "all"], long: float, width: int) -> int:
     if step == "all":
-        return Window(begin, end, 0)
+        return 0
     if step == "auto":
-        most = min(MAX_POINTS, max(1, width))
-        return Window(begin, end, auto_step(long, most))
+        return auto_step(long, min(MAX_POINTS, max(1, width)))
     step_s = max(1, round(step))
     if long / step_s > MAX_POINTS:
         raise Invalid(f"step {step:g} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
-    return Window(begin, end, step_s)
+    return step_s
 
 
 def having(wanted: Mapping[str, Sequence[str]]) -> Filter:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby, pairwise
+from typing import Any, Final
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
@@ -16,6 +16,8 @@ from ragpulse_collector.store.queries.traces import (
     grouping_of,
     metadata_column,
 )
+from ragpulse_dashboards import zones
+from ragpulse_dashboards.zones import DAY_S, DAYS, aligned, days_of, following
 from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
@@ -25,20 +27,22 @@ MAX_GROUPS, MAX_GROUPED_POINTS = 100, 20_000
 """The groups of an answer, and the points of all its groups together; all other groups are one."""
 MAX_DURATION_S = 1e10
 """About 317 years: longer durations lead to times that Python does not have."""
-_ORIGIN = datetime(2000, 1, 3)
-"""A Monday: buckets of any width are counted from here, so that weeks begin on Mondays."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of request times, first included and last not, cut into buckets of `step_s` seconds."""
+    """A range of request times, first included and last not, cut into buckets of `step_s` seconds.
+
+    Buckets begin where a clock of the zone shows a multiple of their length: a local day has 23, 24 or 25 hours.
+    """
 
     first: datetime
     last: datetime
     step_s: int
     """0: the whole range is one bucket."""
+    zone: tzinfo = UTC
 
     @property
     def whole(self) -> Window:
@@ -47,25 +51,36 @@ class Window:
 
     @property
     def bucket_s(self) -> float:
-        """The length of a bucket."""
+        """The usual length of a bucket."""
         return float(self.step_s) or (self.last - self.first).total_seconds()
 
     def bucket(self, column: str) -> str:
         """The SQL expression of a column's bucket start."""
         if self.step_s == 0:
             return f"TIMESTAMP '{self.first}'"
-        return f"time_bucket(INTERVAL {self.step_s} SECOND, {column}, TIMESTAMP '{_ORIGIN}')"
+        if self.zone is UTC:
+            return _equal_buckets(aligned(self.first, self.step_s), timedelta(seconds=self.step_s), column)
+        starts = self.starts()
+        runs = groupby(pairwise([*starts, self.end(starts[-1])]), key=lambda edges: edges[1] - edges[0])
+        known = [(length, list(buckets)) for length, buckets in runs]
+        cases = (
+            f"WHEN {column} < TIMESTAMP '{buckets[-1][1]}' THEN {_equal_buckets(buckets[0][0], length, column)}"
+            for length, buckets in known
+        )
+        return f"CASE {' '.join(cases)} END"
 
-    def starts(self) -> Iterator[datetime]:
-        """The start of each bucket, in order."""
+    def starts(self) -> list[datetime]:
+        """Return the start of each bucket, in order."""
         if self.step_s == 0:
-            yield self.first
-            return
-        step = timedelta(seconds=self.step_s)
-        start = aligned(self.first, self.step_s)
-        while start < self.last:
-            yield start
-            start += step
+            return [self.first]
+        first = aligned(self.first, self.step_s, self.zone)
+        count = (self.last - first + _LONGEST_SHIFT) // timedelta(seconds=self.step_s) + 2
+        edges = zones.edges(first, self.step_s, self.zone, range(-1, count))
+        return [edge for edge in edges if first <= edge < self.last]
+
+    def end(self, start: datetime) -> datetime:
+        """Return the end of the bucket that begins then; it may lie after the range."""
+        return following(start, self.step_s, self.zone) if self.step_s else self.last
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -73,15 +88,17 @@ class Window:
         return {"first": self.first, "last": self.last}
 
 
+_LONGEST_SHIFT: Final = timedelta(hours=24)
+"""How far a zone's clock has ever been shifted: a zone that changed sides of the date line."""
+
+
+def _equal_buckets(first: datetime, length: timedelta, column: str) -> str:
+    return f"time_bucket(INTERVAL {length // timedelta(seconds=1)} SECOND, {column}, TIMESTAMP '{first}')"
+
+
 def auto_step(seconds: float, width: int) -> int:
     """Return the shortest bucket that divides a range of these seconds into at most `width`."""
     return next((step for step in STEPS if seconds / step <= width), STEPS[-1])
-
-
-def aligned(moment: datetime, step_s: int) -> datetime:
-    """Return the start of the bucket that a time lies in."""
-    step = timedelta(seconds=step_s)
-    return _ORIGIN + (moment - _ORIGIN) // step * step
 
 
 def duration_s(value: Any) -> float:
@@ -97,33 +114,42 @@ def duration_s(value: Any) -> float:
     return seconds
 
 
-def instant(value: Any, *, now: datetime) -> datetime | None:
-    """UTC (naive) of an ISO text, `-24h`, `now`, a datetime or a timedelta from now; None for nothing.
+def instant(value: Any, *, now: datetime, zone: tzinfo = UTC) -> datetime | None:
+    """UTC (naive) of an ISO text, `-24h`, `now`, `today`, a datetime or a timedelta from now; None for nothing.
 
-    Raises Invalid.
+    A time without an offset is what a clock of the zone shows. Raises Invalid.
     """
     if value is None or value == "":
         return None
     if isinstance(value, timedelta):
         return now + value
     if isinstance(value, datetime):
-        return _in_calendar(value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None))
+        _in_calendar(value)
+        return zones.utc(value, value.tzinfo or zone, fold=value.fold)
     text = str(value).strip()
     if text == "now":
         return now
+    if text in DAYS:
+        return _beginning(text, now, zone)
     try:
         if text.startswith("-"):
             return now - timedelta(seconds=duration_s(text[1:]))
-        return instant(datetime.fromisoformat(text), now=now)
+        return instant(datetime.fromisoformat(text), now=now, zone=zone)
     except (ValueError, OverflowError):
-        raise Invalid(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+        raise Invalid(f"{text!r} is no time: write 2026-11-21T14:00Z, -24h, or one of {', '.join(DAYS)}") from None
 
 
-def _in_calendar(time: datetime) -> datetime:
-    """Return the time; raises Invalid near the ends of the calendar, where the start of a bucket has no date."""
+def _beginning(day: str, now: datetime, zone: tzinfo) -> datetime:
+    """Return the beginning of a local day or week."""
+    length = days_of(day) * DAY_S
+    start = aligned(now, length, zone)
+    return aligned(start - timedelta(microseconds=1), length, zone) if day in ("yesterday", "last-week") else start
+
+
+def _in_calendar(time: datetime) -> None:
+    """Raise Invalid near the ends of the calendar, where the start of a bucket has no date."""
     if not 1900 <= time.year <= 9000:
-        raise Invalid(f"{iso(time)} is not between the years 1900 and 9000")
-    return time
+        raise Invalid(f"{time.replace(tzinfo=None).isoformat()} is not between the years 1900 and 9000")
 
 
 def iso(time: datetime | None) -> str | None:

@@ -46,6 +46,8 @@ class MetricSeries:
     step: int
     from_: Annotated[datetime, Field(alias="from")]
     to: datetime
+    until: datetime
+    """The end of the last bucket."""
     series: Sequence[QualityLine] | Sequence[Line]
     markers: Sequence[Marker]
     other_groups: int
@@ -90,6 +92,7 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted
         step=window.step_s,
         from_=window.first,
         to=window.last,
+        until=max(window.last, window.end(window.starts()[-1])),
         series=lines,
         markers=markers,
         other_groups=snapshot.other_groups,

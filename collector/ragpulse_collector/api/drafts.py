@@ -26,6 +26,7 @@ from ragpulse_collector.api.params import (
 )
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import MonitorSettings, RuleSettings, Stratum
+from ragpulse_collector.settings.zones import ZoneName
 from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.store.queries.runs import Declaration
 from ragpulse_collector.store.queries.scores import FEEDBACK
@@ -56,6 +57,7 @@ class MonitorDraft(Params):
     false_alarms_per_year: float = Field(4, gt=0)
     min_n: int = Field(0, ge=0)
     notify: Names = []
+    tz: ZoneName | None = None
 
     def settings(self) -> MonitorSettings:
         """Return the monitor in the form of the file."""
@@ -135,7 +137,7 @@ class ReplayDraft(Filters):
 
     def window(self, now: datetime) -> Window:
         """Return the range; raises Invalid."""
-        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK)
+        return window_between(self.from_ or self.since, self.to, now=now, back=self.BACK, zone=self.zone)
 
 
 class Resume(ById):

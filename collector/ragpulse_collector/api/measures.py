@@ -17,7 +17,6 @@ from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic
 from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
 from ragpulse_collector.analysis.suggestions import Suggestions, suggest
 from ragpulse_collector.analysis.why.documents import RatedDocuments, documents
@@ -25,13 +24,15 @@ from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.topics import LEAST_USERS
 
 
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str], least_users: int) -> None:
         self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
+        self._least_users = least_users
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
@@ -62,7 +63,8 @@ class Measures:
     def explain(self, params: models.Explain) -> Explanation:
         """Answer `GET explain`."""
         reader, query = self._asked(params)
-        first, last, at = (instant(edge, now=query.now) for edge in (params.sel_from, params.sel_to, params.at))
+        edges = (params.sel_from, params.sel_to, params.at)
+        first, last, at = (params.instant(edge, query.now) for edge in edges)
         box = Box(first=first, last=last, low=params.sel_lo, high=params.sel_hi)
         return explain(reader, query, params.one_metric or "latency_p50", box, bad=params.bad, at=at)
 
@@ -87,7 +89,7 @@ class Measures:
 
     def gaps(self, params: models.Gaps) -> ContentGaps:
         """Answer `GET gaps`."""
-        return gaps(*self._asked(params), params.evaluator or self._lead())
+        return gaps(*self._asked(params), params.evaluator or self._lead(), self._least_users)
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
@@ -103,10 +105,13 @@ class Measures:
 
 
 def measures(
-    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = str
+    store: Store,
+    clock: Callable[[], datetime] = utc_now,
+    lead: Callable[[], str] = str,
+    least_users: int = LEAST_USERS,
 ) -> tuple[Operation, ...]:
     """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
-    of = Measures(store, clock, lead)
+    of = Measures(store, clock, lead, least_users)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),

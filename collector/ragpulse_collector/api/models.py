@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -24,6 +24,7 @@ from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
 from ragpulse_collector.analysis.why.documents import DocumentSort
 from ragpulse_collector.api.params import (
     Duration,
+    LocalZone,
     Many,
     Metadata,
     Names,
@@ -34,6 +35,7 @@ from ragpulse_collector.api.params import (
     TraceId,
 )
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, bound_to
 
@@ -49,6 +51,16 @@ class Range(Params):
 
     from_: Time | None = Field(None, alias="from", description="First request time.")
     to: Time | None = Field(None, description="End of the range, not included; default: now.")
+    tz: LocalZone = "UTC"
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone of local days."""
+        return zone_of(self.tz)
+
+    def instant(self, time: datetime | timedelta | str | None, now: datetime) -> datetime | None:
+        """Return a time of the request in UTC; raises Invalid."""
+        return instant(time, now=now, zone=self.zone)
 
 
 class Filters(Range):
@@ -106,7 +118,7 @@ class Filters(Range):
 
     def window(self, now: datetime) -> Window:
         """Return the range; raises Invalid."""
-        return window_between(self.from_, self.to, now=now, back=self.BACK)
+        return window_between(self.from_, self.to, now=now, back=self.BACK, zone=self.zone)
 
     def bound(self) -> Filter:
         """Return the filter of the caller's key; raises Invalid for a `where`, which could look past it."""
@@ -138,7 +150,7 @@ class Buckets(Filters):
     def window(self, now: datetime) -> Window:
         """Return the range in buckets; raises Invalid."""
         step, width = self.step or "auto", self.width or self.WIDTH
-        return window_between(self.from_, self.to, now=now, back=self.BACK, step=step, width=width)
+        return window_between(self.from_, self.to, now=now, back=self.BACK, step=step, width=width, zone=self.zone)
 
 
 class TraceChoice(Filters):
@@ -238,6 +250,12 @@ class DigestRange(Buckets):
     BACK = "7d"
 
 
+class MonitorChoice(Params):
+    """`GET monitors`."""
+
+    only: Literal["firing"] | None = Field(None, description="Those that are firing, without what they can detect.")
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 
@@ -263,7 +281,7 @@ class Exemplars(OfMetric):
 
     def window(self, now: datetime) -> Window:
         """Return the bucket, or the range without one; raises Invalid."""
-        start = instant(self.t, now=now)
+        start = self.instant(self.t, now)
         if start is None:
             return super().window(now)
         return Window(start, start + timedelta(seconds=self.step or HOUR_S), 0)

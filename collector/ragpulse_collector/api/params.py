@@ -14,13 +14,23 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
+from ragpulse_collector.settings.zones import ZoneName
 from ragpulse_dashboards import ApiError, FieldError
+from ragpulse_dashboards.zones import DAYS, Day
 from ragpulse_evaluators.errors import nearest
 
 _LONG_AGO = datetime(2000, 1, 1)
@@ -129,15 +139,18 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _time(value: Any) -> datetime | timedelta | str:
-    """Read a time; a relative one becomes a timedelta, so that equal questions stay equal while time passes."""
+    """Read a time; a relative one becomes a timedelta, so that equal questions stay equal while time passes.
+
+    A time without an offset stays so: only the request knows its zone.
+    """
     if isinstance(value, datetime | timedelta):
         return value
     text = str(value).strip()
-    if text == "now":
+    if text == "now" or text in DAYS:
         return text
     time = instant(text, now=_LONG_AGO)
     assert time is not None
-    return time - _LONG_AGO if text.startswith("-") else time
+    return time - _LONG_AGO if text.startswith("-") else datetime.fromisoformat(text)
 
 
 def _since(value: Any) -> datetime | timedelta | str:
@@ -197,12 +210,23 @@ def _schema(description: str, **more: Any) -> WithJsonSchema:
 
 
 Time = Annotated[
-    datetime | timedelta | Literal["now"],
+    datetime | timedelta | Literal["now"] | Day,
     BeforeValidator(_time),
-    _schema("ISO 8601, `now`, or relative: `-24h`, `-7d`.", examples=["2026-11-21T14:00Z", "-24h"]),
+    _schema(
+        f"ISO 8601, `now`, relative (`-24h`, `-7d`), or {', '.join(f'`{day}`' for day in DAYS)}.",
+        examples=["2026-11-21T14:00Z", "-24h"],
+    ),
+]
+LocalZone = Annotated[
+    ZoneName,
+    _schema(
+        "IANA name of the zone of local days, and of times without an offset: buckets of a day or more and `today`"
+        " begin at its midnight.",
+        examples=["Europe/Berlin"],
+    ),
 ]
 Since = Annotated[
-    datetime | timedelta | Literal["now"],
+    datetime | timedelta | Literal["now"] | Day,
     BeforeValidator(_since),
     _schema("An age such as `7d`, or a time.", examples=["7d"]),
 ]

@@ -33,9 +33,10 @@ from ragpulse_collector.cli.options import (
     option,
     since_option,
     source,
+    tz_option,
     where_option,
 )
-from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, table
+from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, shown_at, table
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -47,16 +48,17 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 @click.argument("names", nargs=-1)
 @since_option("1d")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
+@tz_option
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
 @asking
 def metrics(
-    ask: Ask, names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], assisted_by: str | None,
-    as_json: bool
+    ask: Ask, names: tuple[str, ...], since: str, step: str, tz: str, group_by: tuple[str, ...],
+    assisted_by: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {"from": since, "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
+    params = {"from": since, "step": step, "tz": tz, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
         ask("GET metrics", params | {"name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
@@ -69,7 +71,7 @@ def metrics(
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
             by = [f"assisted by {series['assisted_by']}"] if series.get("assisted_by") else []
             rows = [
-                (point["t"], interval(point), *([_assisted(point["assisted"])] if by else []))
+                (shown_at(point["t"], tz), interval(point), *([_assisted(point["assisted"])] if by else []))
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
@@ -87,6 +89,7 @@ def _assisted(estimate: dict[str, Any]) -> str:
 
 @click.command()
 @since_option("1d")
+@tz_option
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
@@ -94,26 +97,30 @@ def _assisted(estimate: dict[str, Any]) -> str:
 @json_option
 @asking
 def traces(
-    ask: Ask, since: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...], limit: int,
-    as_json: bool
+    ask: Ask, since: str, tz: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
+    limit: int, as_json: bool
 ) -> None:  # fmt: skip
     """Show the newest traces with their scores."""
-    params = {"from": since, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
+    params = {"from": since, "tz": tz, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
     answer = ask("GET traces", params)
     if as_json:
         print_json(answer)
         return
-    table("traces", ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"), map(_row, answer["traces"]))
+    table(
+        "traces",
+        ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
+        (_row(trace, tz) for trace in answer["traces"]),
+    )
 
 
-def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
+def _row(trace: dict[str, Any], tz: str) -> tuple[Any, ...]:
     scores = " ".join(
         f"{name}={score['status'] if score['normalized'] is None else format(score['normalized'], '.2f')}"
         for name, score in sorted((called(name), score) for name, score in trace["scores"].items())
     )
     tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
     return (
-        trace["start_time"],
+        shown_at(trace["start_time"], tz),
         trace["trace_id"],
         (trace["query"] or "")[:50],
         trace["latency_ms"],

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from ragpulse_dashboards.zones import DAYS
+
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
     from ragpulse_collector.client import Client
@@ -36,11 +38,13 @@ class Failure(Exception):
 
 
 def age(value: str) -> str:
-    """Return the `from` of the API that an age such as `7d` or a time means: `-7d`, or ISO 8601 in UTC."""
+    """Return the `from` of the API that an age such as `7d`, a day or a time means: `-7d`, `today`, or ISO 8601."""
+    if value in DAYS:
+        return value
     try:
         time = since_time(value)
     except (ValueError, OverflowError) as error:
-        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
+        fix = f"write an age such as 30m, 6h, 7d, 2w, a time such as 2026-11-21T14:00Z, or {', '.join(DAYS)}"
         raise click.BadParameter(f"{value!r}: {fix}") from error
     return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
 
@@ -175,6 +179,7 @@ load_option = option(
 prompts_option = option(
     "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
 )
+tz_option = option("--tz", default="UTC", help="IANA zone of local days, such as Europe/Berlin.")
 where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
 dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
@@ -188,7 +193,9 @@ def key_option(text: str) -> Callable[[F], F]:
 
 def since_option(default: str) -> Callable[[F], F]:
     """Declare --since."""
-    return option("--since", type=age, default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
+    return option(
+        "--since", type=age, default=default, help=f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+    )
 
 
 def _offline(db: str) -> Ask:

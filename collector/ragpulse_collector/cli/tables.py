@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ragpulse_collector.cli.options import Ask, Failure, in_ci
+from ragpulse_dashboards import zones
 from ragpulse_dashboards.words import called, level
 
 if TYPE_CHECKING:
@@ -79,6 +81,12 @@ def cell(value: Any) -> str:
     if isinstance(value, str) and (time := _TIME.fullmatch(value)):
         return f"{time[1]} {time[2]}{'' if time[3] == ':00' else time[3]} UTC"
     return _as_stored(value)
+
+
+def shown_at(moment: str, tz: str) -> str:
+    """Return a time of an answer as a clock of a zone shows it."""
+    shown = datetime.fromisoformat(moment).astimezone(zones.find(tz))
+    return cell(moment) if tz == "UTC" else f"{shown:%Y-%m-%d %H:%M %Z}"
 
 
 def _as_stored(value: Any) -> str:

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.levels import (
-    DAY_S,
     LEAST_DAYS,
     Change,
     Periods,
@@ -28,6 +27,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_dashboards.zones import DAY_S
 from ragpulse_evaluators.statistics import Interval, minus
 
 __all__ = ["changes_by_group", "check_change", "started_near"]
@@ -80,7 +80,7 @@ def _quality_comparisons(
     pairs: dict[tuple[GroupValue, ...], list[tuple[Bucket, Bucket]]] = {}
     all_hours: list[Bucket] | None = None
     for length in lengths(periods):
-        now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods.end, length))
+        now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods, length))
         for group in {bucket.group for bucket in now}:
             newest = current(bucket for bucket in now if bucket.group == group)
             assert newest is not None
@@ -106,12 +106,11 @@ def _quality_comparisons(
     }
 
 
-def _same_hours(filters: Filter, end: datetime, length_s: float) -> Filter:
+def _same_hours(filters: Filter, periods: Periods, length_s: float) -> Filter:
     """Keep only requests at the same hours of the day as the last `length_s`: quality may have a daily rhythm."""
     if length_s >= DAY_S:
         return filters
-    seconds_back = f"(epoch(TIMESTAMP '{end}') - epoch(start_time)) % {DAY_S}"
-    return replace(filters, sql=f"{filters.sql} AND {seconds_back} < {length_s}")
+    return replace(filters, sql=f"{filters.sql} AND {periods.seconds_back('start_time')} % {DAY_S} < {length_s}")
 
 
 def _quality_comparison(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change, Counts, Periods, count_change, lengths
@@ -12,6 +13,7 @@ from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.queries.traces import Filter, first_span, with_columns
+from ragpulse_evaluators.statistics import Interval
 
 __all__ = ["COUNTED", "Compare", "count_comparisons", "may_replace"]
 
@@ -19,6 +21,7 @@ _REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "var
 """A new value of these dimensions replaces an old one and is compared with it from its first answers."""
 
 
+_LONGEST_SHIFT = timedelta(hours=2)
 Compare = Callable[[float], list[Change]]
 """Compares a group at a confidence."""
 
@@ -41,7 +44,8 @@ def count_comparisons(
     store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
 ) -> dict[str, Compare]:
     """Return per group the comparison of its last counts with the same hours of earlier days."""
-    counts_by_group = _read_counts(store, metric, periods, filters, groups)
+    readings = [_read_counts(store, metric, periods, filters, groups, lag) for lag in periods.lags]
+    counts_by_group = readings[0]
     first_start = first_span(store) or periods.end
     n_known = int((periods.end - first_start).total_seconds() // periods.step_s)
     baseline_index, share = round(periods.baseline_s / 2.0 / periods.step_s), COUNTED[metric][1]
@@ -52,7 +56,7 @@ def count_comparisons(
     }
     comparisons: dict[str, Compare] = {}
     for group, counts in counts_by_group.items():
-        reference, predecessor = counts, None
+        predecessor = None
         if group in quiet and groups:
             predecessor = _predecessor(
                 group, {name: counts_by_group[name] for name in counts_by_group.keys() - quiet}, groups, baseline_index
@@ -60,36 +64,50 @@ def count_comparisons(
             if predecessor is None or not share:
                 comparisons[group_key(groups, group)] = lambda confidence: []
                 continue
-            reference = counts_by_group[predecessor]
+        name = group if predecessor is None else predecessor
+        references = [reading[name] for reading in readings if name in reading]
         comparisons[group_key(groups, group)] = _count_comparison(
-            counts, reference, periods, n_known, group, predecessor, groups
+            counts, references, periods, n_known, group, predecessor, groups
         )
     return comparisons
 
 
 def _read_counts(
-    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
+    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta = timedelta()
 ) -> dict[tuple[GroupValue, ...], Counts]:
     value, is_share = COUNTED[metric]
     rows = store.read(
-        f"SELECT floor((epoch($last::TIMESTAMP) - epoch(start_time)) / {periods.step_s})::BIGINT AS index,"
+        f"SELECT floor({periods.seconds_back('start_time', lag)} / {periods.step_s})::BIGINT AS index,"
         f" sum({value} * {WEIGHT}), sum({value} * {WEIGHT} ** 2), sum({WEIGHT}){''.join(f', {g}' for g in groups)}"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
-        {"first": periods.baseline.first, "last": periods.end, **filters.parameters},
+        {
+            "first": periods.baseline.first - _LONGEST_SHIFT,
+            "last": periods.end + min(lag, timedelta()),
+            **filters.parameters,
+        },
     ).rows
     size = math.ceil(periods.baseline_s * 1.5 / periods.step_s) + 1
-    counts: dict[tuple[GroupValue, ...], Counts] = {} if groups else {(): _blank(size, is_share)}
+    lasted = [0.0] * size if is_share else periods.exposures(size)
+    counts: dict[tuple[GroupValue, ...], Counts] = {} if groups else {(): _blank(lasted)}
     for index, hits, squares, total, *group in rows:
-        target = counts.setdefault(tuple(group), _blank(size, is_share))
+        if not 0 <= index < size:
+            continue
+        target = counts.setdefault(tuple(group), _blank(lasted))
         target.counted[index], target.squares[index] = float(hits), float(squares)
         if is_share:
             target.totals[index] = float(total)
     return counts
 
 
-def _blank(size: int, is_share: bool) -> Counts:
-    return Counts([0.0] * size, [0.0] * size, [0.0 if is_share else 1.0] * size)
+def _blank(lasted: list[float]) -> Counts:
+    return Counts([0.0] * len(lasted), [0.0] * len(lasted), lasted.copy())
+
+
+def _either(changes: Sequence[Change]) -> Interval:
+    """Return the difference, whichever of the comparisons is right."""
+    moves = [change.move for change in changes]
+    return Interval(moves[0].value, min(move.lo for move in moves), max(move.hi for move in moves))
 
 
 def _predecessor(
@@ -109,7 +127,7 @@ def _predecessor(
 
 def _count_comparison(
     counts: Counts,
-    reference: Counts,
+    references: Sequence[Counts],
     periods: Periods,
     n_known: int,
     group: tuple[GroupValue, ...],
@@ -122,9 +140,10 @@ def _count_comparison(
     def compare(confidence: float) -> list[Change]:
         changes = []
         for length in lengths(periods):
-            change = count_change(counts, reference, periods, length // periods.step_s, n_known, confidence)
-            if change is not None:
-                changes.append(replace(change, group=name, predecessor=replaced))
+            size = length // periods.step_s
+            found = [count_change(counts, before, periods, size, n_known, confidence) for before in references]
+            if known := [change for change in found if change]:
+                changes.append(replace(known[0], group=name, predecessor=replaced, move=_either(known)))
         return changes
 
     return compare

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from statistics import NormalDist
 
-from ragpulse_collector.analysis.changes.levels import DAY_S, Periods, is_sure, lengths
+from ragpulse_collector.analysis.changes.levels import Periods, is_sure, lengths
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
@@ -23,11 +23,13 @@ from ragpulse_collector.monitoring.messages import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
+from ragpulse_dashboards.zones import DAY_S
 from ragpulse_evaluators.statistics import Interval, Moments, clopper_pearson, minus
 
-__all__ = ["NOTHING_MEASURED", "detects"]
+__all__ = ["NOTHING_MEASURED", "advised_window", "detects"]
 
 NOTHING_MEASURED = "nothing was measured in the last day, so what it can detect is unknown"
+_ADVICE = "; widen it to "
 _DROP = 0.10
 """The described change, unless the limit lies further away."""
 _POWER = NormalDist().inv_cdf(0.9)
@@ -70,13 +72,13 @@ class _Typical:
         return Interval(p, lo * (1.0 - self.missing), hi + (1.0 - hi) * self.missing)
 
 
-def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None:
+def detects(store: Store, monitor: MonitorSettings, now: datetime, zone: tzinfo | None = None) -> str | None:
     """Return what a monitor of quality, error rates or counts detects, and when; None for other metrics."""
     family, condition = monitor.metric.partition(":")[0], parse(monitor.condition)
     if condition.sign == "no data":
         return f"silence is seen after {_duration_text(duration_s(monitor.window))}"
     if condition.sign == "change" and monitor.metric in COUNTED:
-        return _detects_counts(store, monitor, now)
+        return _detects_counts(store, monitor, now, zone)
     if family not in MEASURES and monitor.metric != "error_rate":
         return None
     typical = _typical(store, monitor, now, condition)
@@ -91,7 +93,7 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None
     shift = f"{'a rise' if rising else 'a drop'} from {typical.level:.2f} to {after:.2f}"
     text = f"with your {typical.rate * seconds:.0f} {unit} per {window_text(monitor.window)}{of_largest} {shift}"
     if condition.sign == "change":
-        seen_after = _change_seen_after(store, monitor, typical, after, now)
+        seen_after = _change_seen_after(store, monitor, typical, after, Periods(now, *_lengths(monitor), zone))
         return f"{text} is seen after about {_duration_text(seen_after)}" if seen_after else f"{text} is not seen"
     seen_after = _limit_seen_after(monitor, condition, typical, after, seconds)
     return (
@@ -109,7 +111,13 @@ def _unseen(monitor: MonitorSettings, condition: Condition, typical: _Typical, a
     if index == len(wider):
         return " is not seen"
     seconds = wider[index]
-    return f" is not seen: it takes {typical.rate * seconds:.0f} in one window; widen it to {_duration_text(seconds)}"
+    return f" is not seen: it takes {typical.rate * seconds:.0f} in one window{_ADVICE}{_duration_text(seconds)}"
+
+
+def advised_window(text: str | None) -> str | None:
+    """Return the window that a text of `detects` advises, as settings write it: `29h`; None where it does not."""
+    words = (text or "").partition(_ADVICE)[2].split()
+    return f"{words[0]}{words[1][0]}" if words else None
 
 
 def _after(level: float, limit: float, *, rising: bool) -> float:
@@ -174,12 +182,10 @@ def _passes(
 
 
 def _change_seen_after(
-    store: Store, monitor: MonitorSettings, typical: _Typical, after: float, now: datetime
+    store: Store, monitor: MonitorSettings, typical: _Typical, after: float, periods: Periods
 ) -> float | None:
     """Return the seconds until one of the comparisons is sure; None: never."""
-    step = max(1, round(duration_s(monitor.window)))
-    periods = Periods(now, step, duration_s(monitor.baseline))
-    windows_s = lengths(periods)
+    step, windows_s = periods.step_s, lengths(periods)
     confidence = confidence_for(
         monitor.false_alarms_per_year / (typical.groups * len(windows_s)) / 2.0, step, looks=1.0
     )
@@ -216,11 +222,14 @@ def _spread(level: float, trials: float) -> float:
     return math.sqrt(max(0.0, level * (1.0 - level)) / trials)
 
 
-def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime) -> str:
+def _lengths(monitor: MonitorSettings) -> tuple[int, float]:
+    return max(1, round(duration_s(monitor.window))), duration_s(monitor.baseline)
+
+
+def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime, zone: tzinfo | None) -> str:
     """Return the text about the range in which a count stays undecided at this time of the day."""
-    step = max(1, round(duration_s(monitor.window)))
-    confidence = confidence_for(monitor.false_alarms_per_year / 2.0, step, looks=1.0)
-    periods = Periods(now, step, duration_s(monitor.baseline))
+    periods = Periods(now, *_lengths(monitor), zone)
+    confidence = confidence_for(monitor.false_alarms_per_year / 2.0, periods.step_s, looks=1.0)
     changes = changes_by_group(
         store,
         monitor.metric,

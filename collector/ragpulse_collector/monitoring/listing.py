@@ -10,7 +10,7 @@ from typing import Literal
 
 from ragpulse_collector.analysis.answers import GroupValue, extended
 from ragpulse_collector.monitoring.definitions import Monitor
-from ragpulse_collector.monitoring.messages import false_alarm_rate
+from ragpulse_collector.monitoring.messages import false_alarms_per_year
 from ragpulse_collector.store.queries.monitors import State, StoredState
 
 
@@ -28,6 +28,7 @@ class SavedMonitor:
     window: str
     baseline: str
     false_alarms_per_year: float
+    tz: str | None = None
 
     @classmethod
     def of(cls, monitor: Monitor) -> SavedMonitor:
@@ -44,6 +45,7 @@ class SavedMonitor:
             window=settings.window,
             baseline=settings.baseline,
             false_alarms_per_year=settings.false_alarms_per_year,
+            tz=settings.tz,
         )
 
 
@@ -86,6 +88,8 @@ class MonitorList:
 
     monitors: Sequence[ShownMonitor]
     destinations: Sequence[str]
+    expected: str
+    """How many false alarms all monitors that are watched have together; empty without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class MonitorPreview:
     would_have_fired: int
     firings: Sequence[Firing]
     detects: str | None
+    wider: str | None = None
+    """The window that `detects` advises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ def shown(
         text=monitor.broken or (worst and worst.text),
         detects=detects,
         correction=correction,
-        false_alarm_rate=false_alarm_rate(monitor.settings),
+        false_alarm_rate=f"at most {false_alarms_per_year(monitor.settings):g} a year",
         other_groups=other_groups,
         history=[
             MonitorEvent(row.created_at, json.loads(row.group), row.state, row.text, row.delivery) for row in rows

@@ -57,12 +57,21 @@ _DRIFT_ALPHA = 0.05
 """A check calls a judge moved where its 95 % interval excludes 0."""
 
 
-def false_alarm_rate(monitor: MonitorSettings) -> str:
-    """Return how often a monitor alarms falsely."""
+def false_alarms_per_year(monitor: MonitorSettings) -> float:
+    """Return how often a monitor alarms falsely at most."""
     if not monitor.name.startswith(DRIFT):
-        return f"at most {monitor.false_alarms_per_year:g} a year"
+        return monitor.false_alarms_per_year
     checks = _YEAR_S / duration_s(monitor.window) if monitor.window != "never" else 1.0
-    return f"at most {round(checks * _DRIFT_ALPHA, 2):g} a year"
+    return round(checks * _DRIFT_ALPHA, 2)
+
+
+def expected_together(monitors: Sequence[MonitorSettings]) -> str:
+    """Return how many false alarms monitors have together; silence is a fact and no test."""
+    tested = [monitor for monitor in monitors if monitor.condition != "no data"]
+    month = f"{sum(map(false_alarms_per_year, tested)) / 12.0:.2g}"
+    alarms = "false alarm" if month == "1" else "false alarms"
+    number_of = "1 monitor" if len(monitors) == 1 else f"{len(monitors):,} monitors"
+    return f"{number_of}: about {month} {alarms} a month expected together" if tested else ""
 
 
 def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:

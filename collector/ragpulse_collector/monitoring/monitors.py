@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
-from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
+from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, advised_window, detects
 from ragpulse_collector.monitoring.findings import (
     Finding,
     known_first,
@@ -43,14 +43,23 @@ from ragpulse_collector.monitoring.measure import (
     readings,
     readings_by_bucket,
 )
-from ragpulse_collector.monitoring.messages import Alert, change_text, limit_text, number, of_group
+from ragpulse_collector.monitoring.messages import Alert, change_text, expected_together, limit_text, number, of_group
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import MonitorSettings, Settings
+from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.monitors import State, add_messages, add_state, latest_states, monitors_named
+from ragpulse_collector.store.queries.monitors import (
+    State,
+    add_messages,
+    add_state,
+    firing,
+    latest_states,
+    monitors_named,
+)
 from ragpulse_collector.store.queries.monitors import states as stored_states
 from ragpulse_dashboards.words import called
+from ragpulse_dashboards.zones import aligned
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.drift import DriftReport
@@ -63,7 +72,6 @@ _LENIENT = 0.8
 _SETTLED = 0.05
 """A change is over when no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
-_ORIGIN = datetime(2000, 1, 3)
 _HEADS = {"firing": "ALERT", "ok": "recovered"}
 """The first word of a message, by the state; other states have their name."""
 _WORST = 3
@@ -114,16 +122,19 @@ class Monitors:
                 _log.exception("monitor %s could not be checked; it is checked again", monitor.settings.name)
         return changed
 
-    def list(self) -> MonitorList:
-        """Answer `GET monitors`: every monitor with its states and their history."""
+    def list(self, *, only_firing: bool = False) -> MonitorList:
+        """Answer `GET monitors`: every monitor with its states and their history; the firing ones without advice."""
         judges = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
-        return MonitorList(
-            [self._shown(monitor) for monitor in (*self.definitions, *judges)], sorted(self.definitions.destinations)
-        )
+        monitors = [*self.definitions, *judges]
+        watched = [monitor.settings for monitor in monitors if not monitor.broken]
+        alight = firing(self._store.read) if only_firing else None
+        listed = (one for one in monitors if alight is None or one.settings.name in alight)
+        shown = [self._shown(monitor, advise=not only_firing) for monitor in listed]
+        return MonitorList(shown, sorted(self.definitions.destinations), expected_together(watched))
 
-    def _shown(self, monitor: Monitor) -> ShownMonitor:
+    def _shown(self, monitor: Monitor, *, advise: bool) -> ShownMonitor:
         name = monitor.settings.name
-        is_watched = monitor.source != "drift" and not monitor.broken
+        is_watched = advise and monitor.source != "drift" and not monitor.broken
         detected = self._detects(monitor.settings) if is_watched else None
         rows = stored_states(self._store.read, name)
         correction = self._correction(monitor.settings) if is_watched else None
@@ -157,8 +168,8 @@ class Monitors:
                 if finding.state == "firing" and states.get(group) != "firing":
                     firings.append(Firing(time, json.loads(group), finding.text))
                 states[group] = finding.state
-        detected = detects(self._reader(draft), draft, now)
-        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:], detected)
+        detected = detects(self._reader(draft), draft, now, self._zone(draft))
+        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:], detected, advised_window(detected))
 
     def _past(
         self, draft: MonitorSettings, now: datetime, states: Mapping[str, State]
@@ -235,6 +246,11 @@ class Monitors:
         """Return the store; with a `where` under the limits of users' SQL."""
         return self._store.limited() if monitor.where else self._store
 
+    def _zone(self, monitor: MonitorSettings) -> tzinfo | None:
+        """Return the zone of the users; None where nobody names it."""
+        name = monitor.tz or self._settings.collector.tz
+        return zone_of(name) if name else None
+
     def _watched(self, monitor: MonitorSettings, now: datetime, least_s: float = 0.0) -> Watched:
         """Return the largest groups of the window, or of the baseline where changes are looked for."""
         is_change = parse(monitor.condition).sign == "change"
@@ -282,8 +298,7 @@ class Monitors:
     ) -> dict[str, Finding]:
         """Compare whole windows, so that each window is looked at once."""
         step = max(1, round(duration_s(monitor.window)))
-        end = _ORIGIN + (now - _ORIGIN) // timedelta(seconds=step) * timedelta(seconds=step)
-        periods = Periods(end, step, duration_s(monitor.baseline))
+        periods = Periods(aligned(now, step), step, duration_s(monitor.baseline), self._zone(monitor))
         changes = changes_by_group(
             self._reader(monitor), monitor.metric, periods, watched,
             strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
@@ -380,6 +395,6 @@ class Monitors:
         now = self._clock()
         read_at, text = self._detected.get(monitor, (datetime.min, None))
         if now - read_at >= (_EMPTY_MAX_AGE if text == NOTHING_MEASURED else _DETECTS_MAX_AGE):
-            text = detects(self._reader(monitor), monitor, now)
+            text = detects(self._reader(monitor), monitor, now, self._zone(monitor))
             self._detected[monitor] = now, text
         return text

@@ -30,6 +30,7 @@ from ragpulse_collector.settings.tables import (
     TierPrice,
     message,
 )
+from ragpulse_collector.settings.zones import ZoneName
 
 Location = tuple[str | int, ...]
 """A place in the settings: table, number of an entry, keys."""
@@ -100,6 +101,8 @@ class MonitorSettings(Section):
     """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
+    tz: ZoneName | None = None
+    """Your users' IANA zone: `change` compares the same local hours. None: `tz` of `[collector]`."""
     webhook: str | None = None
     """A destination of this monitor alone."""
     slack: str | None = None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.settings.zones import ZoneName
 
 Scope = Literal["ingest", "read", "admin"]
 
@@ -153,6 +154,8 @@ class CollectorSettings(Section):
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"
     """The log on standard error."""
+    tz: ZoneName | None = None
+    """Your users' IANA zone (`Europe/Berlin`), for local days on pages and in monitors. None: pages show UTC."""
 
     @field_validator("public_url")
     @classmethod

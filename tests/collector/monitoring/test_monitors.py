@@ -316,3 +316,25 @@ def test_a_monitor_watches_the_largest_of_very_many_groups(
     if told is not None:
         state = states['{"user_id": "u000"}']
         assert (state.state, state.text.startswith(told[1])) == (told[0], True)
+
+
+@pytest.mark.parametrize(
+    ("monitors", "expected"),
+    [
+        ([], ""),
+        ([("change", 4.0)], "1 monitor: about 0.33 false alarms a month expected together"),
+        ([("change", 12.0)], "1 monitor: about 1 false alarm a month expected together"),
+        ([("< 0.8", 0.4)] * 12, "12 monitors: about 0.4 false alarms a month expected together"),
+        ([("< 0.8", 12.0), ("no data", 100.0)], "2 monitors: about 1 false alarm a month expected together"),
+        ([("no data", 4.0)], ""),
+    ],
+)
+def test_false_alarms_of_all_monitors_add_up(
+    store: EmbeddedStore, monitors: list[tuple[str, float]], expected: str
+) -> None:
+    """Monitors of silence have none: nothing arrived, or something did."""
+    settings = [
+        MonitorSettings(name=f"m{number}", metric="quality:judge", condition=condition, false_alarms_per_year=rate)
+        for number, (condition, rate) in enumerate(monitors)
+    ]
+    assert watching(store, *settings).list().expected == expected

@@ -312,11 +312,10 @@ def _latency(snapshot: Snapshot) -> _Series:
     buckets = [bucket for bucket in snapshot.tails() if bucket.n]
     weights = [bucket.n / bucket.weight for bucket in buckets]
     shares = [bucket.slow / bucket.n for bucket in buckets]
-    step = timedelta(seconds=snapshot.window.bucket_s)
 
     def p95(part: slice) -> float:
         inside = buckets[part]
-        return snapshot.p95(inside[0].start, inside[-1].start + step)
+        return snapshot.p95(inside[0].start, snapshot.window.end(inside[-1].start))
 
     return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
 
@@ -331,7 +330,7 @@ def _together(
 
     @cache
     def between(start: int, stop: int) -> tuple[Interval | None, int]:
-        last = buckets[stop - 1].start + timedelta(seconds=snapshot.window.bucket_s)
+        last = snapshot.window.end(buckets[stop - 1].start)
         return read(Window(max(buckets[start].start, snapshot.window.first), min(last, snapshot.window.last), 0))
 
     return lambda part: between(*part.indices(len(buckets))[:2])

@@ -10,16 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 
 from ragpulse_collector.analysis.answers import Marker
 from ragpulse_collector.analysis.selection import Window
+from ragpulse_dashboards.zones import DAY_S, find, local, offsets
 from ragpulse_evaluators.statistics import Interval, clopper_pearson, normal_quantile, student_quantile
 
-DAY_S = 86_400
 _GROWTH = 4
 """The last window is compared, the last four, the last sixteen, up to half of the baseline."""
 _Z = 1.96
+_MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
+_SHIFTING = (
+    "Europe/London", "America/New_York", "Australia/Sydney", "Pacific/Auckland", "America/Santiago", "Africa/Cairo",
+)  # fmt: skip
+"""Zones whose clocks are shifted on the days that most zones do."""
 
 
 def is_sure(move: Interval) -> bool:
@@ -63,17 +69,56 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """The end, the length of a window and of the baseline, which ends half its length before the end."""
+    """The end, the length of a window and of the baseline, which ends half its length before the end.
+
+    Windows are counted back on a clock of the zone: users' days shift against UTC with their clocks.
+    """
 
     end: datetime
     step_s: int
     baseline_s: float
+    zone: tzinfo | None = None
+    """The zone of the users; None where it is unknown."""
 
     @property
     def baseline(self) -> Window:
         """The range to compare with."""
         last = self.end - timedelta(seconds=self.baseline_s / 2.0)
         return Window(last - timedelta(seconds=self.baseline_s), last, 0)
+
+    @property
+    def offsets(self) -> list[tuple[datetime, timedelta]]:
+        """How far the clock is ahead of UTC, since when."""
+        return offsets(self.baseline.first, self.end, self.zone or UTC)
+
+    def seconds_back(self, column: str, lag: timedelta = timedelta()) -> str:
+        """Return SQL for the seconds from a column to the end, on the clock; with `lag` to an end that is later."""
+        (_, ahead), *shifts = self.offsets
+        shown = f"{ahead.total_seconds()}"
+        for shift, after in shifts:
+            shown = f"CASE WHEN {column} < TIMESTAMP '{shift}' THEN {shown} ELSE {after.total_seconds()} END"
+            ahead = after
+        return f"(epoch(TIMESTAMP '{self.end + ahead + lag}') - epoch({column}) - ({shown}))"
+
+    @property
+    def lags(self) -> tuple[timedelta, ...]:
+        """The ends to count back from: where clocks shifted in an unknown zone, also an hour earlier and later."""
+        first, days = self.baseline.first, range((self.end - self.baseline.first).days + 1)
+        known = (zone for zone in map(find, () if self.zone else _SHIFTING) if zone)
+        shifted = any(len({local(day, zone) - day for day in (first + timedelta(days=n) for n in days)}) > 1
+                      for zone in known)  # fmt: skip
+        return (timedelta(), -_HOUR, _HOUR) if shifted else (timedelta(),)
+
+    def exposures(self, size: int) -> list[float]:
+        """Return how much of its length each window lasted, the newest first: not 1 where the clock was shifted."""
+        lasted = [1.0] * size
+        for (_, before), (shift, after) in pairwise(self.offsets):
+            shown = min(before, after) - self.offsets[-1][1] + (shift - self.end)
+            for minute in range(abs(after - before) // _MINUTE):
+                index = int(-(shown + minute * _MINUTE + _MINUTE / 2).total_seconds() // self.step_s)
+                if 0 <= index < size:
+                    lasted[index] += math.copysign(min(1.0, 60 / self.step_s), (before - after).total_seconds())
+        return [round(share, 9) for share in lasted]
 
     def recent(self, length_s: float, step_s: int = 0) -> Window:
         """Return the last seconds before the end."""

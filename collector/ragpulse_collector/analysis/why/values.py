@@ -22,8 +22,8 @@ OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT})
 """What a request came to, which causes nothing."""
 _FEWEST = 5
 _TESTED = 4
-_ALIKE, _ALSO = 0.95, 3
-"""Values that have so many requests in common cannot be told apart; so many of them are named."""
+_ALSO = 3
+"""Values of the same requests that are named."""
 Owners = Mapping[Key, set[int]]
 
 
@@ -145,12 +145,9 @@ def _part(
     shares = [some.w / half.w for some, half in zip(whole.sums(rows, owners[key]), whole.sums(rows), strict=True)]
     asked = left.before | left.after
     own = owners[key] & asked
-    alike = (
-        other
-        for other, owned in owners.items()
-        if other != key and other[0] not in OUTCOMES and len(own & owned) >= _ALIKE * len(own | (owned & asked))
-    )
+    same = (other for other, owned in owners.items() if other[0] not in OUTCOMES and owned & asked == own)
+    also = [AttributeValue(*other) for other in same if other != key][:_ALSO]
     return Explained(
         attribute=key[0], value=key[1], before=shares[0], after=shares[1], amount=amount.value, lo=amount.lo,
-        hi=amount.hi, also=[AttributeValue(*other) for other in alike][:_ALSO],
+        hi=amount.hi, also=also,
     )  # fmt: skip

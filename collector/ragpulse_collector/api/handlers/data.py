@@ -16,7 +16,6 @@ from typing import Any
 from starlette.responses import Response
 
 from ragpulse_collector.analysis.answers import Done
-from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.copies import Copies, Download
 from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Prune, Score
 from ragpulse_collector.api.handlers.trace import unit_of
@@ -266,8 +265,8 @@ def evaluation_events(store: Store, params: Events) -> LogBody:
     """
     now = utc_now()
     limits = {
-        "first": instant(params.from_, now=now) or now - timedelta(hours=1),
-        "last": instant(params.to, now=now) or now,
+        "first": params.instant(params.from_, now) or now - timedelta(hours=1),
+        "last": params.instant(params.to, now) or now,
         "most": min(_MAX_EVENTS, params.limit or _MAX_EVENTS),
         "evaluator": params.evaluator,
     }

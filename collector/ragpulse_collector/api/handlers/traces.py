@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.query import every
-from ragpulse_collector.analysis.selection import Window, instant
+from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
@@ -123,7 +123,8 @@ def _judge(store: Store, params: TraceChoice | SessionList, lead: Callable[[], s
     Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
     """
     now = utc_now()
-    window = Window(instant(params.from_, now=now) or EPOCH, instant(params.to, now=now) or datetime.max, 0)
+    first, last = params.instant(params.from_, now), params.instant(params.to, now)
+    window = Window(first or EPOCH, last or datetime.max, 0)
     return params.evaluator or first_of(store, window, (lead(), *FAITHFUL))
 
 
@@ -157,7 +158,7 @@ def _scored_as(params: TraceChoice) -> Filter:
 def _with_outcome(params: TraceChoice, now: datetime) -> Filter:
     if not params.outcome:
         return Filter()
-    since = instant(params.evaluated_from, now=now)
+    since = params.instant(params.evaluated_from, now)
     sql = has_outcome(params.outcome, since=since is not None)
     return Filter(sql, {} if since is None else {"evaluated_from": since})
 
@@ -168,7 +169,7 @@ def _with_document(name: str | None, times: Filter) -> Filter:
 
 def between(params: Range, now: datetime) -> Filter:
     """Return the filter of `from` and `to`."""
-    bounds = (("from", instant(params.from_, now=now), ">="), ("to", instant(params.to, now=now), "<"))
+    bounds = (("from", params.instant(params.from_, now), ">="), ("to", params.instant(params.to, now), "<"))
     return every(Filter(f"start_time {sign} ${name}_time", {f"{name}_time": time})
                  for name, time, sign in bounds if time is not None)  # fmt: skip
 

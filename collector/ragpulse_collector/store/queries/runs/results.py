@@ -89,7 +89,7 @@ def counterpart(store: Store, run: Run, lead: str) -> tuple[str, str, str | None
     return rows[0] if rows else None
 
 
-class Pair(NamedTuple):
+class ScoredPair(NamedTuple):
     """The verdicts of the evaluator in use (a) and of a replay (b) on one answer."""
 
     trace_id: UUID
@@ -119,7 +119,7 @@ class PairSums(NamedTuple):
     a_there: float
     a_failed: float
     b_there: float
-    largest: Sequence[Pair]
+    largest: Sequence[ScoredPair]
 
 
 def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any]) -> PairSums:
@@ -144,5 +144,5 @@ def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any
         " FROM pairs",
         {**parameters, "run": run_id},
     ).rows
-    *sums, largest = rows[0]
-    return PairSums(*sums, [Pair(*pair) for pair in largest or ()])
+    sums = PairSums(*rows[0])
+    return sums._replace(largest=[ScoredPair(*pair) for pair in sums.largest or ()])

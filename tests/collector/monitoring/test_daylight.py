@@ -1,0 +1,110 @@
+"""Monitors over both shifts of a clock: users live by it, so their day moves against UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from stored_units import Units
+
+from ragpulse_collector.analysis.changes.levels import Periods
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
+from ragpulse_collector.settings.zones import zone_of
+from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_dashboards.zones import local
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+BERLIN = zone_of("Europe/Berlin")
+FORWARD, BACK = datetime(2026, 4, 7, 7), datetime(2026, 11, 3, 19)
+"""Nine days after a shift, at the end of the first and of the last busy hour in Berlin."""
+
+
+def fill(
+    store: EmbeddedStore, end: datetime, *, days: int = 22, silent: timedelta = timedelta(), night: int = 2
+) -> None:
+    """Twenty requests an hour from 8 to 20 on a clock in Berlin, and `night` else; none in the last time."""
+    units, number = Units(store), 0
+    for hour in range(-24 * days, 0):
+        at = end + hour * HOUR
+        count = 20 if 8 <= local(at, BERLIN).hour < 20 else night
+        for place in range(count if at < end - silent else 0):
+            number += 1
+            units.unit(number, at=at + HOUR * place / count, facts=None)
+    units.save()
+
+
+def state(store: EmbeddedStore, end: datetime, monitor_tz: str | None, collector_tz: str | None = None) -> str:
+    """The state of a monitor that is looked at once."""
+    monitor = MonitorSettings(name="m", metric="requests", condition="change", baseline="14d", tz=monitor_tz)
+    settings = Settings.model_validate({"monitor": [monitor], "collector": {"tz": collector_tz}})
+    monitors = Monitors(store, settings, clock=lambda: end)
+    monitors.check(end)
+    return str(monitors.list().monitors[0].state)
+
+
+@pytest.mark.parametrize("end", [FORWARD, BACK])
+def test_a_shift_of_the_clock_is_no_change(store: EmbeddedStore, end: datetime) -> None:
+    """The same hours of UTC are another time of the users' day: only a monitor that is told to count in UTC alarms."""
+    fill(store, end)
+    assert state(store, end, "UTC") == "firing"
+    assert state(store, end, "Europe/Berlin") == "ok"
+    assert state(store, end, None, "Europe/Berlin") == "ok"
+    assert state(store, end, None) == "ok"
+
+
+@pytest.mark.parametrize("end", [FORWARD + 3 * HOUR, BACK - 3 * HOUR])
+@pytest.mark.parametrize("tz", ["Europe/Berlin", None])
+def test_silence_after_a_shift_is_seen(store: EmbeddedStore, end: datetime, tz: str | None) -> None:
+    """Neither the zone nor the rule without one hides an outage."""
+    fill(store, end, silent=HOUR)
+    assert state(store, end, tz) == "firing"
+
+
+@pytest.mark.parametrize("shift", [datetime(2026, 3, 29, 1), datetime(2026, 10, 25, 1)])
+@pytest.mark.parametrize("after", [0, 1, 2, 24])
+def test_the_hour_of_the_shift_is_no_change(store: EmbeddedStore, shift: datetime, after: int) -> None:
+    """An hour that the clock shows twice holds twice the requests, one that it skips holds none."""
+    end = shift + after * HOUR
+    fill(store, end, night=20)
+    assert state(store, end, "Europe/Berlin") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("zone", "end", "step_h", "expected"),
+    [
+        ("Europe/Berlin", "2026-03-29T03:00", 1, [1, 1, 0, 1]),
+        ("Europe/Berlin", "2026-10-25T03:00", 1, [1, 2, 1, 1]),
+        ("Europe/Berlin", "2026-10-25T03:00", 4, [1.25, 1, 1, 1]),
+        ("Australia/Lord_Howe", "2026-04-04T17:30", 1, [1, 1, 1.5, 1]),
+        ("Asia/Kolkata", "2026-10-25T03:00", 1, [1, 1, 1, 1]),
+    ],
+)
+def test_windows_last_as_long_as_the_clock_says(zone: str, end: str, step_h: int, expected: list[float]) -> None:
+    """The newest window first."""
+    periods = Periods(datetime.fromisoformat(end), 3600 * step_h, 7.0 * 86400, zone_of(zone))
+    assert periods.exposures(100)[:4] == expected
+
+
+def test_only_where_clocks_shift_are_there_three_comparisons() -> None:
+    """In summer the same hours are the same hours everywhere."""
+    for end, zone, count in (
+        (datetime(2026, 8, 1), None, 1), (datetime(2026, 11, 3), None, 3), (datetime(2026, 11, 3), BERLIN, 1),
+    ):  # fmt: skip
+        assert len(Periods(end, 3600, 7.0 * 86400, zone).lags) == count
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[collector]\ntz = "Europe/Berln"',
+        '[[monitor]]\nname = "m"\nmetric = "requests"\ncondition = "< 1"\ntz = "Europe/Berln"',
+    ],
+)
+def test_an_unknown_zone_of_the_file_is_named(tmp_path: Path, text: str) -> None:
+    """With the nearest."""
+    (tmp_path / "ragpulse.toml").write_text(text)
+    with pytest.raises(SettingsError, match="did you mean 'Europe/Berlin'"):
+        load_settings(tmp_path / "ragpulse.toml")
