@@ -20,6 +20,7 @@ from ragpulse_evaluators.statistics import assisted_mean, hajek
 NOISES = {0.2: "about 0.8", 1.0: "about 0.6", 3.0: "about 0.3"}
 """Noise of the check → the correlation of judge and check."""
 _MANY = 400_000
+WORTH = 0.9
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class Case:
     """Of a judge's verdict: where the check scores low, and elsewhere."""
     noise: float
     kind: str
-    """yes or no; graded; checks missing (of a third of the failing answers); verdicts missing (of hard answers)."""
+    """yes or no; graded; checks missing (of a third of the failing answers); verdicts missing (of hard answers); users
+    (of three alike answers); upstream (a sampler before kept a quarter of what the check finds good)."""
+    by_rule: bool = False
+    """Whether the check is used only where it narrows by a tenth: the rule of pages, `check` and targets."""
 
     @property
     def label(self) -> str:
@@ -49,6 +53,8 @@ class Case:
     def answers(self, rng: Any, count: int) -> tuple[Any, Any, Any, Any]:
         """Verdicts, checks, whether the check has a score, whether the judge can score."""
         quality = rng.normal(size=count)
+        if self.kind == "users":
+            quality = np.sqrt(0.4) * rng.normal(size=count)[self.users(count)] + np.sqrt(0.6) * quality
         limit = NormalDist().inv_cdf(1.0 - self.rate)
         y = (quality > limit).astype(float)
         if self.kind == "graded":
@@ -61,17 +67,28 @@ class Case:
             scorable = (check > 0.5) | (rng.random(count) > 0.4)
         return y, check, checked, scorable
 
+    def users(self, count: int) -> Any:
+        """The number of each answer's user: three answers each, or one."""
+        return np.arange(count) // 3 if self.kind == "users" else np.arange(count)
+
     def sample(self, rng: Any) -> tuple[bool, bool, float, float]:
         """Whether the assisted and the plain interval hold the truth, and their widths."""
         y, check, checked, scorable = self.answers(rng, self.total)
-        pi = np.where(checked & (check < 0.5), *self.probabilities)
-        sampled = rng.random(self.total) < pi
-        judged = sampled & scorable
+        up = np.where(check > 0.5, 0.25, 1.0) if self.kind == "upstream" else np.ones(self.total)
+        kept = rng.random(self.total) < up
+        pi = np.where(checked & (check < 0.5), *self.probabilities) * up
+        sampled = kept & (rng.random(self.total) * up < pi)
+        judged, users = sampled & scorable, self.users(self.total)
         values = [value if present else None for value, present in zip(y.tolist(), judged, strict=True)]
         checks = [value if present else None for value, present in zip(check.tolist(), checked, strict=True)]
-        assisted = assisted_mean(values, checks, pi.tolist(), drawn=sampled.tolist())
-        plain = hajek(y[judged].tolist(), pi[judged].tolist())
-        (lo, hi), (plain_lo, plain_hi) = _ends(assisted), _ends(plain)
+        rows = np.flatnonzero(kept)
+        assisted = assisted_mean(
+            [values[row] for row in rows], [checks[row] for row in rows], pi[kept].tolist(), up[kept].tolist(),
+            drawn=sampled[kept].tolist(), clusters=users[kept].tolist(),
+        )  # fmt: skip
+        plain = hajek(y[judged].tolist(), pi[judged].tolist(), clusters=users[judged].tolist())
+        used = plain if self.by_rule and (assisted is None or assisted.narrowing > WORTH) else assisted
+        (lo, hi), (plain_lo, plain_hi) = _ends(used), _ends(plain)
         return self._covered(lo, hi), self._covered(plain_lo, plain_hi), hi - lo, plain_hi - plain_lo
 
     def _covered(self, lo: float, hi: float) -> bool:
@@ -93,6 +110,12 @@ def cases() -> Iterator[Case]:
     kinds = ("graded", "checks missing", "verdicts missing")
     for rate, judged, noise, kind in product((0.6, 0.8, 0.9), probabilities, NOISES, kinds):
         yield Case(1000, rate, judged, noise, kind)
+
+
+def cases_of_pages() -> Iterator[Case]:
+    """The rule of pages, `check` and targets, with users, upstream weights and classes of pi."""
+    for rate, judged, noise, kind in product((0.6, 0.9), ((0.1, 0.1), (0.5, 0.08)), NOISES, ("users", "upstream")):
+        yield Case(1500, rate, judged, noise, kind, by_rule=True)
 
 
 def coverage(rng: Any, case: Case, seeds: int) -> float:

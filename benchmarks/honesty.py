@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _assisted
 import _cells
 import _clustered
+import _decided
 import _planned
 import _rates
 from _promises import Promise, run
@@ -403,6 +404,17 @@ def assisted(seeds: int) -> list[Promise]:
     return promises
 
 
+def narrowed(seeds: int) -> list[Promise]:
+    """Pages, `check` and targets use a check where it narrows by a tenth: coverage with users, weights and classes."""
+    rng = np.random.default_rng(13)
+    result = _cells.coverage_of(rng, list(_assisted.cases_of_pages()), seeds, measure=_assisted.coverage)
+    name, slack = f"narrowed by rule, worst of {result.count} cells", 3.0 * math.sqrt(0.93 * 0.07 / seeds)
+    return [
+        Promise(name, result.worst, 0.93 - slack, note=result.worst_label),
+        Promise("narrowed by rule: mean over cells", result.mean, 0.94),
+    ]
+
+
 def salts(count: int) -> list[Promise]:
     """Traffic through a real collector, all scored; sampled again with each salt, the series equals the estimator."""
     with tempfile.TemporaryDirectory() as folder:
@@ -478,6 +490,8 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "peeking": (peeking, 12, 400),
     "labels": (labels, 60, 2000),
     "assisted": (assisted, 40, 2000),
+    "narrowed": (narrowed, 10, 400),
+    "decided": (_decided.decided, 20, 1000),
     "salts": (salts, 2, 20),
 }
 """Name → simulation, the number of samples in the short form (the tests) and in the full one."""

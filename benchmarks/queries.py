@@ -10,8 +10,11 @@ requests of each kind (60). The floor is `/healthz`. The last column is the CPU 
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
 
-`--explain` asks why answers are bad, and requests slow, expensive or failed, over a week of 102,000 traces with 2,000
-documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
+`--explain` asks why answers are bad, and requests slow, expensive or failed, and what changed since the middle, over a
+week of 102,000 traces with 2,000 documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
+
+`--lists` makes and encodes `GET traces` over 100,000 traces in process: CPU of an answer with 50 and 1,000 rows.
+With `--against FOLDER`, another checkout, the two take turns.
 
 `--tags` asks for the trace list of two stores in turn: one plain, one whose traces carry tags, a release and metadata
 with 10,000 different keys; the goal is 1.1 times the plain list. It also times the list with each filter.
@@ -21,8 +24,11 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import pickle
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -157,6 +163,10 @@ EXPLAIN = {
     f"{name} of {metric}": f"{path}?from=-7d&metric={metric}&bad=true"
     for metric in ("quality:groundedness", "latency_p95", "cost_usd", "errors")
     for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
+} | {
+    f"{name} of {metric} since half of it": f"{path}?from=-7d&metric={metric}&at=-84h"
+    for metric in ("quality:groundedness", "latency_p95", "latency_p50", "cost_usd", "error_rate")
+    for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
 }
 
 
@@ -168,6 +178,8 @@ def main() -> None:
     parser.add_argument("--documents", action="store_true")
     parser.add_argument("--explain", action="store_true")
     parser.add_argument("--tags", action="store_true")
+    parser.add_argument("--lists", action="store_true")
+    parser.add_argument("--against", type=Path, help="with --lists")
     parser.add_argument("--spans", type=int, default=200_000, help="with --api")
     parser.add_argument("--runs", type=int, default=60, help="with --api")
     options = parser.parse_args()
@@ -175,6 +187,8 @@ def main() -> None:
         return over_documents(400_000, DOCUMENTS, 7)
     if options.explain:
         return over_documents(2_000, EXPLAIN, 7, labels=True)
+    if options.lists:
+        return lists(options.against)
     if options.tags:
         return tags(options.spans, options.runs)
     if not options.api:
@@ -249,6 +263,50 @@ def over_documents(different: int, paths: dict[str, str], runs: int, *, labels: 
     print(f"{'':38}{'median':>8}{'best':>8}{'worst':>8}")
     for name, ms in times.items():
         print(f"{name:38}{median(ms):8.0f}{min(ms):8.0f}{max(ms):8.0f}")
+
+
+LISTS = (50, 1_000)
+_LISTS = """
+import gc, sys, tempfile, time
+from pathlib import Path
+from statistics import median
+sys.path.insert(0, "benchmarks")
+from queries import TraceList, _open, fill, trace_list
+from ragpulse_collector.api.http import json_response
+gc.set_threshold(50_000, 10, 10)  # as the collector does
+with tempfile.TemporaryDirectory() as folder:
+    store = _open(Path(folder) / "t.duckdb")
+    fill(store, 400_000)
+    for limit in map(int, sys.argv[1:]):
+        params, times = TraceList.parse({"limit": limit}), []
+        for _ in range(60):
+            begun = time.process_time()
+            answer = json_response(trace_list(store, params))
+            times.append(time.process_time() - begun)
+        print(median(times) * 1e3, len(answer.body))
+    store.close()
+"""
+
+
+def lists(other: Path | None) -> None:
+    """Print the CPU of a list, and the ratio to another checkout, each in processes of its own that take turns."""
+    here = Path(__file__).parents[1]
+    runs: dict[Path, list[list[tuple[float, int]]]] = {root: [] for root in (here, other) if root}
+    for _ in range(3):
+        for root in runs:
+            runs[root].append(_lists(root))
+    print(f"{'rows':>6}" + "".join(f"{root.name:>24}" for root in runs) + "   CPU ms, bytes of the answer")
+    for place, limit in enumerate(LISTS):
+        ms = [median(run[place][0] for run in runs[root]) for root in runs]
+        cells = "".join(f"{own:>12.2f}{runs[root][0][place][1]:>12,}" for own, root in zip(ms, runs, strict=True))
+        print(f"{limit:>6}{cells}   {ms[0] / ms[-1]:.2f}")
+
+
+def _lists(root: Path) -> list[tuple[float, int]]:
+    packages = os.pathsep.join(str(root / name) for name in ("sdk", "collector", "evaluators", "dashboards"))
+    command = [sys.executable, "-c", _LISTS, *map(str, LISTS)]
+    out = subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": packages}, check=True, capture_output=True)
+    return [(float(ms), int(size)) for ms, size in (line.split() for line in out.stdout.decode().splitlines())]
 
 
 def tags(spans: int, runs: int) -> None:

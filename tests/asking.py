@@ -11,7 +11,7 @@ from ragpulse_collector.api.drafts import ReplayDraft
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.models import Filters
-from ragpulse_collector.app.operations import replay_request
+from ragpulse_collector.app.replays import replay_request
 from ragpulse_collector.evaluation.replay import ReplayRequest
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store

@@ -119,6 +119,7 @@ class Units:
             "feedback": None,
             "answer": None,
             "top_score": None,
+            "topic": None,
             "upstream_pi": 1.0,
         }
         self.add(

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _PREFIX = "RAGPULSE_"
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 """Kubernetes sets RAGPULSE_PORT=tcp://... in every pod beside a Service that is named `ragpulse`."""
+_MAY_END = re.compile(r"#|[\]}]\s*$|\"{3}\s*$|'{3}\s*$")
+"""A line that may end a statement of several lines: parsing each of its lines would take its length squared."""
 _KEY = re.compile(r"(?P<name>[^:,\s]+):(?P<scopes>[a-z+]+):(?P<sha256>[0-9a-f]{64})")
 
 
@@ -121,9 +123,8 @@ def lines_of(text: str) -> dict[Location, int]:
     statement = ""
     start = 1
     for number, line in enumerate(text.split("\n"), 1):
-        try:
-            parsed = tomllib.loads(statement + line)
-        except tomllib.TOMLDecodeError:  # the statement goes on
+        parsed = None if statement and not _MAY_END.search(line) else _parsed(statement + line)
+        if parsed is None:  # the statement goes on
             statement += f"{line}\n"
             continue
         if not statement and line.lstrip().startswith("["):
@@ -135,6 +136,14 @@ def lines_of(text: str) -> dict[Location, int]:
             found.setdefault(location, start)
         statement, start = "", number + 1
     return found
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """Return a TOML text as values; None where it is not whole."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def _entered(header: Any, arrays: dict[Location, int]) -> Location:

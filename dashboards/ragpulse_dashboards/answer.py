@@ -275,9 +275,9 @@ class SentenceView:
         return "unclear" if self.supported is None else "supported" if self.supported else "unsupported"
 
 
-def find_sentences(scores: Iterable["SpanScore"]) -> list[SentenceView]:
-    """Return the sentences of the first score that has evidence, groundedness first; empty when there is none."""
-    for score in sorted(scores, key=lambda score: score.evaluator != "groundedness"):
+def find_sentences(scores: Iterable["SpanScore"], lead: str = "") -> list[SentenceView]:
+    """Return the sentences of the first score that has evidence, the evaluator that leads first; empty without any."""
+    for score in sorted(scores, key=lambda score: (score.evaluator != lead, score.evaluator != "groundedness")):
         for part in score.parts.values() if isinstance(score.parts, dict) else ():
             if found := _sentences(part):
                 return found

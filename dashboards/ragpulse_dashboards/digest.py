@@ -23,7 +23,8 @@ _PLACES: Final = (("retrieval", "Retrieval"), ("generation", "Generation"))
 
 def is_quiet(week: Digest) -> bool:
     """Return whether nothing changed, nothing is urgent, and nothing was out of order."""
-    moved = (week.silence, *week.appeared, *week.vanished)
+    verdicts = (row.verdict in ("better", "worse") for row in week.overview.quality)
+    moved = (week.silence, *week.appeared, *week.vanished, *verdicts)
     return not any(moved) and not any(statement.tone for statement in _statements(week))
 
 

@@ -86,12 +86,13 @@ def headline(
     """Return what to know about a range, the most urgent first; with only the traffic read (not `complete`) a part.
 
     The order is fixed: firing alerts (of a range that ends now), errors, missed targets, few or unscored answers,
-    changes against the range before, changes within. That nothing changed is said only with the size that the scores
-    would have shown.
+    changes against the range before, changes within, other questions than usual. That nothing changed is said only
+    with the size that the scores would have shown.
     """
     urgent = [*_firing(view, monitors), *_errors(view, overview, targets), *_missed(view, targets)]
     missing = [*_few(view, overview), *(_unscored(view, overview) if complete else ())]
     statements = [*urgent, *missing, *_compared(view, overview), *_within(view, overview)]
+    statements += _asked(view, overview)
     return statements or ([_unchanged(view, overview)] if complete else [])
 
 
@@ -129,7 +130,7 @@ def _miss(view: View, target: TargetState) -> Statement:
     where = f" where {snippet(target.where, 40)}" if target.where else ""
     figures = f"{by_unit(target.value, unit)}, {words} {by_unit(limit, unit)}{where}"
     links = [
-        _why(view, target.metric, **({"where": target.where} if target.where else {})),
+        _why(view, target.metric, where=target.where or ""),
         *_links(view, target.metric),
     ]
     return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", links)
@@ -189,6 +190,16 @@ def _within(view: View, overview: RangeSummary) -> list[Statement]:
     return [_shifted(view, shift) for shift in overview.changes if shift not in said]
 
 
+def _asked(view: View, overview: RangeSummary) -> Iterator[Statement]:
+    """`11 % of the questions belong to no known topic, usually 3.0 %.`"""
+    for drift in overview.drift[:1]:
+        topic = "belong to no known topic" if drift.topic == "other" else f"are about {snippet(drift.topic, 60)}"
+        text = f"{percent(drift.share)} of the questions {topic}, usually {percent(drift.usual)}."
+        yield Statement(
+            text, "warn", [("Show", view.url("/traces", topic=drift.topic)), ("Topics", view.url("/topics"))]
+        )
+
+
 def _unchanged(view: View, overview: RangeSummary) -> Statement:
     """Say the largest change that the interval of the difference allows; or that there is nothing to compare with."""
     rows = sorted(overview.quality, key=lambda row: row.evaluator != overview.lead)
@@ -230,9 +241,10 @@ def _shifted(view: View, shift: Shift) -> Statement:
     )
 
 
-def _why(view: View, metric: str, at: datetime | None = None, **filters: str) -> tuple[str, str]:
+def _why(view: View, metric: str, at: datetime | None = None, where: str = "") -> tuple[str, str]:
     """Return the link to what moved a metric since a moment, by default the start of the range."""
-    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **filters)
+    narrowed = {"where": where} if where else {}
+    return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **narrowed)
 
 
 def _named(metric: str) -> str:

@@ -102,9 +102,9 @@ def load_assets() -> Assets:
 def standalone(parts: "TraceParts") -> str:
     """Return the answer of `GET traces/{id}` as a self-contained page without scripts and without requests."""
     parts = redacted(parts)
-    trace, scores = parts.trace, parts.scores
+    trace, scores = parts.trace, [score for score in parts.scores if not score.exploratory]
     assert trace is not None
-    sentences = find_sentences(reversed(scores))
+    sentences = find_sentences(reversed(scores), parts.lead)
     contexts = context_views(parts.contexts, sentences)
     evaluated = [context.row for context in contexts if context.index is not None]
     assets = load_assets()

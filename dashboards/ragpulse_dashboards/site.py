@@ -24,6 +24,7 @@ from ragpulse_dashboards.formats import address_time, placed
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList
+    from ragpulse_collector.monitoring.listing import MonitorList
 
 __all__ = [
     "ALL_TIME",
@@ -216,6 +217,7 @@ class Site:
             try:
                 if post:
                     self.posted_at = time.monotonic()
+                request.state.firing = await self._firing(request)
                 return await handler(self, request)
             except HTTPException:  # the application answers a program
                 raise
@@ -223,6 +225,16 @@ class Site:
                 return self.refuse(request, _as_api_error(request, error))
 
         return _Page(path, endpoint, methods=["POST"] if post else ["GET"], site=self)
+
+    async def _firing(self, request: Request) -> int:
+        """Return how many alerts are firing, for the navigation; 0 for a fragment, and where nobody may know."""
+        if request.method == "POST" or _is_partial(request):
+            return 0
+        try:
+            answer: MonitorList = await self.api("GET monitors", {"only": "firing"})
+        except ApiError:
+            return 0
+        return sum(monitor.state == "firing" for monitor in answer.monitors)
 
     def refuse(self, request: Request, error: ApiError) -> Response:
         """Return a page that shows an error."""
@@ -299,11 +311,15 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
     return ApiError(500, "The collector failed to answer; its log has the reason.")
 
 
+def _is_partial(request: Request) -> bool:
+    return request.headers.get("hx-request-type") == "partial"
+
+
 def _request_context(request: Request) -> dict[str, Any]:
     """Return what a template gets from the request alone."""
-    partial = request.headers.get("hx-request-type") == "partial"
     return {
-        "layout": "partial.html" if partial else FULL_LAYOUT,
+        "layout": "partial.html" if _is_partial(request) else FULL_LAYOUT,
+        "firing": getattr(request.state, "firing", 0),
         "view": read_view(request),
         "unknown": getattr(request.state, "unknown", ()),
         "path": request.url.path,

@@ -25,6 +25,8 @@ NAMES = (
     "peeking",
     "labels",
     "assisted",
+    "narrowed",
+    "decided",
     "salts",
 )
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_units import Units, trace_id
 
 from ragpulse_collector.app import Collector
+from ragpulse_collector.app.wiring import BackgroundTasks
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.refusals import Invalid
@@ -71,3 +73,36 @@ def test_the_setting_is_read_and_checked(tmp_path: Path) -> None:
     assert settings.lead == "citation_check"
     Catalog(settings).check()
     assert load_settings(None, {}).lead is None
+
+
+def test_a_switch_is_a_marker(tmp_path: Path) -> None:
+    """A collector that starts with another lead notes it once, for good; the first one and an equal one are none."""
+    for lead in ("groundedness", "groundedness", "citation_check", "citation_check"):
+        settings = Settings(lead=lead).with_options("collector", {"db": f"{tmp_path}/a.duckdb", "port": 0})
+        collector = Collector(settings)
+        try:
+            BackgroundTasks(collector.store, settings.collector, collector.components, arrivals=int).note_lead()
+            table = {one.name: one for one in collector.components.operations}
+            metrics = table["GET metrics"]
+            asked = {"name": "quality:groundedness", "from": "-1h", "step": "1h"}
+            markers = metrics.answer_to(metrics.params.parse(asked)).markers
+        finally:
+            collector.stop()
+        if lead == "groundedness":
+            assert markers == []
+    (marker,) = markers
+    assert (marker.kind, marker.text.partition(" since ")[0]) == ("lead", "lead: citation_check")
+
+
+def test_a_trace_names_what_leads(tmp_path: Path) -> None:
+    """Its sentences, and what a person is asked about, are those of the evaluator that leads."""
+    settings = Settings(lead="citation_check").with_options("collector", {"db": f"{tmp_path}/a.duckdb", "port": 0})
+    collector = Collector(settings)
+    try:
+        units = Units(collector.store)
+        units.unit(1)
+        units.save()
+        one = next(one for one in collector.components.operations if one.name == "GET traces/{trace_id}")
+        assert one.answer_to(one.params.parse({"trace_id": trace_id(1), "spans": "brief"})).lead == "citation_check"
+    finally:
+        collector.stop()

@@ -10,7 +10,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from ragpulse_collector.api.handlers.settings import ADDRESSES, PUBLIC, ShownSettings, ShownValue, shown_settings
+from ragpulse_collector.api.handlers.settings import (
+    ADDRESSES,
+    PUBLIC,
+    ShownSettings,
+    ShownValue,
+    shown_db,
+    shown_settings,
+)
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app import Collector
 from ragpulse_collector.configuration import lines_of, load_settings
@@ -255,3 +262,30 @@ def test_the_line_of_a_key_is_known_in_any_form_of_toml(text: str, lines: dict[t
     found = lines_of(text)
     assert {location: found[location] for location in lines} == lines
     assert ("b",) not in found
+
+
+@pytest.mark.parametrize(
+    ("db", "told"),
+    [
+        ("ragpulse.duckdb", "ragpulse.duckdb"),
+        ("/var/lib/rag pulse/r.duckdb", "/var/lib/rag pulse/r.duckdb"),
+        ("ducklake:postgres:dbname=rag host=db password=s3cret", "ducklake: (not shown)"),
+        ("ducklake:metadata.ducklake", "ducklake: (not shown)"),
+    ],
+)
+def test_the_catalog_of_a_lake_is_not_told(db: str, told: str) -> None:
+    """As `GET status` and the page of health name the store."""
+    assert shown_db(db) == told
+
+
+def test_a_list_of_many_keys_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of it would be a start of seconds."""
+    parsed, loads = list[int](), tomllib.loads
+    monkeypatch.setattr(
+        "ragpulse_collector.configuration.tomllib.loads", lambda text: parsed.append(len(text)) or loads(text)
+    )
+    entry = f'  {{ name = "app", scopes = ["ingest"], sha256 = "{"a" * 64}" }},\n'
+    text = f"[collector]\napi_keys = [\n{entry * 500}]\nport = 1\n"
+    found = lines_of(text)
+    assert (found["collector", "api_keys", 499], found["collector", "port"]) == (2, 504)
+    assert sum(parsed) < 2 * len(text)

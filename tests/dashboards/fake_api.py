@@ -11,10 +11,11 @@ from ragpulse_dashboards import ApiError
 
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
-from .fake_figures import FakeFigures
+from .fake_replays import replay_result
+from .fake_topics import FakeTopics
 
 
-class FakeApi(FakeFigures):
+class FakeApi(FakeTopics):
     """`await FakeApi()("GET traces", {})`; `calls` keeps what pages asked for."""
 
     async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
@@ -164,6 +165,7 @@ class FakeApi(FakeFigures):
             "u_max": 0.378,
             "reason": "the cap of the replay is 2 USD, 0.0004 left, this needs 0.001" if status == "capped" else None,
             "current": True,
+            "in_use": False,
             **self.runs,
         }
 
@@ -175,8 +177,10 @@ class FakeApi(FakeFigures):
             else [self._run(number, status) for number, status in enumerate(("running", "done", "capped", "cancelled"))]
         }
 
-    def get_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A run by its id; cancelled once somebody cancelled it."""
+    def get_replays_one(self, run_id: str, params: Mapping[str, Any], part: str = "") -> dict[str, Any]:
+        """A run by its id, or its result; cancelled once somebody cancelled it."""
+        if part == "result":
+            return replay_result(self.rows)
         cancelled = any(operation == f"POST replays/{run_id}/cancel" for operation, _ in self.calls)
         for run in self.get_replays({})["replays"]:
             if run["run_id"] == run_id:
@@ -215,6 +219,7 @@ class FakeApi(FakeFigures):
         }
         return {
             "destinations": [] if self.empty else ["on call", "team"],
+            "expected": "" if self.empty else "2 monitors: about 0.67 false alarms a month expected together",
             "monitors": []
             if self.empty
             else [
@@ -403,6 +408,10 @@ class FakeApi(FakeFigures):
                 "evaluators": [],
             }
         return {"replays": [self._run(0, "running")]}
+
+    def delete_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete a run."""
+        return {"ok": True}
 
     def post_replays_one(self, run_id: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
         """Cancel or resume."""

@@ -330,16 +330,26 @@ class FakeFigures(FakeTraces):
                 part("document", "operations/backups.md", 0.02, 0.1, -0.01, lo=-0.015, hi=-0.005),
             ]  # fmt: skip
         move, half = after - before, abs(after - before) / 4
+
+        def spent(share: float, output: float) -> dict[str, float]:
+            return {
+                "requests": 400,
+                "known": 400,
+                "tokens": 1000 * share,
+                "output": 1000 * output * share,
+                "usd": 4 * share,
+            }
+
         models = [
-            {"model": name, "before": was, "after": now, "price_before": 3.0, "price_after": 3.1,
-             "output_before": 0.2, "output_after": 0.1}
+            {"model": name, "before": spent(was, 0.2), "after": spent(now, 0.1)}
             for name, was, now in (("claude-sonnet-5", 0.15, 0.35), ("claude-haiku-5", 0.85, 0.65))
-        ]  # fmt: skip
+        ]
         return {
             "from": iso(at - (NOW - at)), "at": iso(at), "to": iso(NOW), "before": before, "after": after,
             "change": {"value": move, "lo": move - half, "hi": move + half}, "parts": parts,
-            "models": models if metric == "cost_usd" else [], "known_before": 1.0,
-            "known_after": 0.9 if metric == "cost_usd" else 1.0, **self.since,
+            **({"models": models, "total_before": spent(1, 0.2), "total_after": spent(1, 0.1)}
+               if metric == "cost_usd" else {}),
+            **self.since,
         }  # fmt: skip
 
     def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ UNSEEN_OF_SPAN = dict.fromkeys((
 ))  # fmt: skip
 UNSEEN_OF_SCORE = dict.fromkeys((
     "u", "sampled", "label_version", "elapsed_ms", "attempt", "score_key", "scope", "identifier", "session_id",
-))  # fmt: skip
+)) | {"exploratory": False}  # fmt: skip
 
 
 EXCEPTION = {
@@ -137,6 +137,7 @@ class FakeTraces:
             "traces": page,
             "next": str(offset + limit) if len(rows) > offset + limit else None,
             "newest": "0",
+            "judged_by": params.get("evaluator") or ("groundedness" if params.get("failing") else None),
             "total": len(rows) if params.get("total") else None,
             "facets": None,
         }
@@ -151,7 +152,7 @@ class FakeTraces:
         """Every session, the newest first; of one user where asked."""
         rows = [row for row in self.rows if params.get("user_id") in (None, row["user_id"])]
         names = list(dict.fromkeys(row["session_id"] for row in rows))
-        return {"sessions": [self._session(name) for name in names], "next": None}
+        return {"sessions": [self._session(name) for name in names], "next": None, "judged_by": "groundedness"}
 
     def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A session with its turns, the first one first."""
@@ -322,6 +323,7 @@ class FakeTraces:
             return []
         base = {
             **UNSEEN_OF_SCORE,
+            "exploratory": False,
             "trace_id": row["trace_id"],
             "span_id": hexid("root", 16),
             "request_time": row["start_time"],

@@ -34,6 +34,8 @@ PAGES = (
     "/datasets",
     "/datasets/bad%20ones",
     "/documents",
+    "/topics",
+    "/topics/gaps",
     "/label",
     "/alerts",
     "/alerts/new?preset=quality",

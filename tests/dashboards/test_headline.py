@@ -17,6 +17,7 @@ from ragpulse_collector.analysis.changes import Level, Shift
 from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
+from ragpulse_collector.analysis.topics.drift import QuestionDrift
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
@@ -103,6 +104,10 @@ MIX = MixChange(
 )  # fmt: skip
 BY_MIX = " because the mix changed (tenant: more legal); at equal questions +0.01."
 SENTENCES: list[tuple[RangeSummary, Sequence[TargetState], list[str]]] = [
+    (calm(drift=[QuestionDrift("other", 0.11, 0.03)]), (),
+     ["11 % of the questions belong to no known topic, usually 3.0 %."]),
+    (calm(drift=[QuestionDrift("print\ners", 0.02, 0.2), QuestionDrift("other", 0.11, 0.03)]), (),
+     ["2.0 % of the questions are about print ers, usually 20 %."]),
     (calm(), (), [CALM_WORDS]),
     (calm(quality=[quality("refusal", 0.9, 0.9)]), (), ["Answered: no change above 3.0 % against the range before."]),
     (calm(quality=[quality("groundedness", 0.9, 0.9, half=0.4)]), (),

@@ -1,7 +1,9 @@
 """Alerts as HTML and their forms."""
 
 import re
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -71,3 +73,52 @@ def test_a_watched_metric_is_told_with_its_unit_and_leads_to_its_chart() -> None
     assert "Last 1 h 0.742 0.716–0.767 False alarms at most 4 a year" in text
     assert "groundedness fell from its level of 0.865" in text
     assert 'href="/figures?metric=latency_p95"' in html
+
+
+def test_a_firing_card_shows_the_metric_and_leads_on() -> None:
+    """A line with the window that fired, Why? at its start, and its worst traces; a card that is fine has none."""
+    api = FakeApi()
+    html = unescape(client(api).get("/alerts").text)
+    firing, fine = html.partition(">quality</h2>")[2].partition("</article>")[0], html.partition(">latency</h2>")[2]
+    assert firing.count('<figure class="spark">') == 1
+    assert 'class="window"' in firing
+    asked = next(params for operation, params in api.calls if operation == "GET metrics")
+    assert (asked["name"], asked["prompt_version"], asked["step"]) == ("quality:groundedness", "v7", 3600.0)
+    (why,) = re.findall(r'href="(/explain[^"]*)">Why\?', firing)
+    assert "metric=quality%3Agroundedness" in why
+    assert "prompt_version=v7&at=2026-11-21T07%3A00%3A00Z" in why
+    assert re.search(r'href="/exemplars[^"]*" data-drawer>Worst', firing)
+    assert "spark" not in fine.partition("</article>")[0]
+
+
+def test_every_page_counts_the_firing_alerts() -> None:
+    """In the navigation, asked without what the alerts can detect; none is no badge, and a fragment has none."""
+    api = FakeApi()
+    for path in ("/", "/traces", "/health"):
+        assert "Alerts 1 firing" in text_of(client(api).get(path).text)
+    assert ("GET monitors", {"only": "firing"}) in api.calls
+    api.young = True
+    assert "firing" not in text_of(client(api).get("/health").text)
+    assert "badge" not in client().get("/steady", headers={"HX-Request-Type": "partial"}).text
+
+
+def test_the_form_shows_the_last_week_with_the_limit() -> None:
+    """Drawn again while it is typed; a window that the advice names is one click away, for a new and an old alert."""
+
+    class Advised(FakeApi):
+        def get_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            return {**super().get_monitors_one(name, params), "wider": "29h"}
+
+    pages = client(Advised())
+    draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": "0.84", "window": "1h"}
+    html = unescape(pages.get("/alerts/preview", params=draft).text)
+    assert html.count("<polyline") == 3  # two versions of the evaluator, and a gap at night
+    assert 'class="limit"' in html
+    (link,) = re.findall(r'href="([^"]+)">Use a window of 29', html)
+    form = unescape(pages.get(link).text)
+    assert '<option value="29h" selected>' in form
+    assert 'name="limit" value="0.84"' in form
+    old = unescape(pages.get("/alerts/preview", params=draft | {"existing": "quality"}).text)
+    (link,) = re.findall(r'href="([^"]+)">Use a', old)
+    assert '<option value="29h" selected>' in unescape(pages.get(link).text)
+    assert "<polyline" not in pages.get("/alerts/preview", params=draft | {"metric": "latency_p95", "limit": ""}).text

@@ -20,6 +20,13 @@ def test_a_document_leads_to_the_traces_that_found_it() -> None:
     assert "Remove the filter document" in listed
 
 
+def test_the_titles_name_what_bad_means() -> None:
+    """The evaluator that leads, or the one that was asked for."""
+    text = text_of(client().get("/documents").text)
+    assert "Documents by groundedness" in text
+    assert "Where answers fail: groundedness" in text
+
+
 def test_blame_is_drawn_over_time() -> None:
     """One stacked column a bucket, each a link to the traces of that bucket."""
     html = unescape(client().get("/documents").text)

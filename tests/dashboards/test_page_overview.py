@@ -210,3 +210,18 @@ def test_the_evaluator_that_leads_is_first_everywhere() -> None:
     client(api).get("/explain")
     explained = [params["metric"] for operation, params in api.calls if operation == "GET explain"]
     assert explained == ["quality:citation_check"]
+
+
+def test_a_quality_card_says_what_is_unclear() -> None:
+    """With the list of these answers; an evaluator that decides everything says nothing."""
+
+    class Unclear(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            answer["quality"][0]["clear_share"] = 0.88
+            return answer
+
+    html = unescape(client(Unclear()).get("/").text)
+    assert re.findall(r'href="/traces[^"]*evaluator=groundedness&label=unclear">12\s% unclear', html)
+    assert html.count("% unclear") == 1
+    assert "% unclear" not in client().get("/").text

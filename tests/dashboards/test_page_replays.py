@@ -23,31 +23,78 @@ def test_a_started_replay_is_looked_at() -> None:
     assert '<option value="faithfulness@' in form
 
 
-def test_a_replay_leads_on() -> None:
-    """What the run changed against the version in use, its worst traces, and a rule that uses it from now on."""
+def done(api: FakeApi, status: str = "done") -> str:
+    """The id of a run."""
+    return next(run["run_id"] for run in api.get_replays({})["replays"] if run["status"] == status)
+
+
+def test_a_replay_has_a_result() -> None:
+    """Mean with interval, distribution, what was left out and why, the evaluator in use beside it."""
     api = FakeApi()
-    run = next(run for run in api.get_replays({})["replays"] if run["status"] == "done")
-    html = unescape(client(api).get(f"/replays/{run['run_id']}").text)
-    asked = next(params for operation, params in api.calls if operation == "GET compare")
-    assert (asked["a"], asked["b"]) == ("faithfulness@a1b2c3d4e5f6", f"run:{run['run_id']}")
-    assert "Stricter than faithfulness@a1b2c3d4e5f6" in text_of(html)
-    assert "the last sentence is nowhere in the contexts" in html
-    assert "/traces?evaluator=faithfulness&sort=worst&from=-7d" in html
-    (rule,) = re.findall(r'href="(/rules/new[^"]+)"', html)
-    form = client(api).get(rule).text
-    assert re.search(r'value="faithfulness" checked', form)
+    run = done(api)
+    html = client(api).get(f"/replays/{run}").text
+    text = text_of(html)
+    assert (
+        "0.742 0.716 to 0.767 · 301 answers of 58 users · 220 of 301 pass · people agree on 79 % of 20 labels" in text
+    )
+    assert "0.8 to 0.9 48" in text
+    assert "4 skipped no contexts" in text
+    assert "&lt;b&gt;not JSON" in html
+    assert "Stricter than faithfulness@a1b2c3d4e5f6 by openai/gpt-5-mini, on 280 answers with both scores" in text
+    assert "They agree on 79 % 71 % to 86 % : both pass 200, both fail 21, only this one fails 50" in text
+    assert "0.930 passes all sentences covered 0.210 fails the last sentence is nowhere in the contexts" in text
+    assert f"/compare?b=run%3A{run}" in unescape(html)
+    assert "a=faithfulness%40a1b2c3d4e5f6" in unescape(html)
+
+
+def test_a_replay_is_exploratory_until_it_is_used() -> None:
+    """One button puts it in use, the other sets it aside; in use it leads to a rule that scores new answers."""
+    api = FakeApi()
+    run = done(api)
+    page = client(api).get(f"/replays/{run}")
+    assert "no list, chart or alert does" in text_of(page.text)
+    assert "/rules/new" not in page.text
+    assert f'action="/replays/{run}/use"' in page.text
+    client(api).post(f"/replays/{run}/use")
+    assert (f"POST replays/{run}/use", {}) in api.calls
+    api.runs = {"in_use": True}
+    page = client(api).get(f"/replays/{run}")
+    assert f'action="/replays/{run}/set_aside"' in page.text
+    (rule,) = re.findall(r'href="(/rules/new[^"]+)"', unescape(page.text))
+    assert re.search(r'value="faithfulness" checked', client(api).get(rule).text)
+    client(api).post(f"/replays/{run}/set_aside")
+    assert (f"POST replays/{run}/set_aside", {}) in api.calls
+    assert client(api).post(f"/replays/{run}/other").status_code == 404
+
+
+def test_a_replay_is_deleted_after_a_question() -> None:
+    """The form asks; a running replay is cancelled first."""
+    api = FakeApi()
+    run = done(api)
+    assert 'data-confirm="Delete this replay' in client(api).get(f"/replays/{run}").text
+    assert "/delete" not in client(api).get(f"/replays/{done(api, 'running')}").text
+    response = client(api).post(f"/replays/{run}/delete")
+    assert (response.headers["location"], api.calls[-1]) == ("/replays", (f"DELETE replays/{run}", {}))
+
+
+def test_evaluators_say_what_they_need_where_they_are_chosen() -> None:
+    """A judge, or a reference, which stored traces have not; in the form of a rule as well."""
+    for path in ("/replays", "/rules/new"):
+        text = text_of(client(FakeApi()).get(path).text)
+        assert re.search(r"faithfulness\s* · needs a judge", text), path
+        assert not re.search(r"groundedness\s* · needs", text), path
+    assert "Stored traces have no references" in text_of(client(FakeApi()).get("/replays").text)
 
 
 def test_a_replay_by_another_judge_is_compared_with_the_judge_in_use() -> None:
     """A rule would ask the configured judge, so none is offered; the page says what to change instead."""
     api = FakeApi()
-    api.runs = {"version": "a1b2c3d4e5f6", "judge": "openai/gpt-6", "current": False}
-    run = next(run for run in api.get_replays({})["replays"] if run["status"] == "capped")
-    html = unescape(client(api).get(f"/replays/{run['run_id']}").text)
-    asked = next(params for operation, params in api.calls if operation == "GET compare")
-    assert (asked["a"], asked["b"]) == ("judge:openai/gpt-5-mini", f"run:{run['run_id']}")
+    api.runs = {"version": "a1b2c3d4e5f6", "judge": "openai/gpt-6", "current": False, "in_use": True}
+    run = done(api, "capped")
+    html = unescape(client(api).get(f"/replays/{run}").text)
+    assert "a=judge%3Aopenai%2Fgpt-5-mini" in html
     assert "/rules/new" not in html
     assert "set it in ragpulse.toml" in text_of(html)
     assert "Stopped the cap of the replay is 2 USD, 0.0004 left" in text_of(html)
-    client(api).post(f"/replays/{run['run_id']}/resume", data={"max_usd": "4"})
-    assert api.calls[-1] == (f"POST replays/{run['run_id']}/resume", {"max_usd": 4.0})
+    client(api).post(f"/replays/{run}/resume", data={"max_usd": "4"})
+    assert api.calls[-1] == (f"POST replays/{run}/resume", {"max_usd": 4.0})

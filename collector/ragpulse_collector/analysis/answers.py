@@ -38,7 +38,7 @@ class Marker:
 
     t: datetime
     kind: str
-    """`prompt_version` or `version`, of an evaluator."""
+    """`prompt_version`, `version` of an evaluator, or `lead`: another evaluator leads."""
     text: str
     prompt: str | None = None
     """The name of the prompt."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -29,6 +29,7 @@ from ragpulse_collector.analysis.traffic import (
     traffic,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.datasets import LEADS, kept
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
@@ -103,25 +104,22 @@ class Snapshot:
         """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
         with self._lock:
             self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            whole = self._quality_and_whole()[1]
-            return self.part(
-                "narrowed whole", lambda: narrowed(self.store, replace(self.query, groups=()).whole, whole)
-            )
+            whole, query = self._quality_and_whole()[1], replace(self.query, groups=()).whole
+            n = sum(bucket.moments.n for bucket in whole if bucket.moments)
+            helped = self.part_of_size("assistants", n, lambda: narrowed(self.store, query, whole))
+            assistants = {(bucket.evaluator, *bucket.series): bucket.assistant for bucket in helped}
+            return [replace(one, assistant=assistants.get((one.evaluator, *one.series))) for one in whole]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))
 
     def before(self) -> list[Bucket]:
-        """Return every evaluator over the window of equal length before this one, as one bucket, judges narrowed.
+        """Return every evaluator over the window of equal length before this one, as one bucket.
 
         It may come from an older snapshot (see `inherit`).
         """
-        query = replace(self.query, window=self.before_window, groups=())
-
-        def read() -> list[Bucket]:
-            return narrowed(self.store, query, estimates(self.store, None, query.window, self.filters))
-
-        return self.part("before", lambda: (self.now, read()))[1]
+        window = self.before_window
+        return self.part("before", lambda: (self.now, estimates(self.store, None, window, self.filters)))[1]
 
     @property
     def before_window(self) -> Window:
@@ -171,7 +169,7 @@ class Snapshot:
     def inherit(self, older: Snapshot) -> None:
         """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
         kept = ("before", "failing before") if older.before_window == self.before_window else ()
-        for part in (*kept, "good"):
+        for part in (*kept, "good", "assistants"):
             entry = older._parts.get(part)
             if entry is not None and (self.now - entry[0]) * 1000 < self.window.last - self.window.first:
                 self._parts[part] = entry
@@ -199,6 +197,7 @@ class Snapshot:
         markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
         if evaluator is not None:
             markers += version_markers(evaluator, self.quality(evaluator, family))
+            markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)
 
     def shown_markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
@@ -226,6 +225,15 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
+
+
+def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:
+    """Yield when another evaluator began to lead; the first one follows none."""
+    for text in sorted(kept(store.read, LEADS))[1:]:
+        time, _, name = text.partition(" ")
+        start = datetime.fromisoformat(time)
+        if window.first <= start < window.last:
+            yield Marker(start, "lead", f"lead: {name} since {start:%b %d %H:%M}")
 
 
 class Snapshots:
@@ -261,6 +269,11 @@ class Snapshots:
             while len(self._entries) > _MAX_SNAPSHOTS:
                 self._entries.pop(next(iter(self._entries)))
             return entry.snapshot(now, max_age)
+
+    def clear(self) -> None:
+        """Forget all: other scores count from now on."""
+        with self._lock:
+            self._entries.clear()
 
 
 @dataclass(frozen=True, slots=True)

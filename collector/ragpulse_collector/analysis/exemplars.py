@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.traffic import NAMES, traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
@@ -25,8 +25,8 @@ VERDICT = "verdict"
 
 def column_of(metric: str) -> str:
     """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
-    if metric in NAMES and (each := NAMES[metric].each):
-        return each
+    if (known := traffic_of(metric)) and known.each:
+        return known.each
     columns = {"latency": "latency_ms", "ttft": "ttft_ms", "errors": NAMES["error_rate"].each or ""}
     same = ("cost_usd", "input_tokens", "output_tokens")
     return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
@@ -57,9 +57,10 @@ def exemplars(store: Store, query: Query, name: str) -> ExemplarTraces:
 def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
     """Return five ids each; raises Invalid for a metric that single traces do not have."""
     family, _, evaluator = name.partition(":")
-    if evaluator and family not in MEASURES:
+    scored = bool(evaluator) and traffic_of(name) is None
+    if scored and family not in MEASURES:
         raise Invalid(f"no metric {name!r}")
-    source = _scores_of(query, measured(family, evaluator), store) if evaluator else _values_of(query, column_of(name))
+    source = _scores_of(query, measured(family, evaluator), store) if scored else _values_of(query, column_of(name))
     ((low, high, middle),) = store.read(
         f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source.sql})", source.parameters
     ).rows
@@ -67,7 +68,7 @@ def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
     rows = [] if middle is None else store.read(near, {**source.parameters, "middle": middle}).rows
     median = [trace_id for (trace_id,) in rows]
     # A high score is good, a high latency is not.
-    worst, best = (low, high) if evaluator else (high, low)
+    worst, best = (low, high) if scored else (high, low)
     return ExemplarIds(worst or (), median, best or ())
 
 
@@ -171,7 +172,8 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
             query.parameters,
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, scored_by, verdict, {_SCRIPT},"
+        f"SELECT replace(trace_id::VARCHAR, '-', ''), start_time, y, pi, {KEPT}, passing, {_COLUMNS_READ}, scored_by,"
+        f" verdict, {_SCRIPT},"
         " length(query), cluster"
         f" FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
@@ -180,7 +182,7 @@ def requests_of(store: Store, metric: str, query: Query) -> list[ChartedRequest]
     bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows], scored=scored)
     return [
         ChartedRequest(
-            row[0].hex,
+            row[0],
             row[1],
             float(row[2]),
             1.0 / row[3],

@@ -178,7 +178,7 @@ def _shares(rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _S
     (share, size), (other_share, other_trials) = selected_side.share(rows, inside), other_side.share(rows, outside)
     p = 1.0
     if size is not None and other_trials is not None:
-        p = _p_value(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
+        p = p_of_shares(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
     return _Shares(Occurrence(len(inside), share), Occurrence(len(outside), other_share), p)
 
 
@@ -200,11 +200,11 @@ def _within_counts(
     inside = sum(counts.get(index) in common for index in selected_side.indexes & owners)
     share = sum(sizes[count] * owned[count] / others[count] for count in common) / n if n else 0.0
     alone = n * n / sum(sizes[count] ** 2 / others[count] for count in common) if n else 0.0
-    p = _p_value(inside, n, round(share * alone), round(alone)) if n else 1.0
+    p = p_of_shares(inside, n, round(share * alone), round(alone)) if n else 1.0
     return replace(plain, baseline=replace(plain.baseline, share=share), p=max(p, plain.p))
 
 
-def _p_value(k1: int, n1: int, k2: int, n2: int) -> float:
+def p_of_shares(k1: int, n1: int, k2: int, n2: int) -> float:
     """Return the p-value of two shares: of few requests exact (Fisher), because the normal one is too small there."""
     test = two_proportion(k1, n1, k2, n2) if k1 + k2 > _FEW else fisher(k1, n1, k2, n2)
     return 1.0 if test is None or test.p is None else test.p

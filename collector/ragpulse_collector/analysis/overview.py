@@ -16,6 +16,7 @@ from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
+from ragpulse_collector.analysis.topics.drift import QuestionDrift, question_drift
 from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
@@ -105,6 +106,8 @@ class RangeSummary(TrafficSummary):
     dropped: int = 0
     changes: Sequence[Shift] = ()
     """The level shifts inside the range, the surest first."""
+    drift: Sequence[QuestionDrift] = ()
+    """Topics that are asked about more or less than usual, the largest change first."""
     others: Sequence[OtherScores] = ()
     """Labels, people's scores, and scores on scales of their own."""
     cost_per_good_answer: GoodCost | None = None
@@ -130,6 +133,7 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
         coverage=rows,
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
         changes=snapshot.part("changes", lambda: changes(snapshot)),
+        drift=snapshot.part("drift", lambda: question_drift(snapshot.store, snapshot.query)),
         cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
     )
 

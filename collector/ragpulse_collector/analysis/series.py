@@ -24,7 +24,7 @@ from ragpulse_collector.analysis.quality.points import (
     QualityPoint,
     TrafficPoint,
 )
-from ragpulse_collector.analysis.traffic import NAMES, check_metric
+from ragpulse_collector.analysis.traffic import check_metric, known_traffic, traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
@@ -75,8 +75,8 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted
     check_metric(metric, ())
     _check_assistant(assisted_by, family, evaluator, corrected=corrected)
     lines: Sequence[QualityLine] | Sequence[Line]
-    if not evaluator:
-        lines, unit, markers = _traffic(snapshot, metric), NAMES[metric].unit, snapshot.shown_markers()
+    if of_traffic := traffic_of(metric):
+        lines, unit, markers = _traffic(snapshot, metric), of_traffic.unit, snapshot.shown_markers()
     elif family == _COVERAGE:
         lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.shown_markers()
     else:
@@ -114,14 +114,14 @@ def _check_assistant(check: str | None, family: str, evaluator: str, *, correcte
 
 def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
     points = defaultdict[Group, dict[datetime, TrafficPoint]](dict)
-    for point, group in _means(snapshot, name) if NAMES[name].each else _totals(snapshot, name):
+    for point, group in _means(snapshot, name) if known_traffic(name).each else _totals(snapshot, name):
         points[group][point.t] = point
     if not points and not snapshot.groups:
         points[()] = {}
     starts = {start for points_of_group in points.values() for start in points_of_group}
     first, last = (min(starts), max(starts)) if starts else (snapshot.window.last, snapshot.window.first)
     gaps = [
-        TrafficPoint(t=start, value=0.0 if NAMES[name].count and first <= start <= last else None)
+        TrafficPoint(t=start, value=0.0 if known_traffic(name).count and first <= start <= last else None)
         for start in snapshot.window.starts()
     ]
     return _lines(snapshot, points, gaps)
@@ -129,7 +129,7 @@ def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
 
 def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]]:
     means = snapshot.failing() if name == "error_rate" else snapshot.means(name)
-    buckets = snapshot.traffic() if NAMES[name].of else ()
+    buckets = snapshot.traffic() if known_traffic(name).of else ()
     unknown = {Place(bucket.start, bucket.group): bucket.unknown_share(name) for bucket in buckets}
     for place, mean in means.items():
         if place.start is not None:

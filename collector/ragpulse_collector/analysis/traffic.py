@@ -13,6 +13,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import (
     CLUSTER,
     CLUSTER_SUMS,
@@ -27,6 +28,7 @@ from ragpulse_collector.store.estimates import (
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, with_columns
+from ragpulse_collector.store.topics import OTHER_TOPIC
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
@@ -59,6 +61,12 @@ def _share_of(answer: str) -> Traffic:
     return Traffic(None, "share", of="answer", each=each)
 
 
+def _share_of_topic(name: str) -> Traffic:
+    """Return the share of the questions that are about a topic, of those whose topic is known."""
+    each = f"CASE WHEN topic IS NOT NULL THEN (topic = {literal(name)})::INTEGER END"
+    return Traffic(None, "share", of="topic", each=each)
+
+
 def _counted(condition: str) -> str:
     """Return SQL for the number of requests that are so."""
     return f"sum(CASE WHEN {condition} THEN {WEIGHT} ELSE 0 END)"
@@ -85,10 +93,27 @@ NAMES: dict[str, Traffic] = {
     "refused_rate": _share_of("answer = 'refused'"),
     "unanswered_rate": _share_of("answer <> 'answered'"),
     "acceptance": Traffic(None, "share", of="feedback", each=ACCEPTED),
+    "other_share": _share_of_topic(OTHER_TOPIC),
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
-_FAMILIES = (*MEASURES, "coverage")
+TOPIC_SHARE = "topic_share"
+
+
+def traffic_of(metric: str) -> Traffic | None:
+    """Return a metric of the traffic, one of NAMES or `topic_share:NAME`; None for one of an evaluator."""
+    family, colon, name = metric.partition(":")
+    return _share_of_topic(name) if colon and family == TOPIC_SHARE else NAMES.get(metric)
+
+
+def known_traffic(metric: str) -> Traffic:
+    """Return a metric that is one of the traffic."""
+    found = traffic_of(metric)
+    assert found is not None, metric
+    return found
+
+
+_FAMILIES = (*MEASURES, "coverage", TOPIC_SHARE)
 
 
 def check_metric(
@@ -102,7 +127,10 @@ def check_metric(
         possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise Invalid(f"no metric {metric!r}{hint}")
-    check_evaluator(measured(family, evaluator), names, stored_names)
+    if family != TOPIC_SHARE:
+        check_evaluator(measured(family, evaluator), names, stored_names)
+    elif stored_names and metric not in (known := stored_names()):
+        raise Invalid(f"no topic {evaluator!r}{nearest(metric, known) or ': see `ragpulse topics`'}")
 
 
 def check_evaluator(
@@ -144,7 +172,7 @@ class TrafficBucket:
 
     def unknown_share(self, name: str) -> float:
         """Return the share of requests without a value of the metric."""
-        column = NAMES[name].of
+        column = known_traffic(name).of
         return 0.0 if column is None else 1.0 - self.known[column] / self.total("requests")
 
     def total(self, name: str) -> float:
@@ -259,7 +287,7 @@ def means(
 ) -> dict[Place, ClusteredMean]:
     """Return the mean of a metric with `each` by bucket and group."""
     source = (
-        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {NAMES[metric].each} AS y"
+        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {known_traffic(metric).each} AS y"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
     )

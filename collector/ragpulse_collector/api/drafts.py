@@ -194,6 +194,19 @@ class Prune(Params):
         return self
 
 
+class TopicName(Params):
+    """`PUT topics/{id}`."""
+
+    id: int
+    name: Annotated[str, AfterValidator(lambda name: " ".join(name.split()))] = Field(max_length=80)
+
+    @model_validator(mode="after")
+    def _readable(self) -> TopicName:
+        if not self.name.isprintable() or not self.name:
+            raise Invalid("name: write a name on one line")
+        return self
+
+
 class DatasetDraft(TraceList):
     """`POST datasets/{id}`."""
 

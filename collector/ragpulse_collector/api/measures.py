@@ -24,13 +24,18 @@ from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.topics import LEAST_USERS
 
 
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str]) -> None:
-        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str], snapshots: Snapshots,
+        least_users: int,
+    ) -> None:  # fmt: skip
+        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, snapshots
+        self._least_users = least_users
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
         """Return the store to read and what the request covers."""
@@ -87,7 +92,7 @@ class Measures:
 
     def gaps(self, params: models.Gaps) -> ContentGaps:
         """Answer `GET gaps`."""
-        return gaps(*self._asked(params), params.evaluator or self._lead())
+        return gaps(*self._asked(params), params.evaluator or self._lead(), self._least_users)
 
     def blame(self, params: models.Blame) -> FailureAttribution:
         """Answer `GET blame`."""
@@ -103,10 +108,14 @@ class Measures:
 
 
 def measures(
-    store: Store, clock: Callable[[], datetime] = utc_now, lead: Callable[[], str] = str
+    store: Store,
+    clock: Callable[[], datetime] = utc_now,
+    lead: Callable[[], str] = str,
+    snapshots: Snapshots | None = None,
+    least_users: int = LEAST_USERS,
 ) -> tuple[Operation, ...]:
     """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
-    of = Measures(store, clock, lead)
+    of = Measures(store, clock, lead, snapshots or Snapshots(store), least_users)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),

@@ -250,6 +250,12 @@ class DigestRange(Buckets):
     BACK = "7d"
 
 
+class MonitorChoice(Params):
+    """`GET monitors`."""
+
+    only: Literal["firing"] | None = Field(None, description="Those that are firing, without what they can detect.")
+
+
 class OfMetric(Filters):
     """A metric, by one of two names."""
 
@@ -329,6 +335,14 @@ class Documents(Filters):
     evaluator: str | None = None
     sort: DocumentSort = "retrieved"
     limit: int = Field(100, ge=1)
+
+
+class TopicChoice(Filters):
+    """`GET topics`."""
+
+    BACK = "7d"
+    evaluator: str | None = Field(None, description="Whose scores are the quality; default: the one that leads.")
+    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
 
 
 class Gaps(Filters):

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.answers import Done, extended
+from ragpulse_collector.analysis.answers import Done
+from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import Agreement, calibration
-from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
+from ragpulse_collector.analysis.compare.results import replay_result
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import drafts, models
@@ -26,13 +27,13 @@ from ragpulse_collector.api.handlers.rules import (
     RulePreview,
     delete_rule,
     evaluators,
-    names_only,
     preview,
     rule_list,
     save_rule,
 )
 from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
+from ragpulse_collector.api.handlers.topics import topic_metrics, topic_operations
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
     SessionPage,
@@ -45,14 +46,13 @@ from ragpulse_collector.api.handlers.traces import (
 from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
+from ragpulse_collector.app.replays import replay_operations
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
-from ragpulse_collector.evaluation.budget import Bill
-from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase
 from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
-from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
+from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digest, Digests
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
@@ -66,6 +66,8 @@ from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.queries.scores import measured, met_evaluators
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.retention import prune_service
+from ragpulse_collector.topics.forgetting import forget_texts
+from ragpulse_collector.topics.refitting import Refits
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's function that queues evaluations by hand."""
@@ -88,49 +90,38 @@ def operations(
     prices: Prices,
     force: Force,
     wake: Callable[[], None],
+    refits: Refits,
 ) -> Operations:
     """Join each operation to its function."""
 
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
+    mask, snapshots = masking(settings.collector.redact), Snapshots(store)
     reads = (
         *_reads(store, settings, status, lead),
-        *measures(store, lead=lead),
+        *measures(store, lead=lead, snapshots=snapshots, least_users=settings.topics.least_users),
         _evaluators(store, catalog, rules, lead),
     )
     table = (
         *reads,
         *_rules(store, rules),
-        *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
-        *_replays(replays, ClientReplays(store), partial(replay_result, store), lead),
+        *_writes(store, catalog, force, wake, mask),
+        *replay_operations(replays, ClientReplays(store), partial(replay_result, store), lead, snapshots.clear),
         *_drift(drift),
-        Operation(
-            "GET settings",
-            partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
-            "The settings in force, where each was given, and TOML that gives them; without secrets.",
-            Params,
-            ShownSettings,
-        ),
-        Operation(
-            "GET judge/checks",
-            lambda _: checks_of(settings, catalog.judge),
-            "Reports of `ragpulse judge check`, newest first.",
-            Params,
-            JudgeChecks,
-        ),
+        Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
+                  "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,
+                  ShownSettings),
+        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge),
+                  "Reports of `ragpulse judge check`, newest first.", Params, JudgeChecks),
         *_datasets(store, lead),
         *_monitors(monitors, targets),
-        Operation(
-            "GET digest",
-            lambda params: digests.of(params.query(utc_now())),
-            "A week in figures and sentences, against the week before.",
-            models.DigestRange,
-            Digest,
-        ),
+        Operation("GET digest", lambda params: digests.of(params.query(utc_now())),
+                  "A week in figures and sentences, against the week before.", models.DigestRange, Digest),
         *_data(store, settings, prices, lead),
+        *topic_operations(store, refits, lead=lead, mask=mask),
         *_demo(store),
-    )
+    )  # fmt: skip
 
     def watched() -> set[str]:
         """Return the evaluators of monitors and targets: their charts are empty until the first score."""
@@ -160,7 +151,7 @@ def _name_check(
         binding = params.caller.binding
 
         def met() -> set[str]:
-            return {*met_evaluators(store, binding), *(() if binding else watched())}
+            return {*met_evaluators(store, binding), *(() if binding else {*watched(), *topic_metrics(store)})}
 
         for metric in params.metrics():
             check_metric(metric, evaluators(), met)
@@ -174,9 +165,9 @@ def _reads(store: Store, settings: Settings, status: Status, lead: Callable[[], 
     return (
         Operation("GET traces", partial(trace_list, store, lead=lead), "Traces with their scores.", models.TraceList,
                   TracePage, bound=True),
-        Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with all its data.",
+        Operation("GET traces/{trace_id}", partial(trace_detail, store, lead=lead), "One trace with all its data.",
                   models.TraceDetail, TraceParts, bound=True),
-        Operation("GET traces/{trace_id}/html", partial(trace_page, store),
+        Operation("GET traces/{trace_id}/html", partial(trace_page, store, lead=lead),
                   "One trace as a self-contained, redacted page.", models.OneTrace, TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
                   models.OneTrace, TextFile, bound=True),
@@ -209,83 +200,6 @@ def _rules(store: Store, rules: Rules) -> tuple[Operation, ...]:
         _admin("POST rules", partial(save_rule, rules, replace=False), "Add a rule.", **draft),
         _admin("PUT rules/{name}", partial(save_rule, rules, replace=True), "Change a rule.", **draft),
         _admin("DELETE rules/{name}", partial(delete_rule, rules), "Remove a rule.", models.Named, Done),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayCases(ReplayProgress):
-    """Cases for the caller to evaluate."""
-
-    cases: Sequence[PendingCase]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayAccepted(ReplayProgress):
-    """The number of new results."""
-
-    accepted: int
-
-
-def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
-    """Return what a caller asked to replay."""
-    return ReplayRequest(
-        query=params.query(now),
-        evaluators=tuple(dict.fromkeys(params.evaluators)),
-        external=params.external,
-        judge=params.judge,
-        prompts=next(iter(params.prompts), None),
-        loads=params.loads,
-        where=params.where,
-        limit=params.limit,
-        max_usd=params.max_usd,
-    )
-
-
-def _replays(
-    replays: Replays, external: ClientReplays, result: Callable[[str, str], ReplayResult], lead: Callable[[], str]
-) -> tuple[Operation, ...]:
-    def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
-        request = replay_request(params, replays.clock())
-        return replays.bill(request) if params.dry_run else replays.start(request)
-
-    def cases(params: models.Cases) -> ReplayCases:
-        pending = external.cases(params.id, limit=params.limit)
-        return extended(ReplayCases, replays.get(params.id), cases=pending)
-
-    def results(params: drafts.Results) -> ReplayAccepted:
-        sent = [CallerResult(one.job_id, one.result, one.elapsed_ms) for one in params.results]
-        accepted = external.store_results(params.id, sent, capped=params.capped or "")
-        return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
-
-    def use(params: models.ById, *, undo: bool) -> ReplayProgress:
-        return replays.use(params.id, actor=params.caller.actor, undo=undo)
-
-    def delete(params: models.ById) -> Done:
-        replays.delete(params.id, actor=params.caller.actor)
-        return Done()
-
-    return (
-        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
-        Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
-                  models.ById, ReplayProgress),
-        Operation("GET replays/{id}/result", lambda params: result(params.id, lead()),
-                  "Mean, distribution, what was left out, and the evaluator in use on the same answers.", models.ById,
-                  ReplayResult),
-        _admin("POST replays/{id}/use", partial(use, undo=False), "Let lists, charts and alerts read its scores.",
-               models.ById, ReplayProgress),
-        _admin("POST replays/{id}/set_aside", partial(use, undo=True), "Make it exploratory (again).", models.ById,
-               ReplayProgress),
-        _admin("DELETE replays/{id}", delete, "Delete an ended replay and the scores that nothing else uses.",
-               models.ById, Done),
-        _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
-               drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
-        _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
-               ReplayProgress),
-        _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
-               "Continue a stopped replay.", drafts.Resume, ReplayProgress),
-        _admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
-               ReplayCases),
-        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, ReplayAccepted),
     )  # fmt: skip
 
 
@@ -334,7 +248,8 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
 
     draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": SavedMonitor}
     return (
-        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, MonitorList),
+        Operation("GET monitors", lambda params: monitors.list(only_firing=params.only == "firing"),
+                  "Monitors with state and history.", models.MonitorChoice, MonitorList),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
                   "How often a monitor would have fired, and the change that it can detect.", drafts.MonitorDraft,
                   MonitorPreview),
@@ -368,7 +283,7 @@ def _data(store: AnyStore, settings: Settings, prices: Prices, lead: Callable[[]
                   models.Events, data.LogBody),
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
-        _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors}),
+        _admin("POST prune", partial(data.pruned, store, also={"anchors": forget_anchors, "topics": forget_texts}),
                "Delete old traces, or everything of a service or a person.", drafts.Prune,
                data.PrunedRows),
         _admin("POST remap", partial(data.remap_all, store, price=prices.settle),

@@ -34,7 +34,10 @@ from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
 from ragpulse_collector.store import AnyStore, Prices, Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
+from ragpulse_collector.topics.live import check_topics
+from ragpulse_collector.topics.refitting import Refits
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.protocol import model_of
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
@@ -76,6 +79,7 @@ class Components:
         priced = partial(PricedJudge, prices=self._price)
         self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
         self._catalog.check()
+        check_topics(settings)
         self.rules = Rules(settings, store, check_evaluator=self._catalog.online)
 
     def _recorded(self, judge: Judge) -> Judge:
@@ -109,6 +113,11 @@ class Components:
         return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
 
     @cached_property
+    def refits(self) -> Refits:
+        """Fits topics in the background."""
+        return Refits(self._store, self._settings.topics)
+
+    @cached_property
     def sampler(self) -> Sampler:
         """Decides which units are evaluated."""
         options = self._settings.collector
@@ -122,6 +131,7 @@ class Components:
             acceptance=self._settings.feedback.acceptance,
             scales=self._settings.feedback.scale,
             refuses=_refuses,
+            topics=self.refits.assigner,
         )
 
     @cached_property
@@ -154,9 +164,9 @@ class Components:
     @cached_property
     def digests(self) -> Digests:
         """Make digests, and send one a week."""
-        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self._lead)
+        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self.lead)
 
-    def _in_force(self) -> Settings:
+    def _settings_in_force(self) -> Settings:
         """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
         rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
         monitors = list(self.monitors.definitions)
@@ -173,7 +183,8 @@ class Components:
         update = {"rule": tuple(rules), "monitor": tuple(monitor.settings for monitor in monitors)}
         return self.settings.model_copy(update=update).placed(places)
 
-    def _lead(self) -> str:
+    def lead(self) -> str:
+        """Return the evaluator that leads."""
         return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
 
     def _names(self) -> set[str]:
@@ -201,10 +212,10 @@ class Components:
         return operations(
             store,
             settings,
-            in_force=self._in_force,
+            in_force=self._settings_in_force,
             catalog=self._catalog,
             rules=self.rules,
-            lead=self._lead,
+            lead=self.lead,
             status=Status(
                 store,
                 settings,
@@ -228,6 +239,7 @@ class Components:
             prices=prices,
             force=self.sampler.force,
             wake=wake,
+            refits=self.refits,
         )
 
 
@@ -236,6 +248,7 @@ DECIDE_EVERY_S = {False: 0.25, True: 2.0}
 PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
+TOPICS_EVERY_S = 60.0
 CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
@@ -276,6 +289,7 @@ class BackgroundTasks:
     def stop(self) -> None:
         """Stop after the current work, and release the lease."""
         self._ticker.stop()
+        self._components.refits.stop()
         self._components.worker.stop()
         self._components.monitors.outbox.stop()
         if self._lease is not None:
@@ -307,7 +321,9 @@ class BackgroundTasks:
             jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._settings.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
+            jobs.append(Job("topics", TOPICS_EVERY_S, self._components.refits.tick))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
+            jobs.append(Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0))
             jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
@@ -324,6 +340,12 @@ class BackgroundTasks:
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:
             run()
+
+    def note_lead(self) -> None:
+        """Store the evaluator that leads, where it is not the one before: charts mark the switch."""
+        name, known = self._components.lead(), sorted(kept(self._store.read, LEADS))
+        if not known or known[-1].partition(" ")[2] != name:
+            self._store.write(lambda tx: keep(tx, LEADS, f"{tx.at.isoformat()} {name}")).result()
 
     def _pace(self) -> None:
         self._components.pacer.update(utc_now())

@@ -56,6 +56,8 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
         print_json(entries)
         return
     columns = ("name", "version", "needs", "scale", "cost_class", "description")
+    for entry in entries:
+        entry["needs"] += ("a judge",) * (entry["cost_class"] not in ("free", "embedding", None))
     table("evaluators", columns, ([_text(entry[column]) for column in columns] for entry in entries))
 
 

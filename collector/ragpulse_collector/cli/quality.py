@@ -98,8 +98,11 @@ def _replay(
     runs = ask("POST replays", params)["replays"]
     follow = watch if local is None else local.follow
     finished = [follow(ask, run, quiet=as_json) for run in runs]
+    results = [run | {"result": ask(f"GET replays/{run['run_id']}/result", {})} for run in finished]
     if as_json:
-        print_json({"replays": finished})
+        print_json({"replays": results})
+    for run in () if as_json else results:
+        _show_result(run)
     capped = [run for run in finished if run["status"] == "capped"]
     for run in capped:
         click.echo(
@@ -110,6 +113,61 @@ def _replay(
     if any(run["status"] == "failed" for run in finished):
         return 1
     return 3 if capped else 0
+
+
+def _show_result(run: Mapping[str, Any]) -> None:
+    """Print what a replay found, and whether it is in use."""
+    result, against = run["result"], run["result"]["against"]
+    lines = [("scores", result["words"])]
+    lines += [(part["status"], f"{part['n']}: {part['reason'] or 'no reason recorded'}") for part in result["left_out"]]
+    if result["labels"]:
+        lines.append(("people", f"agree on {interval(result['people'])} of {result['labels']} labels"))
+    if against:
+        other = f"{called(against['evaluator'])} {against['version']} {against['judge'] or ''}".rstrip()
+        text = f"{against['verdict']}, {interval(against['difference'])} on {against['shared']} answers"
+        lines += [(f"against {other}", text), ("agreement", interval(against["agreement"]))]
+    use = (
+        "in use"
+        if run["in_use"]
+        else f"exploratory; `ragpulse replays use {run['run_id']}` lets lists and charts read it"
+    )
+    table("", ("", run["run_id"]), [*lines, ("use", use)])
+
+
+@click.command()
+@click.argument("action", type=click.Choice(("list", "show", "use", "set-aside", "delete")), default="list")
+@click.argument("run_id", required=False)
+@yes_option
+@json_option
+@asking
+def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool) -> None:
+    """List replays; show the result of one, use its scores from now on, set them aside, or delete it."""
+    if action == "list":
+        runs = ask("GET replays", {})["replays"]
+        columns = (
+            "run_id",
+            "evaluator",
+            "version",
+            "judge",
+            "status",
+            "ok",
+            "total",
+            "cost_usd",
+            "in_use",
+            "created_at",
+        )
+        print_json(runs) if as_json else table("replays", columns, [[run[name] for name in columns] for run in runs])
+        return
+    if run_id is None:
+        raise click.UsageError("name a replay: `ragpulse replays` lists them")
+    if action == "delete":
+        if not yes:
+            click.confirm("delete the replay and its scores?", abort=True)
+        ask(f"DELETE replays/{run_id}", {})
+        return
+    run = ask(f"GET replays/{run_id}" if action == "show" else f"POST replays/{run_id}/{action.replace('-', '_')}", {})
+    run["result"] = ask(f"GET replays/{run_id}/result", {})
+    print_json(run) if as_json else _show_result(run)
 
 
 @click.command()
@@ -190,7 +248,8 @@ def check(
         return 2
     limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
     name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
-    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
+    by = f", narrowed by {answer['assisted_by']}" if answer.get("assisted_by") else ""
+    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}{by}")
     if (correction := answer.get("correction")) and not answer.get("uncorrected"):
         click.echo(f"ragpulse: {correction}", err=True)
     if note := answer.get("note"):

@@ -34,6 +34,11 @@ class JudgeChecks:
     """What checks it: a line for a shell in the collector's working folder."""
     checks: Sequence[StoredCheck]
 
+    @property
+    def newest(self) -> StoredCheck | None:
+        """The newest check of the configured judge."""
+        return next((stored for stored in self.checks if stored.check.judge == self.judge), None)
+
 
 def checks_of(settings: Settings, judge: Judge | None) -> JudgeChecks:
     """Return the stored checks beside the configured judge."""

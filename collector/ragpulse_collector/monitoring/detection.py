@@ -26,9 +26,10 @@ from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
 from ragpulse_dashboards.zones import DAY_S
 from ragpulse_evaluators.statistics import Interval, Moments, clopper_pearson, minus
 
-__all__ = ["NOTHING_MEASURED", "detects"]
+__all__ = ["NOTHING_MEASURED", "advised_window", "detects"]
 
 NOTHING_MEASURED = "nothing was measured in the last day, so what it can detect is unknown"
+_ADVICE = "; widen it to "
 _DROP = 0.10
 """The described change, unless the limit lies further away."""
 _POWER = NormalDist().inv_cdf(0.9)
@@ -110,7 +111,13 @@ def _unseen(monitor: MonitorSettings, condition: Condition, typical: _Typical, a
     if index == len(wider):
         return " is not seen"
     seconds = wider[index]
-    return f" is not seen: it takes {typical.rate * seconds:.0f} in one window; widen it to {_duration_text(seconds)}"
+    return f" is not seen: it takes {typical.rate * seconds:.0f} in one window{_ADVICE}{_duration_text(seconds)}"
+
+
+def advised_window(text: str | None) -> str | None:
+    """Return the window that a text of `detects` advises, as settings write it: `29h`; None where it does not."""
+    words = (text or "").partition(_ADVICE)[2].split()
+    return f"{words[0]}{words[1][0]}" if words else None
 
 
 def _after(level: float, limit: float, *, rising: bool) -> float:

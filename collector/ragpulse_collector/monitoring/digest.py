@@ -92,6 +92,7 @@ class Digests:
     ) -> None:
         self._store, self._settings, self._outbox, self._targets = store, settings.digest, outbox, targets
         self._lead, self._clock, self._url = lead, clock, settings.collector.pages_url
+        self._least_users, self._tz = settings.topics.least_users, settings.collector.tz
 
     def of(self, query: Query) -> Digest:
         """Answer `GET digest`."""
@@ -118,13 +119,13 @@ class Digests:
             worst=_worst(snapshot.store, whole, lead),
             appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
             vanished=[topic.name for topic in topics if topic.fit_id == fit - 1],
-            gaps=_gaps(snapshot.store, whole, lead),
+            gaps=_gaps(snapshot.store, whole, lead, self._least_users),
         )
 
     def check(self, now: datetime | None = None) -> bool:
         """Store the message of the week that has ended, once; returns whether it did."""
         now = now or self._clock()
-        due = self._settings.last(now)
+        due = self._settings.last(now, self._tz)
         week = json.dumps({"week": iso(due)})
         if not self._settings.to or now - due > _LATE or week in latest_states(self._store.read, DIGEST):
             return False
@@ -160,9 +161,9 @@ def _fit_in(store: Store, query: Query) -> int:
     return fit.fit_id if fit and query.window.first <= fit.fitted_at < query.window.last else 0
 
 
-def _gaps(store: Store, query: Query, lead: str) -> list[str]:
+def _gaps(store: Store, query: Query, lead: str, least_users: int) -> list[str]:
     try:
-        return [gap.text for gap in gaps(store, query, lead).gaps[:_WORST]]
+        return [gap.text for gap in gaps(store, query, lead, least_users).gaps[:_WORST]]
     except Conflict:  # the extra is not installed
         return []
 

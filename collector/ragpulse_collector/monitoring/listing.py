@@ -109,6 +109,8 @@ class MonitorPreview:
     would_have_fired: int
     firings: Sequence[Firing]
     detects: str | None
+    wider: str | None = None
+    """The window that `detects` advises."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.quality.coverage import coverage_rows
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import NAMES, by_user, weighted_quantile
+from ragpulse_collector.analysis.traffic import by_user, known_traffic, traffic_of, weighted_quantile
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import KEPT
@@ -179,11 +179,12 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
 
     With fewer than five users, the requests of a session are: an outage must page a small team too.
     """
-    quantile, is_mean = NAMES[metric].quantile, NAMES[metric].each is not None
+    of_traffic = known_traffic(metric)
+    quantile, is_mean = of_traffic.quantile, of_traffic.each is not None
     value_sql = (
         f"({quantile[0]} > $limit)::INTEGER"
         if quantile
-        else NAMES[metric].each or NAMES[metric].of or ("error::INTEGER" if metric == "errors" else "1")
+        else of_traffic.each or of_traffic.of or ("error::INTEGER" if metric == "errors" else "1")
     )
     window, groups = query.window, query.groups
     keys = ("t", *groups)
@@ -195,7 +196,7 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
     )
     parameters = {**query.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(
-        f"SELECT {NAMES[metric].sql or 'avg(y)'}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
+        f"SELECT {of_traffic.sql or 'avg(y)'}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL", parameters
     ).rows
     means = by_user(store, source, keys, parameters)
     if quantile and any(mean.estimated for mean in means.values()):
@@ -236,7 +237,8 @@ def _share(moments: Moments, confidence: float) -> Reading:
 
 def absent(metric: str) -> Reading:
     """Return the reading of a group without requests: nothing was measured, but a count or a sum is 0."""
-    counted = metric in NAMES and (NAMES[metric].count or (NAMES[metric].of and not NAMES[metric].each))
+    known = traffic_of(metric)
+    counted = known is not None and (known.count or (known.of and not known.each))
     return Reading(0.0, 0.0, 0.0, 0) if counted else Reading(None, None, None, 0)
 
 

@@ -21,7 +21,7 @@ from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
-from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
+from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, advised_window, detects
 from ragpulse_collector.monitoring.findings import (
     Finding,
     known_first,
@@ -49,7 +49,14 @@ from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_collector.store.queries.monitors import State, add_messages, add_state, latest_states, monitors_named
+from ragpulse_collector.store.queries.monitors import (
+    State,
+    add_messages,
+    add_state,
+    firing,
+    latest_states,
+    monitors_named,
+)
 from ragpulse_collector.store.queries.monitors import states as stored_states
 from ragpulse_dashboards.words import called
 from ragpulse_dashboards.zones import aligned
@@ -115,17 +122,19 @@ class Monitors:
                 _log.exception("monitor %s could not be checked; it is checked again", monitor.settings.name)
         return changed
 
-    def list(self) -> MonitorList:
-        """Answer `GET monitors`: every monitor with its states and their history."""
+    def list(self, *, only_firing: bool = False) -> MonitorList:
+        """Answer `GET monitors`: every monitor with its states and their history; the firing ones without advice."""
         judges = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
         monitors = [*self.definitions, *judges]
         watched = [monitor.settings for monitor in monitors if not monitor.broken]
-        shown_monitors = [self._shown(monitor) for monitor in monitors]
-        return MonitorList(shown_monitors, sorted(self.definitions.destinations), expected_together(watched))
+        alight = firing(self._store.read) if only_firing else None
+        listed = (one for one in monitors if alight is None or one.settings.name in alight)
+        shown = [self._shown(monitor, advise=not only_firing) for monitor in listed]
+        return MonitorList(shown, sorted(self.definitions.destinations), expected_together(watched))
 
-    def _shown(self, monitor: Monitor) -> ShownMonitor:
+    def _shown(self, monitor: Monitor, *, advise: bool) -> ShownMonitor:
         name = monitor.settings.name
-        is_watched = monitor.source != "drift" and not monitor.broken
+        is_watched = advise and monitor.source != "drift" and not monitor.broken
         detected = self._detects(monitor.settings) if is_watched else None
         rows = stored_states(self._store.read, name)
         correction = self._correction(monitor.settings) if is_watched else None
@@ -143,7 +152,7 @@ class Monitors:
         newest = current(estimates(reader, evaluator, window, query.filters))
         if newest is None:
             return None
-        return decisive(reader, query, newest, evaluator=evaluator, corrected=False).correction
+        return decisive(reader, query, newest, evaluator=evaluator, corrected=False, assisted=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
         """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.
@@ -160,7 +169,7 @@ class Monitors:
                     firings.append(Firing(time, json.loads(group), finding.text))
                 states[group] = finding.state
         detected = detects(self._reader(draft), draft, now, self._zone(draft))
-        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:], detected)
+        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:], detected, advised_window(detected))
 
     def _past(
         self, draft: MonitorSettings, now: datetime, states: Mapping[str, State]

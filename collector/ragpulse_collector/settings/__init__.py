@@ -181,10 +181,28 @@ class DriftSettings(Section):
         return every
 
 
+STATIC = "static"
+"""The embedder that needs no model of its own."""
+
+
+class TopicSettings(Section):
+    """The `[topics]` table: what questions are about, found in the background."""
+
+    enabled: bool | None = None
+    """None: where the extra `[topics]` is installed. True refuses to start without it."""
+    embedder: str = Field(STATIC, pattern=rf"^({STATIC}|[\w.]+:\w+)$")
+    """`static` word vectors, or `module:function` that takes texts and returns a matrix with rows of length one."""
+    refit_days: float = Field(7.0, ge=0)
+    """The time between fits; 0: only when somebody asks."""
+    least_users: int = Field(5, ge=1)
+    """How many users asked a question, or used a word, that is shown."""
+
+
 __all__ = [
     "ACCEPTANCE",
     "BINDING",
     "EVERYTHING",
+    "STATIC",
     "ApiKey",
     "Binding",
     "CollectorSettings",
@@ -208,6 +226,7 @@ __all__ = [
     "Stratum",
     "TargetSettings",
     "TierPrice",
+    "TopicSettings",
     "message",
 ]
 
@@ -231,6 +250,7 @@ class Settings(Section):
     drift: DriftSettings = DriftSettings()
     digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    topics: TopicSettings = TopicSettings()
     source: str | None = None
     """The file these came from, for messages."""
     _places: Mapping[Location, str] = PrivateAttr(default_factory=dict)
@@ -294,7 +314,8 @@ class Settings(Section):
         if path is None:
             return []
         files = [str(path.parent / file) for file in self.evaluators.files if file.endswith(".py")]
-        return [*files, *(f"module {module}" for module in self.evaluators.modules)]
+        modules = [*self.evaluators.modules, *([] if self.topics.embedder == STATIC else [self.topics.embedder])]
+        return [*files, *(f"module {module}" for module in modules)]
 
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
         """Return a copy in which the options of the command line (not None) win."""

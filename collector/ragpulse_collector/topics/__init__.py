@@ -5,7 +5,7 @@
 experiment that chose the method.
 """
 
-from ragpulse_collector.topics.clusters import SMALLEST
+from ragpulse_collector.topics.clusters import SMALL_GROUPS, SMALLEST
 from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, fit
 from ragpulse_collector.topics.matching import Matching, match
 from ragpulse_collector.topics.model import Topic, Topics, assign, assign_all
@@ -15,6 +15,7 @@ __all__ = [
     "LEAST_USERS",
     "MOST_QUESTIONS",
     "SMALLEST",
+    "SMALL_GROUPS",
     "Matching",
     "Topic",
     "Topics",

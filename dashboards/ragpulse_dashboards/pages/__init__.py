@@ -12,6 +12,7 @@ from ragpulse_dashboards.pages import (
     overview,
     replays,
     sessions,
+    topics,
     trace,
     traces,
 )
@@ -25,6 +26,7 @@ PAGES = (
     trace.routes,
     sessions.routes,
     explain.routes,
+    topics.routes,
     evaluators.routes,
     compare.routes,
     datasets.routes,

@@ -64,7 +64,7 @@ def routes(site: Site) -> list[BaseRoute]:
         site.page("/alerts", save, post=True),
         site.page("/alerts/new", edit, reads=(*FIELDS, "condition", "limit", "notify", "preset", "sign")),
         site.page("/alerts/preview", preview, reads=None),
-        site.page("/alerts/{name}/edit", edit),
+        site.page("/alerts/{name}/edit", edit, reads=("window",)),
         site.page("/alerts/{name}/test", act, post=True),
         site.page("/alerts/{name}/{action}", act, post=True),
     ]
@@ -75,7 +75,7 @@ async def alerts(site: Site, request: Request) -> Response:
     answer: MonitorList = await site.api("GET monitors", {})
     monitors = sorted(answer.monitors, key=lambda monitor: (STATES.get(monitor.state, len(STATES)), monitor.name))
     context = {
-        "monitors": [Card.of(monitor) for monitor in monitors],
+        "monitors": [replace(card, around=await _around(site, card)) for card in map(Card.of, monitors)],
         "expected": answer.expected,
         "presets": PRESETS,
         "mutes": MUTES,
@@ -87,10 +87,11 @@ async def alerts(site: Site, request: Request) -> Response:
 
 @dataclass(frozen=True)
 class Links:
-    """The chart around a firing and the worst traces of its window."""
+    """The chart around a firing, the worst traces of its window, and what moved the metric since that began."""
 
     chart: str
     worst: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,30 @@ class Card:
     words: str
     href: str
     history: Sequence[tuple[MonitorEvent, Links | None]]
+    around: MetricSeries | None = None
+    """The metric around the latest firing, of a monitor that is firing."""
+
+    @property
+    def firing(self) -> MonitorEvent | None:
+        """The latest firing with links, where it still fires."""
+        return next((event for event, links in self.history if links and self.monitor.state == "firing"), None)
 
     @classmethod
     def of(cls, monitor: ShownMonitor) -> Card:
         """Add words and links to a monitor."""
         history = [(event, _links(monitor, event)) for event in monitor.history]
         return cls(monitor, _words(monitor), link("/figures", {"metric": monitor.metric}), history)
+
+
+async def _around(site: Site, card: Card) -> MetricSeries | None:
+    """Return the metric of a firing monitor, from twelve windows before it fired."""
+    if card.firing is None:
+        return None
+    monitor, event, length = card.monitor, card.firing, timedelta(seconds=_seconds(card.monitor.window))
+    span = {"from": iso(event.t - 12 * length), "to": iso(event.t + 3 * length), "step": _seconds(monitor.window)}
+    named = {"name": monitor.metric, "where": monitor.where, **event.group}
+    around: MetricSeries = await site.api("GET metrics", {**{k: v for k, v in named.items() if v is not None}, **span})
+    return around
 
 
 def _words(monitor: ShownMonitor) -> str:
@@ -127,6 +146,7 @@ def _links(monitor: ShownMonitor, event: MonitorEvent) -> Links | None:
     return Links(
         link("/figures", {**shared, "from": iso(end - 12 * length), "to": iso(end)}),
         link("/exemplars", {**shared, "t": iso(end - length), "step": seconds}),
+        link("/explain", {**shared, "at": iso((end - length).replace(microsecond=0)), "from": iso(end - 12 * length)}),
     )
 
 
@@ -183,6 +203,7 @@ async def edit(site: Site, request: Request) -> Response:
     answer: MonitorList = await site.api("GET monitors", {})
     if name:
         draft = _existing(answer.monitors, name)
+        draft = replace(draft, window=query.get("window") or draft.window)
     else:
         draft = await _preset(site, query, replace(Draft.of(query), notify=answer.destinations))
         draft = replace(draft, name=_unused(draft.name or "monitor", answer.monitors))
@@ -270,12 +291,24 @@ async def _form(
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """Show how often the monitor in the form would have fired, and what it can detect."""
+    """Show the last week of the metric with the limit, how often it would have fired, and what it can detect."""
+    draft, existing = Draft.of(request.query_params), request.query_params.get("existing", "")
+    asked = {"name": draft.metric, "where": draft.where, "from": "-7d", "step": max(600, _seconds(draft.window))}
     try:
-        answer: MonitorPreview = await site.api("GET monitors/preview", Draft.of(request.query_params).params)
+        answer: MonitorPreview = await site.api("GET monitors/preview", draft.params)
+        week: MetricSeries = await site.api("GET metrics", {name: value for name, value in asked.items() if value})
     except ApiError as error:
         return site.render(request, "alert_preview.html", {"problem": error.message})
-    return site.render(request, "alert_preview.html", {"preview": answer})
+    wider = replace(draft, window=answer.wider or "").params
+    context = {
+        "preview": answer,
+        "week": week,
+        "draft": draft,
+        "wider_url": link(f"/alerts/{existing}/edit", {"window": answer.wider})
+        if existing
+        else link("/alerts/new", wider),
+    }
+    return site.render(request, "alert_preview.html", context)
 
 
 async def save(site: Site, request: Request) -> Response:

@@ -59,6 +59,8 @@ async def documents(site: Site, request: Request) -> Response:
         "sorts": SORTS,
         "causes": CAUSES,
         "documents": answer.documents,
+        "evaluator": answer.evaluator,
+        "faithful": attribution.evaluators.faithful,
         "never_used": answer.never_used,
         "cells": [(cell, ByCause.of([cell])) for cell in cells],
         "columns": _columns(cells),

@@ -56,7 +56,7 @@ async def evaluators(site: Site, request: Request) -> Response:
         "others": [evaluator for evaluator in registry if not (evaluator.online or evaluator.stats_24h)],
         "rules": rules.rules,
         "judge": judge,
-        "checked": next((stored for stored in judge.checks if stored.check.judge == judge.judge), None),
+        "checked": judge.newest,
         "done": request.query_params.get("done", ""),
         "watched": drift.watched,
         "every": drift.every,

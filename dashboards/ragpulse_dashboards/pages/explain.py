@@ -106,7 +106,7 @@ async def explain(site: Site, request: Request) -> Response:
     metric = query.get("metric") or (*scores, *METRICS)[0]
     selection = {name: query[name] for name in SELECTION if query.get(name)}
     bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
-    moment = {"at": query["at"]} if query.get("at") else {}
+    moment: dict[str, str | bool] = {"at": query["at"]} if query.get("at") else {}
     params = {**view.params(), "metric": metric, **selection, **(moment or ({} if bounded else {"bad": True}))}
     answer: Explanation = await site.api("GET explain", params)
     dip, since = answer.dip, answer.change

@@ -129,7 +129,9 @@ class WorstAnswer(NamedTuple):
 
 
 def _worst_sentence(row: "ScoredTrace", parts: "TraceParts", common: str | None) -> WorstAnswer:
-    sentences = [item for item in find_sentences(parts.scores) if item.claim and item.support == "unsupported"]
+    sentences = [
+        item for item in find_sentences(parts.scores, parts.lead) if item.claim and item.support == "unsupported"
+    ]
     least = min(sentences, key=lambda item: item.score or 0.0, default=None)
     index = least.context if least else None
     closest = parts.contexts[index].id if index is not None and 0 <= index < len(parts.contexts) else None

@@ -20,15 +20,6 @@ __all__ = ["routes"]
 LATE_S: Final = 60
 """An evaluation that is pending for longer is a backlog."""
 SLOW_DISK_S: Final = 10
-HEADINGS: Final = {
-    "": "Which figure leads", "[collector]": "Collector: address, keys, retention, limits",
-    "[judge]": "Judge and budget", "[evaluators]": "Evaluators to load", "[smtp]": "Mail server",
-    "[drift]": "Judge drift", "[feedback]": "Feedback of people", "[digest]": "Digest of the week",
-}  # fmt: skip
-LISTS: Final = {
-    "[[evaluator]]": "evaluators", "[[rule]]": "rules", "[[monitor]]": "monitors", "[[destination]]": "destinations",
-    "[[target]]": "targets",
-}  # fmt: skip
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -47,15 +38,7 @@ async def settings(site: Site, request: Request) -> Response:
     shown: ShownSettings
     judge: JudgeChecks
     shown, judge = await asyncio.gather(site.api("GET settings", {}), site.api("GET judge/checks", {}))
-    tables = {table.table for table in shown.tables}
-    context = {
-        "shown": shown,
-        "headings": HEADINGS,
-        "missing": [word for table, word in LISTS.items() if table not in tables],
-        "judge": judge,
-        "checked": next((stored for stored in judge.checks if stored.check.judge == judge.judge), None),
-    }
-    return site.render(request, "settings.html", context)
+    return site.render(request, "settings.html", {"shown": shown, "judge": judge})
 
 
 def _problems(status: "CollectorStatus") -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from ragpulse_dashboards.site import Site, View, read_view, see_other
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
     from ragpulse_collector.analysis.overview import RangeSummary
-    from ragpulse_collector.analysis.quality.points import Line, Point
+    from ragpulse_collector.analysis.quality.points import Line, Point, TrafficPoint
     from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
     from ragpulse_collector.monitoring.targets import TargetState
@@ -125,7 +125,7 @@ async def overview(site: Site, request: Request) -> Response:
 
 
 async def _monitors(site: Site) -> Sequence[ShownMonitor]:
-    answer: MonitorList = await site.api("GET monitors", {})
+    answer: MonitorList = await site.api("GET monitors", {"only": "firing"})
     return answer.monitors
 
 
@@ -269,12 +269,14 @@ def _of_each(sums: MetricSeries, requests: MetricSeries) -> MetricSeries:
     """Return sums as means of the requests whose value is known."""
     numbers = {(*line.group.values(), point.t): point.value or 0.0 for line in requests.series for point in line.points}
 
-    def mean(line: Line, point: Point) -> Point:
-        unknown = getattr(point, "unknown_share", None) or 0.0
-        known = numbers.get((*line.group.values(), point.t), 0.0) * (1.0 - unknown)
+    def mean(line: Line, point: TrafficPoint) -> TrafficPoint:
+        known = numbers.get((*line.group.values(), point.t), 0.0) * (1.0 - (point.unknown_share or 0.0))
         return replace(point, value=point.value / known if known and point.value is not None else None)
 
-    lines = [replace(line, points=[mean(line, point) for point in line.points]) for line in sums.series]
+    lines = [
+        replace(line, points=[mean(line, point) for point in cast("Sequence[TrafficPoint]", line.points)])
+        for line in sums.series
+    ]
     return replace(sums, series=lines)
 
 

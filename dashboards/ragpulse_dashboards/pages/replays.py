@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import QueryParams
@@ -15,7 +14,7 @@ from ragpulse_dashboards import ApiError
 from ragpulse_dashboards.site import FILTERS, Site, link, read_form, see_other
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.series import MetricSeries
+    from ragpulse_collector.analysis.compare.results import ReplayResult
     from ragpulse_collector.api.handlers.rules import EvaluatorList
     from ragpulse_collector.evaluation.budget import Bill
     from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
@@ -25,6 +24,8 @@ __all__ = ["routes"]
 FIELDS: Final = ("evaluators", "since", "where", "limit", "max_usd", "judge")
 SELECTION: Final = ("from", "to", *FILTERS)
 """Filters of the trace list that a link from there carries; its range replaces `since`."""
+ACTIONS: Final = ("cancel", "resume", "use", "set_aside")
+ENDED: Final = ("done", "capped", "cancelled", "failed")
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -86,23 +87,21 @@ async def start(site: Site, request: Request) -> Response:
 
 
 async def replay(site: Site, request: Request) -> Response:
-    """Show one run: progress, rate, time left, cost, and the difference to the version in use."""
-    run: ReplayProgress = await site.api(f"GET replays/{_run_id(request.path_params['run_id'])}", {})
+    """Show one run: progress and cost, then its result beside the evaluator in use."""
+    path = f"GET replays/{_run_id(request.path_params['run_id'])}"
+    run: ReplayProgress = await site.api(path, {})
+    result: ReplayResult | None = await site.api(f"{path}/result", {}) if run.done and run.status in ENDED else None
     name, since = run.evaluator.partition("@")[0], _since(run)
-    sides = {"b": f"run:{run.run_id}", "from": since}
-    answer = None
-    if run.status in ("done", "capped"):
-        try:
-            if before := await _side_before(site, name, since, run):
-                sides["a"] = before
-                answer = await site.api("GET compare", sides)
-        except ApiError:  # without anything to compare with, the page shows the run alone
-            pass
-    listed = {"evaluator": name, "from": since}
+    sides = {"b": f"run:{run.run_id}", "from": since, "evaluator": name}
+    if result and result.against and result.against.evaluator == name:
+        against = result.against
+        same = against.judge and against.version == run.version
+        sides["a"] = f"judge:{against.judge}" if same else f"{name}@{against.version}"
     context = {
         "run": run,
-        "answer": answer,
-        "compare_url": link("/compare", sides if "a" in sides else {**sides, **listed}),
+        "result": result,
+        "most": max((one.n for one in result.histogram), default=0) if result else 0,
+        "compare_url": link("/compare", sides),
         "worst_url": link("/traces", {"evaluator": name, "sort": "worst", "from": since}),
         "rule_url": link("/rules/new", {"evaluators": run.evaluator, "name": name}),
     }
@@ -115,25 +114,14 @@ def _since(run: ReplayProgress) -> str:
     return f"-{since}" if since[:1].isdecimal() and since[-1:] in "smhdw" else since
 
 
-async def _side_before(site: Site, evaluator: str, since: str, run: ReplayProgress) -> str:
-    """Return the selector of the other version or judge with most scores in the range; empty where there is none."""
-    name = f"quality:{evaluator}"
-    answer: MetricSeries = await site.api("GET metrics", {"name": name, "from": since, "step": "all"})
-    scored: Counter[tuple[str, str | None]] = Counter()
-    for line in answer.series:
-        if line.version and (line.version, line.judge) != (run.version, run.judge):
-            scored[line.version, line.judge] = sum(point.n for point in line.points)
-    if not scored:
-        return ""
-    version, judge = scored.most_common(1)[0][0]
-    return f"judge:{judge}" if judge and version == run.version else f"{evaluator}@{version}"
-
-
 async def act(site: Site, request: Request) -> Response:
-    """Cancel or resume a run."""
+    """Cancel, resume or delete a run, put it in use, or set it aside."""
     run_id, action = _run_id(request.path_params["run_id"]), request.path_params["action"]
-    if action not in ("cancel", "resume"):
-        raise ApiError(404, "A run can be cancelled or resumed.")
+    if action == "delete":
+        await site.api(f"DELETE replays/{run_id}", {})
+        return see_other("/replays")
+    if action not in ACTIONS:
+        raise ApiError(404, "A run can be cancelled, resumed, used, set aside or deleted.")
     cap = (await read_form(request)).get("max_usd", "").strip()
     await site.api(f"POST replays/{run_id}/{action}", {"max_usd": _number("max_usd", float, cap)} if cap else {})
     return see_other(f"/replays/{run_id}")

@@ -39,7 +39,14 @@ async def sessions(site: Site, request: Request) -> Response:
     view, query = read_view(request), request.query_params
     own = {name: query[name] for name in ("sort", "offset") if query.get(name)}
     page: SessionPage = await site.api("GET sessions", {**view.params(), **own, "limit": PAGE})
-    context = {"view": view, "own": own, "sorts": SORTS, "rows": page.sessions, "next": page.next}
+    context = {
+        "view": view,
+        "own": own,
+        "sorts": SORTS,
+        "rows": page.sessions,
+        "next": page.next,
+        "judged_by": page.judged_by,
+    }
     return site.render(request, "sessions.html", context)
 
 

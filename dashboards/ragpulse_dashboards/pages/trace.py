@@ -1,7 +1,7 @@
 """`/traces/{id}`: one question, its answer, contexts, verdicts and spans; `/label`: the queue of answers to label."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -81,9 +81,9 @@ async def trace(site: Site, request: Request) -> Response:
 
 def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[str, Any]:
     assert head.trace is not None
-    scores = [ShownScore(_shown(score), as_judged(score.evaluator, score)) for score in rest.scores]
+    scores = [ShownScore(_shown(score), as_judged(score.evaluator, score)) for score in in_use(rest.scores)]
     scores.sort(key=lambda one: (one.score.evaluator, one.score.created_at))
-    sentences = find_sentences(one.score for one in reversed(scores))
+    sentences = find_sentences((one.score for one in reversed(scores)), rest.lead)
     chips = _chips(scores)
     limit = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
     contexts = context_views(rest.contexts, sentences)
@@ -99,8 +99,10 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "reranked": any(span.kind == "reranker" for span in rest.spans),
         "scores": sorted(scores, key=lambda one: (one.score.status != "ok", _ORDER[one.score.passing])),
         "chips": chips,
+        "exploratory": [score for score in rest.scores if score.exploratory and score.run_id],
         "decisions": rest.decisions,
         "labels": rest.labels,
+        "lead": rest.lead,
         "failing": head.trace.error or any(one.score.passing is False for one in chips),
         "unread": rest.unread,
         "rows": waterfall(rest.spans, limit=limit),
@@ -108,6 +110,11 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "n_spans": len(rest.spans),
         "done": request.query_params.get("done", ""),
     }
+
+
+def in_use(scores: "Iterable[SpanScore]") -> "list[SpanScore]":
+    """Return the scores that count: not those that only replays have that are not in use."""
+    return [score for score in scores if not score.exploratory]
 
 
 class ShownScore(NamedTuple):
@@ -283,7 +290,7 @@ async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":
 async def _suggestion(site: Site, row: "Suggestion") -> dict[str, Any]:
     parts: TraceParts = await site.api(f"GET traces/{row.trace_id}", {"at": row.start_time})
     assert parts.trace is not None
-    contexts = context_views(parts.contexts, find_sentences(reversed(parts.scores)))
+    contexts = context_views(parts.contexts, find_sentences(reversed(in_use(parts.scores)), parts.lead))
     return {
         "row": row,
         "trace": parts.trace,

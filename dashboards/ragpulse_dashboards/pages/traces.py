@@ -98,6 +98,7 @@ async def traces(site: Site, request: Request) -> Response:
         "evaluators": _evaluators(page.traces, own.get("evaluator")),
         "next": page.next,
         "total": page.total,
+        "judged_by": page.judged_by,
         "newest": page.newest,
     }
     return site.render(request, "traces.html", context)

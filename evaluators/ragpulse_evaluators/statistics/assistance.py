@@ -108,6 +108,20 @@ def assisted_mean(
     )
     if plain is None:
         return None
+    return pulls_of(values, checks, pi, pi_all, drawn=drawn, clusters=clusters).narrow(plain, bounds)
+
+
+def pulls_of(
+    values: Sequence[float | None],
+    checks: Sequence[float | None],
+    pi: Sequence[float],
+    pi_all: Sequence[float] | None = None,
+    *,
+    drawn: Sequence[bool] | None = None,
+    clusters: Sequence[Hashable] | None = None,
+) -> Pulls:
+    """Add up what `assisted_mean` narrows by; some value must be there."""
+    names: Sequence[Hashable] = range(len(values)) if clusters is None else clusters
     scores = [check for check in checks if check is not None]
     mean_check = math.fsum(scores) / len(scores) if scores else 0.0
     guesses = [mean_check if check is None else check for check in checks]
@@ -119,8 +133,7 @@ def assisted_mean(
     check_pulls = [a - b for a, b in zip(pulls_of_all, pulls_of_asked, strict=True)]
     a, b = _by_cluster(value_pulls, names), _by_cluster(check_pulls, names)
     values_sq, checks_sq, common = (math.fsum(map(operator.mul, *pair)) for pair in ((a, a), (b, b), (a, b)))
-    pulls = Pulls(values_sq, checks_sq, common, mean_of_all - mean_of_asked, len(scores))
-    return pulls.narrow(plain, bounds)
+    return Pulls(values_sq, checks_sq, common, mean_of_all - mean_of_asked, len(scores))
 
 
 def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[float]:

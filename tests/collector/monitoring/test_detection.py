@@ -12,7 +12,7 @@ import pytest
 from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.detection import detects
+from ragpulse_collector.monitoring.detection import advised_window, detects
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.monitors import State
@@ -88,6 +88,35 @@ def test_it_says_what_is_not_seen(store: EmbeddedStore, condition: str, answers:
     units.save()
     said = detects(store, MonitorSettings(name="m", metric="quality:judge", condition=condition), T0)
     assert re.match(text, said or ""), said
+
+
+def test_the_advised_window_can_be_taken(store: EmbeddedStore) -> None:
+    """The form offers the window that the advice names; with it the change is seen, and the monitor is saved."""
+    units = Units(store)
+    for number in range(2000):
+        units.scored(number, "judge", float(uniform(number) < 0.9), at=T0 - number * 96 * HOUR / 2000 - HOUR / 100)
+    units.save()
+    monitors = Monitors(store, Settings(), evaluators=lambda: ["judge"], clock=lambda: T0)
+    draft = MonitorSettings(name="m", metric="quality:judge", condition="< 0.85")
+    wider = monitors.preview(draft).wider
+    assert wider
+    assert re.fullmatch(r"\d+h", wider)
+    taken = draft.model_copy(update={"window": wider})
+    found = monitors.preview(taken)
+    assert "is seen after" in (found.detects or "")
+    assert found.wider is None
+    monitors.definitions.save(taken, actor="a", replace=False)
+    assert monitors.list().monitors[0].window == wider
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [("it takes 9 in one window; widen it to 29 hours", "29h"), ("x; widen it to 3 days", "3d"),
+     ("x; widen it to 110 minutes", "110m"), ("is seen after about 4 hours", None), (None, None)],
+)  # fmt: skip
+def test_an_advice_is_a_window_of_the_settings(text: str | None, window: str | None) -> None:
+    """In the unit that it names."""
+    assert advised_window(text) == window
 
 
 def test_scores_on_an_open_scale_say_nothing(store: EmbeddedStore) -> None:

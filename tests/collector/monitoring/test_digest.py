@@ -268,6 +268,12 @@ def test_the_time_of_a_week(when: str, now: datetime, last: datetime) -> None:
     assert DigestSettings(when=when).last(now) == last
 
 
+def test_a_time_without_a_zone_is_that_of_the_users() -> None:
+    """The zone of `[collector] tz`; a zone of its own wins."""
+    assert DigestSettings(when="Mon 08:00").last(END, "Europe/Berlin") == END - timedelta(hours=1)
+    assert DigestSettings(when="Mon 08:00 UTC").last(END, "Europe/Berlin") == END
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [

@@ -21,7 +21,7 @@ from ragpulse_collector.store.queries.scores import has_drawn_labels
 from ragpulse_dashboards.words import level
 from ragpulse_evaluators.statistics import Interval, hajek, minus
 
-__all__ = ["Decisive", "decisive"]
+__all__ = ["Decisive", "by_labels", "decisive"]
 
 _ENOUGH = 60
 """The fewest sampled labels for a decision."""
@@ -41,16 +41,16 @@ class Decisive:
 
 
 def decisive(
-    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
-) -> Decisive:
+    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True,
+    assisted: bool = True,
+) -> Decisive:  # fmt: skip
     """Return the figure to compare with a limit, narrowed by the check of the judge's subject and then corrected.
 
-    It is corrected where 60 sampled labels of this version and mix exist.
-
-    The mix is another one where the judge's mean in the window surely differs from that over the labelled answers: then
-    its error there may differ, too. `corrected` false keeps the judge's figure. The missing answers widen at the end.
+    It is corrected where 60 sampled labels of this version and mix exist. The mix is another one where the judge's mean
+    in the window surely differs from that over the labelled answers: then its error there may differ, too. `corrected`
+    false keeps the judge's figure, `assisted` false its own interval. The missing answers widen at the end.
     """
-    if family == "quality":
+    if family == "quality" and assisted:
         [bucket] = narrowed(store, query.whole, [bucket])
     measured, interval = bucket.measured, _interval(bucket)
     if family != "quality" or interval is None:
@@ -58,6 +58,12 @@ def decisive(
     if not has_drawn_labels(store, evaluator):
         return Decisive(measured, correction=bucket.judge and f"0 of {_ENOUGH} labels until correction")
     judge = labelled_judges(store, query, evaluator).get(bucket.series, LabelledJudge(bucket, ()))
+    return by_labels(bucket, interval, judge, corrected=corrected)
+
+
+def by_labels(bucket: Bucket, interval: Interval, judge: LabelledJudge, *, corrected: bool = True) -> Decisive:
+    """Return the figure of a bucket with this interval, corrected by the labels of its judge where they suffice."""
+    measured = bucket.measured
     labels, error, moved_mix = len(judge.drawn), error_of(judge, least=2), _moved_mix(judge.drawn, bucket)
     applies = corrected and error is not None and labels >= _ENOUGH and moved_mix is None
     told = _in_words(labels, interval, error, moved_mix, applies=applies)

@@ -42,20 +42,21 @@ class AtEqualMix:
 
 
 def request_keys(store: Store, query: Query) -> list[str]:
-    """Return the columns of the metadata that most requests have with a few values: tenant, language, segment.
+    """Return the columns that most requests have with a few values: of the metadata (tenant, language), and topic.
 
     Model, prompt and number of contexts belong to a version: they explain a difference and are never levelled out.
     """
     rows = store.read(
-        f"WITH drawn AS (SELECT metadata FROM ({FACTS}) WHERE start_time >= $first AND start_time < $last"
+        f"WITH drawn AS (SELECT metadata, topic FROM ({FACTS}) WHERE start_time >= $first AND start_time < $last"
         f" AND {query.filters.sql} USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (1))"
-        " SELECT e.key FROM (SELECT unnest(map_entries(metadata)) AS e FROM drawn) WHERE e.value IS NOT NULL"
+        " (SELECT e.key FROM (SELECT unnest(map_entries(metadata)) AS e FROM drawn) WHERE e.value IS NOT NULL"
         f" GROUP BY e.key HAVING count(*) >= {_COMMON} * (SELECT count(*) FROM drawn)"
         f" AND count(DISTINCT e.value) BETWEEN {_FEWEST} AND {_MOST_VALUES}"
-        f" ORDER BY count(DISTINCT e.value), e.key LIMIT {_MOST_KEYS}",
+        f" ORDER BY count(DISTINCT e.value), e.key LIMIT {_MOST_KEYS}) UNION ALL SELECT NULL FROM drawn"
+        f" HAVING count(topic) >= {_COMMON} * count(*) AND count(DISTINCT topic) >= {_FEWEST}",
         query.parameters,
     ).rows
-    return [metadata_column(key) for (key,) in rows]
+    return ["topic" if key is None else metadata_column(key) for (key,) in rows]
 
 
 def levelled(

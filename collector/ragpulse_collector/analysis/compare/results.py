@@ -14,7 +14,14 @@ from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs, shares
-from ragpulse_collector.store.queries.runs.results import Pair, PairSums, RunSums, counterpart, pair_sums, run_sums
+from ragpulse_collector.store.queries.runs.results import (
+    PairSums,
+    RunSums,
+    ScoredPair,
+    counterpart,
+    pair_sums,
+    run_sums,
+)
 from ragpulse_collector.store.queries.scores import LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter, trace_rows
 from ragpulse_evaluators.statistics import Moments
@@ -22,6 +29,8 @@ from ragpulse_evaluators.statistics import Moments
 __all__ = ["ReplayResult", "replay_result"]
 
 _BINS = 10
+_LONGEST = 2_000
+"""Characters of an answer in a disagreement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,7 @@ def _reach(pairs: PairSums) -> tuple[float, float, float]:
     return reach_of_halves(lost, pairs.known or 0.0)
 
 
-def _disagreements(store: Store, pairs: Sequence[Pair]) -> list[Disagreement]:
+def _disagreements(store: Store, pairs: Sequence[ScoredPair]) -> list[Disagreement]:
     rows = {row.trace_id: row for row in trace_rows(store, [pair.trace_id.hex for pair in pairs])}
     found = [(rows[pair.trace_id.hex], pair) for pair in pairs if pair.trace_id.hex in rows]
     return [
@@ -181,7 +190,7 @@ def _disagreements(store: Store, pairs: Sequence[Pair]) -> list[Disagreement]:
             trace_id=row.trace_id,
             start_time=row.start_time,
             query=row.query,
-            response=row.response,
+            response=row.response and row.response[:_LONGEST],
             a=pair.a,
             b=pair.b,
             a_passes=pair.a_passes,

@@ -14,16 +14,19 @@ from typing import Literal, NamedTuple, get_args
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.gaps.collection import Collection, collection, first_documents
 from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.topics import USUAL
 from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.topics import stored_topics
-from ragpulse_collector.topics import LEAST_USERS, SMALLEST, Topic, assign_all, fit
+from ragpulse_collector.topics import LEAST_USERS, SMALL_GROUPS, SMALLEST, Topic, assign_all, fit
 from ragpulse_evaluators.statistics import hajek
 
 __all__ = ["ContentGap", "ContentGaps", "NearestDocument", "gaps"]
 
+_LISTED = 10
+"""Gaps of a kind that are listed."""
 GapKind = Literal["unanswered", "ungrounded"]
 _READ = 3_000
 """Questions of each kind, failed or not, that are read: a random sample where there are more."""
@@ -31,23 +34,19 @@ _ROWS = f"""
     WITH t AS (
         SELECT *, trace_id::UUID AS id FROM traces
         WHERE start_time >= $first AND start_time < $last AND query IS NOT NULL AND {{filters}}
-    ), usual AS (
-        SELECT retriever, quantile_cont(top_score, 0.25) * 2.5 - quantile_cont(top_score, 0.75) * 1.5 AS least
-        FROM t GROUP BY retriever
     ), verdicts AS (
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
     ), asked AS (
         SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
-               WHEN answer IN ('refused', 'empty') OR top_score < least THEN ['unanswered']
+               WHEN answer IN ('refused', 'empty') OR top_score < low THEN ['unanswered']
                WHEN ungrounded THEN ['ungrounded'] ELSE [] END AS kinds
-        FROM t LEFT JOIN usual ON usual.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
+        FROM t LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
     ), drawn AS (
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
         FROM asked WINDOW kind AS (PARTITION BY kinds)
     )
     SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
     WHERE place <= {_READ} ORDER BY trace_id"""
-"""A context's score is unusually low below the lower fence of the box plot (1.5 quartile ranges) of its retriever."""
 
 
 class _Asked(NamedTuple):
@@ -113,6 +112,9 @@ class _Group:
     def users(self, kind: GapKind) -> int:
         return len({one.cluster for one in self.members if kind in one.fails})
 
+    def failed(self, kind: GapKind) -> float:
+        return sum(1 / one.pi for one in self.members if kind in one.fails)
+
     def failing(self, kind: GapKind) -> list[bool]:
         return [kind in one.fails for one in self.members]
 
@@ -123,9 +125,7 @@ def gaps(store: Store, query: Query, lead: str, least_users: int = LEAST_USERS) 
     sql = _ROWS.format(scored=scored.sql, filters=query.filters.sql)
     asked = [_Asked(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
     groups = _groups(store, asked, least_users)
-    pairs = [(kind, group) for kind in get_args(GapKind) for group in groups]
-    looked = [pair for pair in pairs if _stands_out(*pair, asked, len(pairs))]
-    found = [(kind, group) for kind, group in looked if group.users(kind) >= least_users]
+    found = [pair for kind in get_args(GapKind) for pair in _failing(kind, groups, asked, least_users)]
     firsts = first_documents(store, query, [[one.trace_id for one in group.members] for _, group in found])
     used = {row.id: row.used_share for row in documents(store, query, lead=lead, limit=1000).documents} if found else {}
     nearest = [None if first is None else NearestDocument(first, used.get(first)) for first in firsts]
@@ -143,7 +143,8 @@ def _groups(store: Store, asked: Sequence[_Asked], least_users: int) -> list[_Gr
     rest = [one for one in asked if one.topic not in stored]
     if any(one.fails for one in rest) and len(rest) >= SMALLEST:
         texts, users = [one.query for one in rest], [str(one.cluster) for one in rest]
-        topics = fit(texts, users, least_users=least_users, least_questions=SMALLEST)
+        some = slice(SMALL_GROUPS)  # of random questions: more take seconds
+        topics = fit(texts[some], users[some], least_users=least_users, least_questions=SMALLEST)
         for one, topic in zip(rest, assign_all(topics, texts), strict=True):
             members[topic].append(one)
     for one in asked:
@@ -152,13 +153,15 @@ def _groups(store: Store, asked: Sequence[_Asked], least_users: int) -> list[_Gr
     return [_Group(members[key], topic.question, topic.terms) for key, topic in known.items() if topic]
 
 
-def _stands_out(kind: GapKind, group: _Group, asked: Sequence[_Asked], looks: int) -> bool:
-    """Return whether a group surely fails more often than all, with as many looks."""
-    if sum(group.failing(kind)) < SMALLEST:
-        return False
-    overall = _share(asked, [kind in one.fails for one in asked]).value
-    lowest = _share(group.members, group.failing(kind), 1 - 0.05 / looks).lo
-    return overall is not None and lowest is not None and lowest > overall
+def _failing(
+    kind: GapKind, groups: Sequence[_Group], asked: Sequence[_Asked], least_users: int
+) -> list[tuple[GapKind, _Group]]:
+    """Return the groups that surely fail more often than all, over all groups and both kinds; the most failed first."""
+    overall = _share(asked, [kind in one.fails for one in asked]).value or 0.0
+    tested = [group for group in groups if sum(group.failing(kind)) >= SMALLEST and group.users(kind) >= least_users]
+    confidence = 1 - 0.05 / (2 * len(groups) or 1)
+    sure = [group for group in tested if (_share(group.members, group.failing(kind), confidence).lo or 0.0) > overall]
+    return [(kind, group) for group in sorted(sure, key=lambda group: -group.failed(kind))[:_LISTED]]
 
 
 def _share(asked: Sequence[_Asked], holds: Sequence[bool], confidence: float = 0.95) -> Uncertain:
@@ -192,7 +195,7 @@ def _gap(kind: GapKind, group: _Group, asked: Sequence[_Asked], nearest: Nearest
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %" if share >= 0.001 or not share else "< 0.1 %"
 
 
 def _used(share: float | None) -> str:

@@ -350,7 +350,7 @@ class Bucket:
     @property
     def _unassisted(self) -> Uncertain | None:
         plain = replace(self, assistant=None).estimate if self.assistant else None
-        return plain and Uncertain(value=plain.estimate, lo=plain.lo, hi=plain.hi)
+        return Uncertain(value=plain.estimate, lo=plain.lo, hi=plain.hi) if plain else None
 
     @property
     def _figures(self) -> Figures:

@@ -38,17 +38,29 @@ class Explained(AttributeValue):
     """What came with it in the same requests: nothing tells them apart."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShare:
-    """A model before and after: its share of the tokens, its price for a million, how many of them are output."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What requests used: those with a known cost and known tokens, but for `requests`."""
+
+    requests: float = 0.0
+    known: float = 0.0
+    tokens: float = 0.0
+    output: float = 0.0
+    usd: float = 0.0
+
+    @property
+    def price(self) -> float:
+        """USD per token."""
+        return ratio(self.usd, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpent:
+    """A model before and after."""
 
     model: str
-    before: float
-    after: float
-    price_before: float
-    price_after: float
-    output_before: float
-    output_after: float
+    before: Spent
+    after: Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +75,17 @@ class BeforeAfter:
     change: Uncertain
     parts: Sequence[Explained] = ()
     """The surest first; those of cost are its factors, which add up to the change."""
-    models: Sequence[ModelShare] = ()
-    known_before: float = 1.0
-    """The share of the requests whose figures are known: the others are in no figure here."""
-    known_after: float = 1.0
+    models: Sequence[ModelSpent] = ()
+    total_before: Spent | None = None
+    """Of cost: all models together. Requests without a known cost are in no figure but their number."""
+    total_after: Spent | None = None
     mix: MixChange | None = None
     """The other mix of requests that explains the change."""
+
+
+def ratio(a: float, b: float) -> float:
+    """Return a / b; 0 for nothing of nothing."""
+    return a / b if b else 0.0
 
 
 def uncertain(interval: Interval | None) -> Uncertain:

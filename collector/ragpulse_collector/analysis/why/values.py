@@ -22,8 +22,8 @@ OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT})
 """What a request came to, which causes nothing."""
 _FEWEST = 5
 _TESTED = 4
-_ALIKE, _ALSO = 0.95, 3
-"""Values that have so many requests in common cannot be told apart; so many of them are named."""
+_ALSO = 3
+"""Values of the same requests that are named."""
 Owners = Mapping[Key, set[int]]
 
 
@@ -93,16 +93,22 @@ def _parts(rows: Sequence[ChartedRequest], owners: Owners, whole: _Halves, move:
 
 
 def _surest(rows: Sequence[ChartedRequest], left: _Halves, asked: Owners, change: float) -> tuple[Key, Interval] | None:
-    """Return the value that explains the change of what is left most surely; None where none does."""
+    """Return the value that explains the change of what is left most surely; None where none does.
+
+    What only requests before have comes last: more often the value that followed it is new.
+    """
     if not all(left):
         return None
-    sums = left.sums(rows)
-    guesses = ((key, _guess(sums, left.sums(rows, owned))) for key, owned in asked.items())
-    likely = sorted((-guess * math.copysign(1.0, change), key) for key, guess in guesses if guess is not None)
-    for _, key in likely[:_TESTED]:
-        amount = _combined(rows, _terms(left, asked[key]), looked_at=len(likely))
-        if amount.value / change >= LEAST and is_sure(amount.lo, amount.hi):
-            return key, amount
+    sums, guesses = left.sums(rows), list[tuple[bool, float, Key]]()
+    for key, owned in asked.items():
+        has = left.sums(rows, owned)
+        if (guess := _guess(sums, has)) is not None:
+            guesses.append((not has[1].n, -guess * math.copysign(1.0, change), key))
+    for ended in (False, True):
+        for *_, key in [guess for guess in sorted(guesses) if guess[0] is ended][:_TESTED]:
+            amount = _combined(rows, _terms(left, asked[key]), looked_at=len(guesses))
+            if amount.value / change >= LEAST and is_sure(amount.lo, amount.hi):
+                return key, amount
     return None
 
 
@@ -145,12 +151,9 @@ def _part(
     shares = [some.w / half.w for some, half in zip(whole.sums(rows, owners[key]), whole.sums(rows), strict=True)]
     asked = left.before | left.after
     own = owners[key] & asked
-    alike = (
-        other
-        for other, owned in owners.items()
-        if other != key and other[0] not in OUTCOMES and len(own & owned) >= _ALIKE * len(own | (owned & asked))
-    )
+    same = (other for other, owned in owners.items() if other[0] not in OUTCOMES and owned & asked == own)
+    also = [AttributeValue(*other) for other in same if other != key][:_ALSO]
     return Explained(
         attribute=key[0], value=key[1], before=shares[0], after=shares[1], amount=amount.value, lo=amount.lo,
-        hi=amount.hi, also=[AttributeValue(*other) for other in alike][:_ALSO],
+        hi=amount.hi, also=also,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pprint
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -48,9 +48,11 @@ class TraceParts:
     labels: Sequence[LabelRow] = ()
     unread: Sequence[str] = ()
     """Why the SDK could not read results."""
+    lead: str = ""
+    """The evaluator that leads."""
 
 
-def trace_detail(store: Store, params: TraceDetail) -> TraceParts:
+def trace_detail(store: Store, params: TraceDetail, *, lead: Callable[[], str]) -> TraceParts:
     """Answer `GET traces/{trace_id}`; raises NotFound where there is no such trace.
 
     `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
@@ -60,7 +62,7 @@ def trace_detail(store: Store, params: TraceDetail) -> TraceParts:
     if params.only != "trace":
         parts = _rest(store, _near(params), params.spans, parts)
     _check_binding(store, params)
-    return parts
+    return replace(parts, lead=lead())
 
 
 def _near(params: OneTrace) -> OfTrace:
@@ -140,13 +142,13 @@ class TextFile:
     text: str
 
 
-def trace_page(store: Store, params: OneTrace) -> TextFile:
+def trace_page(store: Store, params: OneTrace, *, lead: Callable[[], str]) -> TextFile:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
     from ragpulse_dashboards import standalone  # the templates load at the first page
 
     parts = _rest(store, _near(params), None, _head(store, params))
     _check_binding(store, params)
-    return TextFile(f"trace-{params.trace_id.hex[:12]}.html", standalone(parts))
+    return TextFile(f"trace-{params.trace_id.hex[:12]}.html", standalone(replace(parts, lead=lead())))
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:

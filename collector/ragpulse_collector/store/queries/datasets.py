@@ -23,6 +23,8 @@ DATASET_ITEMS = """
 """One row per dataset and question."""
 ANCHORS, CHECKS = "anchors/", "drift/"
 """Keys of `raw.meta`, whose rows no retention deletes: frozen answers outlive their traces."""
+LEADS = "lead"
+"""The key of each evaluator that began to lead, as its time and its name."""
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")
 
 

@@ -75,6 +75,15 @@ def monitors_named(read: Read, prefix: str) -> list[str]:
     return [str(name) for (name,) in read(sql, {"prefix": prefix}).rows]
 
 
+def firing(read: Read) -> set[str]:
+    """Return the monitors of which a group is firing."""
+    sql = (
+        "SELECT DISTINCT monitor FROM (FROM raw.monitor_states QUALIFY row_number() OVER (PARTITION BY monitor,"
+        " \"group\" ORDER BY created_at DESC) = 1) WHERE state = 'firing'"
+    )
+    return {name for (name,) in read(sql).rows}
+
+
 def latest_states(read: Read, monitor: str) -> dict[str, StoredState]:
     """Return the latest state of each group of a monitor."""
     rows = read(

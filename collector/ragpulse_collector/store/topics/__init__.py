@@ -81,6 +81,18 @@ def last_fit(read: Read) -> TopicFit | None:
     return found[0] if found else None
 
 
+def in_force(read: Read) -> tuple[int, int]:
+    """Return the fit in force and its number of topics: what a reader of topics has read is the same while they are."""
+    sql = "SELECT coalesce(max(fit_id), 0) FROM raw.topic_fits"
+    fit, count = read(f"SELECT f, (SELECT count(*) FROM raw.topics WHERE fit_id = f) FROM ({sql}) t(f)").rows[0]
+    return int(fit), int(count)
+
+
+def count_forgotten(read: Read) -> int:
+    """Return a number that grows when a person is forgotten."""
+    return int(read("SELECT count(*) FROM raw.forgotten").rows[0][0])
+
+
 def stored_topics(read: Read) -> list[StoredTopic]:
     """Return all topics, those of the last fit first, the largest first."""
     return read(f"SELECT {_COLUMNS} FROM raw.topics ORDER BY fit_id DESC, size DESC, topic_id").of(StoredTopic)

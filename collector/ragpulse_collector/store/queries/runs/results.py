@@ -89,7 +89,7 @@ def counterpart(store: Store, run: Run, lead: str) -> tuple[str, str, str | None
     return rows[0] if rows else None
 
 
-class Pair(NamedTuple):
+class ScoredPair(NamedTuple):
     """The verdicts of the evaluator in use (a) and of a replay (b) on one answer."""
 
     trace_id: UUID
@@ -119,7 +119,7 @@ class PairSums(NamedTuple):
     a_there: float
     a_failed: float
     b_there: float
-    largest: Sequence[Pair]
+    largest: Sequence[ScoredPair]
 
 
 def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any]) -> PairSums:
@@ -129,7 +129,7 @@ def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any
         f"WITH own AS MATERIALIZED ({_OWN}), used AS MATERIALIZED ({used}),"
         " pairs AS MATERIALIZED (SELECT a.trace_id, a.span_id, a.pi, a.cluster, a.normalized AS a, b.normalized AS b,"
         "   a.passing AS a_passes, b.passing AS b_passes, a.status AS a_is, b.status AS b_is,"
-        "   a.explanation AS a_explanation, b.explanation AS b_explanation FROM used a JOIN own b"
+        "   a.explanation[:1000] AS a_explanation, b.explanation[:1000] AS b_explanation FROM used a JOIN own b"
         "   ON a.trace_id = b.trace_id AND a.span_id = b.span_id),"
         " whole AS (SELECT * FROM pairs WHERE a_is = 'ok' AND b_is = 'ok' AND a IS NOT NULL AND b IS NOT NULL)"
         f" SELECT ({_moments('whole', '(b - a)')}), ({_moments('whole', '(a_passes = b_passes)::INTEGER')}),"
@@ -144,5 +144,5 @@ def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any
         " FROM pairs",
         {**parameters, "run": run_id},
     ).rows
-    *sums, largest = rows[0]
-    return PairSums(*sums, [Pair(*pair) for pair in largest or ()])
+    sums = PairSums(*rows[0])
+    return sums._replace(largest=[ScoredPair(*pair) for pair in sums.largest or ()])

@@ -1,0 +1,316 @@
+"""`GET topics`: what people ask, how much of it, and where they are failed, by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.quality import Bucket, Figures, Measured, current, estimates
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.topics.ranking import ALPHA, Rate, adjusted, p_changed, p_worse, shrunk
+from ragpulse_collector.analysis.traffic import ClusteredMean, by_user, means, traffic
+from ragpulse_collector.store import Store
+from ragpulse_collector.store import topics as stored
+from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
+from ragpulse_collector.store.queries.scores import sample_of
+from ragpulse_collector.store.queries.traces import FACTS, Filter, ScoredTrace, trace_rows
+from ragpulse_evaluators.statistics import Interval, Moments, benjamini_hochberg, minus
+
+WORST = 3
+"""Answers that are shown of each topic."""
+_FEWEST_SCORES = 20
+"""Fewer requests of a retriever do not tell which scores are usual."""
+_BY_TOPIC = ("topic",)
+_INSIDE = f"FROM ({FACTS}) WHERE start_time >= $first AND start_time < $last"
+
+
+@dataclass(frozen=True, slots=True)
+class FitSummary:
+    """The fit whose topics are in force."""
+
+    fitted_at: datetime
+    questions: int
+    other: int
+    assigned_from: datetime | None
+    """Requests of this time and later have topics of this fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFigures:
+    """A topic with its requests of the range."""
+
+    topic_id: int | None
+    """Null for `other`."""
+    name: str
+    named_by: str | None
+    question: str | None
+    """The most central question that enough users asked."""
+    terms: Sequence[str]
+    n: int
+    share: Figures
+    change: Uncertain
+    """The share minus that in the range of the same length before."""
+    change_p: float
+    """Adjusted for all topics (Benjamini-Hochberg)."""
+    quality: Measured | None
+    """By the evaluator of the answer."""
+    unanswered: Figures
+    """Refusals, empty answers, and requests whose best context scored below what is usual."""
+    failure: float | None
+    """How many requests get no good answer: 1 - (1 - unanswered) x quality; small topics are drawn to all."""
+    lost: float
+    """Answers lost: share x failure."""
+    worse_p: float
+    """That it is unanswered or fails as often as the others; adjusted for all topics."""
+    worse: bool
+    cost_usd: float | None
+    """Per request with a known cost."""
+    latency_p95: float | None
+    thumbs: Figures
+    worst: Sequence[ScoredTrace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """Topics in order of the answers lost; `other` is the last."""
+
+    fit: FitSummary | None
+    running: bool
+    """Whether a fit runs."""
+    problem: str | None
+    """Why there are no topics, or no new ones."""
+    evaluator: str
+    n: int
+    """Requests with a topic, `other` among them."""
+    unassigned: int
+    """Requests with a question and without a topic."""
+    topics: Sequence[TopicFigures]
+    more: int
+    """Topics beyond `limit`."""
+    appeared: Sequence[str]
+    """Topics that the last fit found first."""
+    vanished: Sequence[str]
+    """Topics of the fit before that the last one did not find."""
+    grew: Sequence[str]
+    """Topics whose share surely grew."""
+
+
+def topic_report(
+    store: Store, query: Query, evaluator: str, *, limit: int, running: bool = False, problem: str | None = None
+) -> TopicReport:
+    """Answer `GET topics`.
+
+    Users are clusters. A topic is `worse` where it is unanswered, or fails the evaluator, surely more often than the
+    other requests: false discoveries are bounded over all topics. Failures of small topics are drawn to those of all,
+    as far as their size explains the difference, so that no topic leads by chance.
+    """
+    known, fit = stored.stored_topics(store.read), stored.last_fit(store.read)
+    figures = _ranked(_read(store, query, evaluator), {topic.name: topic for topic in known})
+    shown = figures[:limit]
+    worst = _worst(store, query, evaluator)
+    rows = {
+        row.trace_id: row for row in trace_rows(store, [trace for one in shown for trace in worst.get(one.name, ())])
+    }
+    assigned, unassigned = store.read(
+        f"SELECT count(topic), count(query) - count(topic) {_INSIDE} AND {query.filters.sql}", query.parameters
+    ).rows[0]
+    return TopicReport(
+        fit=FitSummary(fit.fitted_at, fit.questions, fit.other, fit.assigned_from) if fit else None,
+        running=running,
+        problem=problem,
+        evaluator=evaluator,
+        n=assigned,
+        unassigned=unassigned,
+        topics=[
+            replace(one, worst=[rows[trace] for trace in worst.get(one.name, ()) if trace in rows]) for one in shown
+        ],
+        more=len(figures) - len(shown),
+        appeared=[one.name for one in known if fit and one.fit_id == one.first_fit == fit.fit_id > 1],
+        vanished=[one.name for one in known if fit and one.fit_id == fit.fit_id - 1],
+        grew=[one.name for one in figures if one.change_p <= ALPHA and (one.change.value or 0.0) > 0.0],
+    )
+
+
+class _Read(NamedTuple):
+    """What the store has of each topic, by its name."""
+
+    shares: Mapping[str, ClusteredMean]
+    before: Mapping[str, ClusteredMean]
+    unanswered: Mapping[str, ClusteredMean]
+    quality: Mapping[str, Bucket]
+    thumbs: Mapping[str, ClusteredMean]
+    cost: Mapping[str, float | None]
+    latency: Mapping[str, float | None]
+
+
+def _read(store: Store, query: Query, evaluator: str) -> _Read:
+    window, filters = query.window.whole, query.filters
+    before = Window(window.first - (window.last - window.first), window.first, 0)
+    buckets: dict[GroupValue, list[Bucket]] = {}
+    for bucket in estimates(store, evaluator, window, filters, groups=_BY_TOPIC):
+        buckets.setdefault(bucket.group[0], []).append(bucket)
+    requests = {bucket.group[0]: bucket for bucket in traffic(store, window, filters, _BY_TOPIC)}
+    return _Read(
+        shares=shares(store, window, filters),
+        before=shares(store, before, filters),
+        unanswered=unanswered(store, window, filters),
+        quality={str(topic): newest for topic, own in buckets.items() if topic and (newest := current(own))},
+        thumbs={
+            str(place.group[0]): mean for place, mean in means(store, "acceptance", window, filters, _BY_TOPIC).items()
+        },
+        cost={str(topic): _mean_cost(one.values["cost_usd"], one.known["cost_usd"]) for topic, one in requests.items()},
+        latency={str(topic): one.values["latency_p95"] for topic, one in requests.items()},
+    )
+
+
+def _mean_cost(total: float | None, requests: float) -> float | None:
+    return total / requests if total is not None and requests else None
+
+
+_SHARES = f"""
+    WITH asked AS MATERIALIZED (
+        SELECT topic, {CLUSTER} AS cluster, {IDENTIFIED} AS identified, {WEIGHT} AS w
+        {_INSIDE} AND {{filters}} AND topic IS NOT NULL),
+    users AS MATERIALIZED (
+        SELECT cluster, count(*) AS n, sum(w) AS w, sum(w * w) AS ww, max(w) AS heaviest FROM asked GROUP BY cluster),
+    whole AS (
+        SELECT sum(n) AS n, count(*) AS clusters, sum(w) AS w, sum(ww) AS ww, sum(w * w) AS w2, sum(ww / w) AS own,
+               max(heaviest) AS heaviest, max(w) AS largest FROM users),
+    parts AS (SELECT topic, cluster, count(*) AS k, sum(w) AS wy, max(identified) AS i FROM asked GROUP BY ALL),
+    sums AS (
+        SELECT topic, sum(k) AS k, sum(p.wy) AS wy, sum(p.wy * u.w) AS ws, sum(p.wy * p.wy) AS s2,
+               sum(p.wy * (p.wy / u.w)) AS means, max(i) AS i
+        FROM parts p JOIN users u USING (cluster) GROUP BY topic)
+    SELECT topic, i, n, clusters, w, wy, wy, ww, w2, ws, s2, means, own, heaviest, largest,
+           (k = n)::INTEGER::DOUBLE, 1.0, 0, NULL, NULL, 0 FROM sums, whole"""
+
+
+def shares(store: Store, window: Window, filters: Filter) -> dict[str, ClusteredMean]:
+    """Return the share of each topic (`other` is one) in the questions with a topic."""
+    rows = store.read(_SHARES.format(filters=filters.sql), {**window.parameters, **filters.parameters}).rows
+    return {topic: ClusteredMean(Moments.of(sums), identified, False) for topic, identified, *sums in rows}
+
+
+USUAL = f"""
+    SELECT retriever, q[1] - 1.5 * (q[2] - q[1]) AS low FROM (
+        SELECT retriever, quantile_cont(top_score, [0.25, 0.75]) AS q FROM ({FACTS})
+        WHERE start_time >= $first AND start_time < $last AND top_score IS NOT NULL
+        GROUP BY retriever HAVING count(*) >= {_FEWEST_SCORES})"""
+"""The least usual score of the best context, by retriever: Tukey's fence, 1.5 quartile ranges below the quartiles."""
+
+
+def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, ClusteredMean]:
+    """Return the share of each topic's requests that were refused, empty, or without a context of a usual score."""
+    source = f"""
+        SELECT f.*, {KEPT} AS pi, CASE WHEN answer <> 'answered' OR top_score < low THEN 1
+            WHEN coalesce(answer, (top_score - low)::VARCHAR) IS NOT NULL THEN 0 END AS y
+        FROM (SELECT * {_INSIDE} AND {filters.sql} AND topic IS NOT NULL) f
+        LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM f.retriever"""
+    parameters = {**window.parameters, **filters.parameters}
+    found = by_user(store, f"SELECT * FROM ({source}) WHERE y IS NOT NULL", _BY_TOPIC, parameters)
+    return {str(topic): mean for (topic,), mean in found.items()}
+
+
+def _ranked(read: _Read, topics: Mapping[str, stored.StoredTopic]) -> list[TopicFigures]:
+    """Return the topics by the answers lost, `other` last."""
+    names = sorted(read.shares)
+    open_ = [Rate.of(mean.moments) if (mean := read.unanswered.get(name)) else None for name in names]
+    failing = [Rate.of(own.moments, failing=True) if (own := read.quality.get(name)) else None for name in names]
+    worse = adjusted(p_worse(open_), p_worse(failing))
+    changed = benjamini_hochberg([p_changed(*_moments(read, name)) for name in names])
+    rates = zip(shrunk(open_), shrunk(failing), strict=True)
+    failures = [_failure(unanswered_rate, failed) for unanswered_rate, failed in rates]
+    rows = [
+        _figures(name, read, topics.get(name), failure=failure, worse_p=p, change_p=change_p)
+        for name, failure, p, change_p in zip(names, failures, worse, changed, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (row.name == stored.OTHER_TOPIC, -row.lost, row.name))
+
+
+def _moments(read: _Read, name: str) -> tuple[Moments, Moments | None]:
+    """Return a topic's share now, and before; a topic that nobody asked about then had the share 0."""
+    now = read.shares[name].moments
+    assert now is not None, "a share is of requests"
+    if (before := read.before.get(name)) or not read.before:
+        return now, before.moments if before else None
+    some = next(iter(read.before.values())).moments
+    zero = {
+        "wy": 0.0,
+        "wyy": 0.0,
+        "cluster_ws": 0.0,
+        "cluster_ss": 0.0,
+        "cluster_means": 0.0,
+        "least": 0.0,
+        "most": 0.0,
+    }
+    return now, some and replace(some, **zero)  # type: ignore[arg-type]
+
+
+def _failure(unanswered_rate: float | None, failed: float | None) -> float | None:
+    if unanswered_rate is None and failed is None:
+        return None
+    return 1.0 - (1.0 - (unanswered_rate or 0.0)) * (1.0 - (failed or 0.0))
+
+
+def _figures(
+    name: str, read: _Read, topic: stored.StoredTopic | None, *, failure: float | None, worse_p: float, change_p: float
+) -> TopicFigures:
+    now, before = _moments(read, name)
+    share, quality = _of(read.shares[name]), read.quality.get(name)
+    return TopicFigures(
+        topic_id=topic.topic_id if topic else None,
+        name=name,
+        named_by=topic.named_by if topic else None,
+        question=topic.question if topic else None,
+        terms=topic.terms if topic else (),
+        n=round(now.n * now.mean) if now.w == now.n else round(now.wy),
+        share=share,
+        change=_change(now, before),
+        change_p=change_p,
+        quality=quality.measured if quality else None,
+        unanswered=_of(read.unanswered.get(name)),
+        failure=failure,
+        lost=(share.value or 0.0) * (failure or 0.0),
+        worse_p=worse_p,
+        worse=worse_p <= ALPHA,
+        cost_usd=read.cost.get(name),
+        latency_p95=read.latency.get(name),
+        thumbs=_of(read.thumbs.get(name)),
+        worst=(),
+    )
+
+
+def _of(mean: ClusteredMean | None) -> Figures:
+    return Figures.of(mean.moments.estimate(), identified=mean.identified) if mean and mean.moments else Figures()
+
+
+def _change(now: Moments, before: Moments | None) -> Uncertain:
+    if before is None:
+        return Uncertain()
+    ends = Interval.of(now.estimate()), Interval.of(before.estimate())
+    if ends[0] is None or ends[1] is None:
+        return Uncertain(value=now.mean - before.mean)
+    moved = minus(ends[0], ends[1])
+    return Uncertain(value=moved.value, lo=moved.lo, hi=moved.hi)
+
+
+def _worst(store: Store, query: Query, evaluator: str) -> dict[str, Sequence[str]]:
+    """Return the trace ids of the lowest scores of each topic, then of the latest requests without an answer."""
+    sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=_BY_TOPIC)
+    scored = (
+        f"SELECT topic, arg_min(replace(trace_id::VARCHAR, '-', ''), normalized, {WORST}) FROM ({sample.sql})"
+        " WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL GROUP BY topic"
+    )
+    failed = (
+        f"SELECT topic, arg_max(replace(trace_id::VARCHAR, '-', ''), start_time, {WORST}) {_INSIDE}"
+        f" AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered' GROUP BY topic"
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for sql, parameters in ((scored, sample.parameters), (failed, query.parameters)):
+        for topic, ids in store.read(sql, parameters).rows:
+            found.setdefault(topic, {}).update(dict.fromkeys(ids))
+    return {topic: list(ids)[:WORST] for topic, ids in found.items()}

@@ -1,0 +1,58 @@
+"""Topics of questions over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ragpulse_collector.analysis.topics import TopicReport, topic_report
+from ragpulse_collector.analysis.traffic import TOPIC_SHARE
+from ragpulse_collector.api.drafts import TopicName
+from ragpulse_collector.api.models import TopicChoice
+from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.topics import rename, stored_topics
+from ragpulse_collector.topics.refitting import FitState, Refits
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedTopic:
+    """A topic under its new name."""
+
+    topic_id: int
+    name: str
+
+
+def topics(store: Store, params: TopicChoice, *, lead: Callable[[], str], state: Callable[[], FitState]) -> TopicReport:
+    """Answer `GET topics`."""
+    query, fits = params.query(utc_now()), state()
+    reader, evaluator = query.reader(store), params.evaluator or lead()
+    return topic_report(reader, query, evaluator, limit=params.limit, running=fits.running, problem=fits.problem)
+
+
+def rename_topic(store: Store, params: TopicName, *, mask: Callable[[str], str]) -> RenamedTopic:
+    """Answer `PUT topics/{id}`; raises NotFound, Conflict."""
+    name = mask(params.name)
+    renamed = store.write(lambda tx: rename(tx, params.id, name, actor=params.caller.actor)).result()
+    return RenamedTopic(renamed.topic_id, renamed.name)
+
+
+def topic_metrics(store: Store) -> set[str]:
+    """Return the metrics of topics."""
+    return {f"{TOPIC_SHARE}:{topic.name}" for topic in stored_topics(store.read)}
+
+
+def topic_operations(
+    store: Store, refits: Refits, *, lead: Callable[[], str], mask: Callable[[str], str]
+) -> tuple[Operation, ...]:
+    """Return the operations; `lead` returns the evaluator that leads."""
+    return (
+        Operation("GET topics", partial(topics, store, lead=lead, state=refits.state),
+                  "What people ask, how much of it, and where they are failed.", TopicChoice, TopicReport),
+        Operation("POST topics/fit", lambda _: refits.start_fit(), "Find topics again, in the background.",
+                  answer=FitState, scope="admin"),
+        Operation("PUT topics/{id}", partial(rename_topic, store, mask=mask), "Name a topic.", TopicName, RenamedTopic,
+                  scope="admin"),
+    )  # fmt: skip
