@@ -241,7 +241,9 @@ def placed(text: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return text if moment.tzinfo else address_time(moment.replace(tzinfo=SHOWN.get()).astimezone(UTC))
+    if moment.tzinfo and SHOWN.get() is UTC:
+        return text
+    return address_time((moment if moment.tzinfo else moment.replace(tzinfo=SHOWN.get())).isoformat())
 
 
 def typed(value: Any) -> str:
