@@ -83,6 +83,7 @@ class ChartRow:
     asked: float | None
     """The answers that it represents; None for traffic and coverage."""
     missing: int | None
+    assisted_by: str | None
     not_scored: str
     part: str = ""
     """A word for a bucket that the range holds in part."""
@@ -404,6 +405,7 @@ def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
             words=getattr(point, "words", None) if line.metric == "error_rate" else None,
             asked=getattr(point, "asked", None),
             missing=getattr(point, "missing", None),
+            assisted_by=getattr(point, "assisted_by", None),
             not_scored=not_scored,
         )
         for line in lines

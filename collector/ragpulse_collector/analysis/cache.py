@@ -253,6 +253,11 @@ class Snapshots:
                 self._entries.pop(next(iter(self._entries)))
             return entry.snapshot(now, max_age)
 
+    def clear(self) -> None:
+        """Forget all: other scores count from now on."""
+        with self._lock:
+            self._entries.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:

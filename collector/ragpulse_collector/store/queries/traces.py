@@ -179,7 +179,7 @@ class ScoredTrace(TraceRow):
 
 COLUMNS = ", ".join(column.name for column in fields(TraceRow))
 """The columns of a trace in a list; pages are `Rows` of these until they have their scores."""
-_ID, _START = 0, 1
+_ID, _START, _RUN = 0, 1, 3
 
 
 def newest(
@@ -255,11 +255,11 @@ IN_LISTS = "scope IS DISTINCT FROM 'session'"
 """The condition that a score is about a trace, not about its session."""
 
 
-def listed_scores(condition: str) -> str:
+def listed_scores(condition: str, scores: str = COUNTED) -> str:
     """Return the scores that lists show, each with its column (`series`) and the identifier of its judge."""
     return (
-        f"SELECT {hex_trace('trace_id')} AS trace_id, {SERIES} AS series, identifier, normalized, status, passing,"
-        f" label, score, created_at FROM {COUNTED} WHERE {condition} AND {IN_LISTS}"
+        f"SELECT {hex_trace('trace_id')} AS trace_id, {SERIES} AS series, identifier, run_id, normalized, status,"
+        f" passing, label, score, created_at FROM {scores} WHERE {condition} AND {IN_LISTS}"
     )
 
 
@@ -269,10 +269,18 @@ def _with_scores(store: Store, page: Rows, about: Filter) -> list[ScoredTrace]:
     Newest and names are found here: windows in SQL, as in `with_scores`, take four times as long for a page.
     """
     found: dict[str, dict[tuple[str, str], TraceScore]] = {}
-    sql = f"SELECT * EXCLUDE (created_at) FROM ({listed_scores(about.sql)}) ORDER BY created_at"
-    for trace_id, series, identifier, *values in store.read(sql, about.parameters).rows:
+    for trace_id, series, identifier, _run, *values in _listed(store, about):
         found.setdefault(trace_id, {})[series, identifier or ""] = TraceScore(*values)
     return [ScoredTrace(*row, scores=_by_name(found.get(row[_ID], {}))) for row in page.rows]
+
+
+def _listed(store: Store, about: Filter) -> list[tuple[Any, ...]]:
+    """Return scores by age; which replays count is asked only where there are some: that takes as long as the rest."""
+    sql = "SELECT * EXCLUDE (created_at) FROM ({}) ORDER BY created_at"
+    rows = store.read(sql.format(listed_scores(about.sql, "raw.scores")), about.parameters).rows
+    if any(row[_RUN] is not None for row in rows):
+        return store.read(sql.format(listed_scores(about.sql)), about.parameters).rows
+    return rows
 
 
 def _by_name(scores: Mapping[tuple[str, str], TraceScore]) -> dict[str, TraceScore]:
