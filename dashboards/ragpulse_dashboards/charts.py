@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ragpulse_dashboards.drawing import ahead, columns, epoch, finite, grid_of, markers
+from ragpulse_dashboards.drawing import InRange, ahead, columns, epoch, finite, grid_of, markers
 from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
 
@@ -110,15 +110,6 @@ class Bound:
             return ""
         within = [edge >= self.limit if self.at_least else edge <= self.limit for edge in (edges[0], edges[-1])]
         return "met" if all(within) else "undecided" if any(within) else "missed"
-
-
-@dataclass(frozen=True, slots=True)
-class InRange:
-    """The value of a metric over the whole range, and its interval; of a sum the sum."""
-
-    value: float | None
-    lo: float | None = None
-    hi: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

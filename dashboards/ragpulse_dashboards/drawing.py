@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.quality.points import Line, Point
     from ragpulse_collector.analysis.series import MetricSeries
     from ragpulse_dashboards.charts import ChartLine
+
+
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """The value of a metric over the whole range, and its interval; of a sum the sum."""
+
+    value: float | None
+    lo: float | None = None
+    hi: float | None = None
+    words: str | None = None
+    """Of an error rate of few errors: their number."""
 
 
 def epoch(moment: datetime) -> int:

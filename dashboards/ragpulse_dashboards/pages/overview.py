@@ -17,6 +17,7 @@ from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, InRange, fit_range,
 from ragpulse_dashboards.formats import metric_name
 from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
+from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
@@ -233,7 +234,9 @@ def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> li
     known: dict[str, InRange] = {
         "latency_p95": InRange(answer.latency_p95),
         "requests": InRange(float(n)),
-        "error_rate": InRange(answer.error_rate, *(answer.error_interval or ())),
+        "error_rate": InRange(
+            answer.error_rate, *(answer.error_interval or (None, None)), few_errors(answer.n_errors, n)
+        ),
         "cost_usd": InRange(cost),
     }
     known |= {f"quality:{row.evaluator}": InRange(row.value, row.lo, row.hi) for row in answer.quality}
