@@ -141,7 +141,8 @@ def store_of(
             version = "v2" if prompts is not None and hour >= prompts else "v1"
             facts = (f"s{index:03d}", f"u{index}-{user}", f"{index}-{visit}", version)
             rows["spans"].append((trace, 1, start, start, 1000, "answer", "rag", *facts))
-            rows["trace_facts"].append((trace, 0, True, start, 1, start, "answer", 1, 1, 0, 1.0, error, *facts))
+            topic = "other" if error else "known"  # as clustered as errors are
+            rows["trace_facts"].append((trace, 0, True, start, 1, start, "answer", 1, 1, 0, 1.0, error, topic, *facts))
             rows["decisions"].append((trace, 1, start, "judge", "r", "p", 1.0, 0.5, True, "sampled", start, 0, True))
             rows["scores"].append((f"k{number}", trace, 1, start, "judge", "v1", "online", "ok", float(good),
                                    float(good), start, good, 1))  # fmt: skip
@@ -155,7 +156,7 @@ _FACTS = ("service", "user_id", "session_id", "prompt_version")
 _COLUMNS = {
     "spans": ("trace_id", "span_id", "start_time", "received_at", "duration_us", "name", "kind", *_FACTS),
     "trace_facts": ("trace_id", "revision", "latest", "decided_at", "unit_span_id", "start_time", "name", "n_spans",
-                    "n_units", "late_spans", "upstream_pi", "error", *_FACTS),
+                    "n_units", "late_spans", "upstream_pi", "error", "topic", *_FACTS),
     "decisions": ("trace_id", "span_id", "request_time", "evaluator", "rule", "policy", "pi", "u", "sampled", "reason",
                   "decided_at", "revision", "latest"),
     "scores": ("score_key", "trace_id", "span_id", "request_time", "evaluator", "version", "source", "status", "score",
@@ -208,11 +209,13 @@ def quiet(services: int, hours: int) -> list[Promise]:
     promises = []
     for name, world in list(WORLDS.items())[: 1 if services < 5 else None]:
         count = max(2, services // (4 if name == "busy" else 1))
+        most = 1 - (1 - world.errors) * (1 - world.bursts)
         with _temporary_store([world] * count, hours) as store:
             for metric, condition in (
                 ("quality:judge", "change"), ("error_rate", "change"), ("errors", "change"), ("requests", "change"),
                 ("quality:judge", f"< {world.quality - world.wave}"),
-                ("error_rate", f"> {1 - (1 - world.errors) * (1 - world.bursts):.4f}"),
+                ("error_rate", f"> {most:.4f}"),
+                ("other_share", f"> {most:.4f}"), ("topic_share:known", f"< {1 - most:.4f}"),
             ):  # fmt: skip
                 monitor = MonitorSettings(name="m", metric=metric, condition=condition, group_by=("service",),
                                           false_alarms_per_year=200.0)  # fmt: skip
@@ -377,7 +380,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int
     "quiet": (quiet, (3, 4), (10, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
-    "daylight": (daylight, (1, 3), (5, 72)),
+    "daylight": (daylight, (1, 3), (3, 48)),
     "headline": (headline, (2, 20), (5, 300)),
     "shifts": (shifts, (12, 24), (100, 24)),
 }

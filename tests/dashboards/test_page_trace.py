@@ -108,3 +108,22 @@ def test_unknown_traces_are_not_found(path: str) -> None:
     """A wrong id is a 404 page in words."""
     response = client().get(path)
     assert response.status_code == 404
+
+
+class Explored(FakeApi):
+    """A day whose first trace has a score of an exploratory replay."""
+
+    def _scores(self, row: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
+        """The scores of a trace."""
+        found = super()._scores(row, index)
+        more = {"evaluator": "is_json", "passing": False, "normalized": 0.0, "run_id": "r1", "exploratory": True}
+        return [*found, {**found[0], **more}]
+
+
+def test_an_exploratory_score_is_no_verdict() -> None:
+    """No chip and no card; one line names it with a link to its replay."""
+    api = Explored()
+    html = client(api).get(f"/traces/{api.rows[0]['trace_id']}").text
+    assert "verdict-is_json" not in html
+    assert '<a href="/replays/r1">' in html
+    assert "(of exploratory replays)" in text_of(html)

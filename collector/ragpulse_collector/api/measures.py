@@ -30,8 +30,11 @@ from ragpulse_collector.topics import LEAST_USERS
 class Measures:
     """The operations, each by the function that answers it; `clock` gives the time that relative times are read at."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str], least_users: int) -> None:
-        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, Snapshots(store)
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime], lead: Callable[[], str], snapshots: Snapshots,
+        least_users: int,
+    ) -> None:  # fmt: skip
+        self._store, self._clock, self._lead, self._snapshots = store, clock, lead, snapshots
         self._least_users = least_users
 
     def _asked(self, params: models.Filters) -> tuple[Store, Query]:
@@ -108,10 +111,11 @@ def measures(
     store: Store,
     clock: Callable[[], datetime] = utc_now,
     lead: Callable[[], str] = str,
+    snapshots: Snapshots | None = None,
     least_users: int = LEAST_USERS,
 ) -> tuple[Operation, ...]:
     """Return the operations; `lead` returns the evaluator that leads (none: the most trusted with a verdict)."""
-    of = Measures(store, clock, lead, least_users)
+    of = Measures(store, clock, lead, snapshots or Snapshots(store), least_users)
     return (
         Operation("GET metrics", of.metrics, "A metric over request time.", models.Metrics,
                   MetricSeries | ManySeries, bound=True),

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ragpulse_collector.analysis.answers import Done
+from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.compare.results import replay_result
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
@@ -96,17 +97,17 @@ def operations(
     def names() -> set[str]:
         return {*catalog.registry.names, *settings.feedback.metrics}
 
-    mask = masking(settings.collector.redact)
+    mask, snapshots = masking(settings.collector.redact), Snapshots(store)
     reads = (
         *_reads(store, settings, status, lead),
-        *measures(store, lead=lead, least_users=settings.topics.least_users),
+        *measures(store, lead=lead, snapshots=snapshots, least_users=settings.topics.least_users),
         _evaluators(store, catalog, rules, lead),
     )
     table = (
         *reads,
         *_rules(store, rules),
         *_writes(store, catalog, force, wake, mask),
-        *replay_operations(replays, ClientReplays(store), partial(replay_result, store), lead),
+        *replay_operations(replays, ClientReplays(store), partial(replay_result, store), lead, snapshots.clear),
         *_drift(drift),
         Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
                   "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,

@@ -51,9 +51,16 @@ def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
 
 
 def replay_operations(
-    replays: Replays, external: ClientReplays, result: Callable[[str, str], ReplayResult], lead: Callable[[], str]
+    replays: Replays,
+    external: ClientReplays,
+    result: Callable[[str, str], ReplayResult],
+    lead: Callable[[], str],
+    counted: Callable[[], None],
 ) -> tuple[Operation, ...]:
-    """Return the operations; `result` answers about a replay, given the evaluator that leads."""
+    """Return the operations; `result` answers about a replay, given the evaluator that leads.
+
+    `counted` is called when other scores count from now on.
+    """
 
     def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
         request = replay_request(params, replays.clock())
@@ -69,10 +76,13 @@ def replay_operations(
         return extended(ReplayAccepted, replays.get(params.id), accepted=accepted)
 
     def use(params: models.ById, *, undo: bool) -> ReplayProgress:
-        return replays.use(params.id, actor=params.caller.actor, undo=undo)
+        used = replays.use(params.id, actor=params.caller.actor, undo=undo)
+        counted()
+        return used
 
     def delete(params: models.ById) -> Done:
         replays.delete(params.id, actor=params.caller.actor)
+        counted()
         return Done()
 
     return (

@@ -86,6 +86,8 @@ def _reload(collector: Collector, load: Callable[[], Settings], ready: threading
 
 
 def _greeting(collector: Collector) -> list[str]:
+    from ragpulse_collector.api.handlers.settings import shown_db  # everything is loaded when the greeting is written
+
     settings = collector.settings
     options = settings.collector
     lines = [
@@ -98,7 +100,7 @@ def _greeting(collector: Collector) -> list[str]:
         "    # then @ragpulse.rag, @ragpulse.retriever, @ragpulse.llm on your functions",
         f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
         "",
-        f"  stored in {options.db}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
+        f"  stored in {shown_db(options.db)}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules(collector)}",
         f"  leaves this computer: {_leaving(settings, collector.components.unpriced)}",

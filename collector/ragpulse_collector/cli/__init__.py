@@ -2,7 +2,7 @@
 
 serve, demo, run                 start something          (serve.py)
 metrics, traces, show, doctor .. look at traces, status   (look.py)
-digest, gaps                     a week in words, what users miss (topics.py)
+topics, digest, gaps             what users ask, a week in words, what users miss (topics.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 models, judge check              local models, a judge on labelled answers (models.py)
 generate-questions               a test set from stored contexts (questions.py)
@@ -24,7 +24,7 @@ from ragpulse_collector.cli.options import Failure
 _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
     "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
-    "topics": ("digest", "gaps"),
+    "topics": ("topics", "digest", "gaps"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "models": ("models", "judge"),
     "questions": ("generate-questions",),
@@ -37,7 +37,7 @@ _FAMILIES = {
 
 _GROUPS = {
     "First day": ("demo", "serve", "run", "traces", "doctor"),
-    "Look": ("digest", "gaps", "show", "metrics", "tail", "status", "sql", "mcp"),
+    "Look": ("digest", "topics", "gaps", "show", "metrics", "tail", "status", "sql", "mcp"),
     "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions",
               "judge", "models"),
     "Replay and compare": ("replay", "replays", "compare", "check", "plan", "freeze", "regress"),

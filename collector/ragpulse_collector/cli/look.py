@@ -79,11 +79,15 @@ def metrics(
             table(title, ("time", "value", *by), rows)
 
 
-def _assisted(estimate: dict[str, Any]) -> str:
-    """Return how much a check of all answers narrowed a point, or why it did not."""
+def _assisted(estimate: dict[str, Any] | None) -> str:
+    """Return how much a check of all answers narrowed a point, or why it did not; empty where none was used."""
     return (
-        estimate["note"]
-        or f"x {estimate['narrowing']:.2f} as wide: {estimate['n_all']} answers, {estimate['unchecked']} unchecked"
+        ""
+        if estimate is None
+        else (
+            estimate["note"]
+            or f"x {estimate['narrowing']:.2f} as wide: {estimate['n_all']} answers, {estimate['unchecked']} unchecked"
+        )
     )
 
 

@@ -248,7 +248,8 @@ def check(
         return 2
     limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
     name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
-    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}")
+    by = f", narrowed by {answer['assisted_by']}" if answer.get("assisted_by") else ""
+    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}{by}")
     if (correction := answer.get("correction")) and not answer.get("uncorrected"):
         click.echo(f"ragpulse: {correction}", err=True)
     if note := answer.get("note"):

@@ -1,4 +1,4 @@
-"""digest, gaps: what a week brought, and what users miss."""
+"""topics, digest, gaps: what users ask, what a week brought, and what users miss."""
 
 from __future__ import annotations
 
@@ -6,8 +6,36 @@ from typing import Literal
 
 import click
 
-from ragpulse_collector.cli.options import Ask, asking, json_option, option, since_option
-from ragpulse_collector.cli.tables import cell, print_json, safe, table
+from ragpulse_collector.cli.options import COUNT, Ask, asking, json_option, option, since_option
+from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
+
+
+@click.command()
+@since_option("7d")
+@option("--limit", type=COUNT, default=20, help="The most topics.")
+@option("--rename", nargs=2, metavar="ID NAME", help="Name a topic, here and in its traces.")
+@option("--fit", is_flag=True, help="Find topics again, in the background of the collector.")
+@json_option
+@asking
+def topics(ask: Ask, since: str, limit: int, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
+    """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
+    if rename:
+        ask(f"PUT topics/{rename[0]}", {"name": rename[1]})
+    if fit:
+        ask("POST topics/fit", {})
+    answer = ask("GET topics", {"from": since, "limit": limit})
+    if as_json:
+        return print_json(answer)
+    columns = ("id", "", "topic", "n", "share", "unanswered", answer["evaluator"], "question")
+    rows = [
+        (one["topic_id"], "!" if one["worse"] else "", one["name"], one["n"],
+         *(interval({**(one[key] or {}), "n": None}) for key in ("share", "unanswered", "quality")), one["question"])
+        for one in answer["topics"]
+    ]  # fmt: skip
+    table(f"topics ({answer['n']:,} questions)", columns, rows)
+    moves = ((word, answer[word]) for word in ("appeared", "vanished", "grew"))
+    notes = [f"{word}: {', '.join(names)}" for word, names in moves if names]
+    click.echo(safe("\n".join([*notes, *filter(None, [answer["problem"], answer["running"] and "a fit runs"])])))
 
 
 @click.command()

@@ -152,7 +152,7 @@ class Monitors:
         newest = current(estimates(reader, evaluator, window, query.filters))
         if newest is None:
             return None
-        return decisive(reader, query, newest, evaluator=evaluator, corrected=False).correction
+        return decisive(reader, query, newest, evaluator=evaluator, corrected=False, assisted=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
         """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.

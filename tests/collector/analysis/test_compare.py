@@ -374,8 +374,11 @@ def test_a_comparison_ends_before_the_oldest_answer_that_waits(store: EmbeddedSt
     assert (outcome["a"]["n"], outcome["b"]["n"], outcome["b"]["missing"]) == (75, 75, 0)
 
 
-@pytest.mark.parametrize("by", [None, "metadata.tenant"])
-def test_a_mixture_is_not_a_change(store: EmbeddedStore, by: str | None) -> None:
+TENANT, TOPIC = ("metadata.tenant", "metadata = MAP {'tenant': variant}"), ("topic", "topic = variant")
+
+
+@pytest.mark.parametrize(("brought", "named"), [(TENANT, False), (TENANT, True), (TOPIC, False), (TOPIC, True)])
+def test_a_mixture_is_not_a_change(store: EmbeddedStore, brought: tuple[str, str], *, named: bool) -> None:
     """v7 is better for both tenants, and worse over all: it got most of the hard questions."""
     units = Units(store)
     for number in range(1800):
@@ -386,13 +389,14 @@ def test_a_mixture_is_not_a_change(store: EmbeddedStore, by: str | None) -> None
         facts |= {"variant": "legal" if hard else "shop"}
         units.scored(number, "judge", float(uniform(number, "passes") < rate), facts=facts)
     units.save()
-    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET metadata = MAP {'tenant': variant}")).result()
-    params = {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge", "by": by}
+    column, given = brought
+    store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET {given}")).result()
+    params = {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge", "by": column if named else None}
     outcome = ask(store, "compare", params, clock=now)
     level = outcome["at_equal_mix"]
     assert outcome["difference"]["value"] < 0.0 < level["lo"]
     assert level["lo"] < 0.1 < level["hi"]
-    assert (level["by"], level["excluded"]) == ("metadata.tenant", pytest.approx(0.0))
+    assert (level["by"], level["excluded"]) == (column, pytest.approx(0.0))
     assert outcome["verdict"] == level["verdict"] == "better"
     assert level["words"].endswith("B got more legal")
 

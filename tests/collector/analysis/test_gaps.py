@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asking import ask
-from stored_units import T0, Units, uniform
+from stored_units import T0, Units, open_store, uniform
 
+from ragpulse_collector.cli import run
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -26,7 +31,12 @@ EACH = 60
 
 
 def fill(
-    store: EmbeddedStore, *, refused: dict[str, float], wrong: dict[str, float], users: Callable[[str, int], str]
+    store: EmbeddedStore,
+    *,
+    refused: dict[str, float],
+    wrong: dict[str, float],
+    users: Callable[[str, int], str],
+    end: datetime = T0,
 ) -> None:
     """Store sixty questions of each subject; some are declined, some answers have no support."""
     units, rng, number = Units(store), random.Random(1), 0
@@ -35,7 +45,7 @@ def fill(
             number += 1
             query = rng.choice(FRAMES).format(rng.choice(verbs), subject)
             declined = uniform(number) < refused.get(subject, 0.02)
-            at = T0 - timedelta(minutes=number)
+            at = end - timedelta(minutes=number)
             answer = "refused" if declined else "answered"
             units.unit(number, at=at, query=query, user_id=users(subject, turn), answer=answer, top_score=0.8)
             units.contexts(number, [f"About {subject}.", "Welcome."], at=at, ids=[f"kb/{subject}.md", "kb/home.md"])
@@ -115,6 +125,27 @@ def test_hostile_questions_stay_text(store: EmbeddedStore) -> None:
     units.save()
     (gap,) = gaps(store)["gaps"]
     assert "`'](http://evil) webhook # secret '`" in gap["issue"]
+
+
+def test_the_commands_print_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As sentences, CSV, Markdown or JSON; the digest counts them in a quiet week; a closed file is not written."""
+    opened = open_store(tmp_path)
+    fill(opened, refused={"webhook": 0.6}, wrong={}, users=many, end=datetime.now(UTC).replace(tzinfo=None))
+    opened.close()
+    file = ["--db", str(tmp_path / "test.duckdb")]
+    printed = {}
+    for form in ("text", "csv", "markdown"):
+        assert run(["gaps", *file, "--format", form]) == 0
+        printed[form] = capsys.readouterr().out
+    assert "unanswered; nearest document kb/webhook.md" in printed["text"]
+    (row,) = csv.DictReader(io.StringIO(printed["csv"]))
+    assert (row["kind"], row["users"]) == ("unanswered", "20")
+    assert printed["markdown"].startswith("### Missing content: ")
+    assert run(["gaps", *file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gaps"][0]["kind"] == "unanswered"
+    assert run(["digest", *file]) == 0
+    assert "1 content gap: ragpulse gaps." in capsys.readouterr().out
+    assert run(["gaps", *file, "--dataset", "missing"]) != 0
 
 
 def test_the_collection_as_requests_show_it(store: EmbeddedStore) -> None:

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 
 import pytest
 from asking import ask, query_of
+from click.testing import CliRunner
 from stored_units import T0, Units, trace_id, uniform
 
+from ragpulse_collector.cli import cli
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_dashboards.formats import rests_on
 from ragpulse_evaluators.statistics import Interval, assisted_mean, hajek, plus, ppi_mean
 
 DAY = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
@@ -131,7 +135,7 @@ def test_pages_check_and_targets_use_the_check_of_the_subject(
     for shown in (row, point, checked):
         assert shown["assisted_by"] == target.assisted_by == by
         assert [shown[key] for key in ("value", "least", "most")] == [target.value, target.lo, target.hi]
-        assert (f"narrowed by {by}" in shown["words"]) is (by is not None)
+        assert (f"narrowed by {by}" in shown["words"]) is (f"narrowed by {by}" in rests_on(shown)) is (by is not None)
     assert line["assisted_by"] == by
     if by is None:
         assert checked["unassisted"] is None
@@ -197,6 +201,25 @@ def test_the_order_of_corrections(
     assert shown == pytest.approx([interval.value, interval.lo, interval.hi, *ends], abs=1e-9)
     truth = [(row.good if labelled else row.verdict, 1 / row.up) for row in answers]
     assert ends[0] < sum(value * weight for value, weight in truth) / sum(weight for _, weight in truth) < ends[1]
+
+
+def test_the_command_line_shows_points_with_and_without_the_check(store: EmbeddedStore, tmp_path: Path) -> None:
+    """Of two buckets one has too few verdicts to be narrowed; `check` names the check."""
+    plant(store, Planted())
+    units = Units(store)
+    for number in range(5000, 5040):
+        at = T0 - timedelta(days=30)
+        units.unit(number, at=at)
+        units.decision(number, "faithfulness", pi=0.5, u=0.0, at=at)
+        units.score(number, "faithfulness", float(number % 2), judge="gpt", version="v0", at=at)
+    units.save()
+    store.close()
+    source = ["--since", "5000d", "--db", str(tmp_path / "test.duckdb")]
+    shown = CliRunner().invoke(cli, ["metrics", "quality:faithfulness", "--step", "10d", *source])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.count(" as wide: 1500 answers, 0 unchecked") == 1
+    checked = CliRunner().invoke(cli, ["check", "-e", "faithfulness", "--min", "0.5", *source])
+    assert ", narrowed by groundedness" in checked.output
 
 
 def test_check_says_that_the_evaluator_changed(store: EmbeddedStore) -> None:

@@ -20,6 +20,7 @@ from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.trace_lists import session_figures
+from ragpulse_collector.store.topics import OTHER_TOPIC
 from ragpulse_evaluators.statistics import wilson
 
 NOW, KEPT = T0 + timedelta(hours=1), 1 / 16
@@ -39,6 +40,7 @@ def facts_of(number: int) -> Facts:
         "feedback": -1.0 if failed else 1.0 if number % 2 else None,
         "answer": "empty" if failed else "refused" if number % 10 == 0 else "answered",
         "variant": "ab"[number % 2],
+        "topic": OTHER_TOPIC if failed or number % 4 == 0 else "refunds",
         "upstream_pi": 1.0 if failed else KEPT,
     }
 
@@ -85,6 +87,7 @@ TRUTH: dict[str, float] = {
     "requests": len(ALL),
     "errors": 60,
     "error_rate": 60 / len(ALL),
+    "other_share": share(lambda facts: facts["topic"] == OTHER_TOPIC),
     "latency_p50": quantile("latency_ms", 0.5),
     "latency_p95": quantile("latency_ms", 0.95),
     "latency_p99": quantile("latency_ms", 0.99),
@@ -240,8 +243,11 @@ def test_a_session_has_the_figures_of_all_its_turns(tmp_path: Path) -> None:
     units = Units(opened)
     for number, kept in enumerate((1.0, 0.25, 0.25)):
         units.unit(number, session_id="s", input_tokens=10, cost_usd=0.5, upstream_pi=kept)
+    units.unit(3, session_id="all stored")
     units.save()
     found = session_figures(opened, "s")
+    listed = dict(opened.read("SELECT session_id, estimated FROM sessions").rows)
     opened.close()
+    assert listed == {"s": True, "all stored": False}
     assert found is not None
-    assert (found.n_turns, found.input_tokens, found.cost_usd) == (9, 90, 4.5)
+    assert (found.n_turns, found.input_tokens, found.cost_usd, found.estimated) == (9, 90, 4.5, True)

@@ -42,7 +42,9 @@ class Request:
 Change = Callable[[int, Request], Request]
 
 
-def plant(store: EmbeddedStore, change: Change, *, n: int = 400, times: float = 1.0) -> None:
+def plant(
+    store: EmbeddedStore, change: Change, *, n: int = 400, times: float = 1.0, before: Change = lambda _, one: one
+) -> None:
     """`n` requests in the hour before noon, `times` as many in the hour after; `change` alters those after."""
     units, draw = Units(store), random.Random(3)
     total = n + round(n * times)
@@ -54,7 +56,7 @@ def plant(store: EmbeddedStore, change: Change, *, n: int = 400, times: float = 
             documents=documents, score=0.95 if draw.random() < 0.9 else 0.45, service="xy"[draw.random() < 0.5]
         )
         one = replace(one, model="sonnet" if number % 7 == 0 else "haiku")
-        add(units, number, at, change(number, one) if late else one, draw)
+        add(units, number, at, change(number, one) if late else before(number, one), draw)
     units.save()
 
 
@@ -142,10 +144,18 @@ ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
     ("a version that retrieves twenty", "quality:check", of_twenty, 1, [("prompt_version", "v7")], 0.75),
     ("a document", "quality:check", bad_document, 1, [("document", "stale.md")], 0.75),
     ("two", "quality:check", both, 1, [("prompt_version", "v7"), ("document", "stale.md")], 0.75),
+    ("a version that had begun before", "quality:check", lambda _, one: bad(replace(one, version="v7")), 1,
+     [("prompt_version", "v7")], 0.75),
     ("nothing", "quality:check", lambda _, one: one, 1, [], 0.0),
     ("all alike", "quality:check", lambda n, one: bad(one) if every(0.3)(n) else one, 1, [], 0.0),
     ("no slower", "latency_p95", lambda _, one: one, 1, [], 0.0),
 ]  # fmt: skip
+
+
+BEFORE: dict[str, Change] = {
+    "a version that had begun before": lambda n, one: bad(replace(one, version="v7")) if n > 360 else one
+}
+"""What some requests before the moment have."""
 
 
 @pytest.mark.parametrize(("kind", "metric", "change", "times", "expected", "share"), ROWS, ids=[row[0] for row in ROWS])
@@ -153,7 +163,7 @@ def test_a_planted_change_is_named_and_nothing_else(
     store: EmbeddedStore, kind: str, metric: str, change: Change, times: float, expected: list[Any], share: float
 ) -> None:
     """Each with how much it explains; the parts of cost add up, and no other part is worth a word."""
-    plant(store, change, times=times)
+    plant(store, change, times=times, before=BEFORE.get(kind, lambda _, one: one))
     found = why(store, metric)
     whole = found["change"]["value"]
     large = [part for part in found["parts"] if abs(part["amount"]) >= 0.1 * abs(whole)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from traffic import rag_trace, send
 from waiting import until
 
+from ragpulse_collector.cli import run
 from ragpulse_collector.client import Client, ClientError, connect
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -181,6 +183,19 @@ def test_a_name_is_the_same_everywhere(client: Client) -> None:
             client.call(path, {"name": name})
     with pytest.raises(ClientError, match="no topic 999"):
         client.call("PUT topics/999", {"name": "x"})
+
+
+def test_the_command_line_lists_and_names_topics(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the mark of those that fail, and as JSON."""
+    worst, url = found(client)[of_planted(client)[GAP]], ["--url", client.url, "--since", "1h"]
+    assert run(["topics", *url, "--rename", str(worst["topic_id"]), "Web hooks"]) == 0
+    first = capsys.readouterr().out.splitlines()[2].split()
+    assert (first[0], first[1:4]) == (str(worst["topic_id"]), ["!", "Web", "hooks"])
+    assert run(["topics", *url, "--json", "--limit", "2"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["topics"][0]["name"] == "Web hooks"
+    assert (len(answer["topics"]), answer["more"]) == (2, len(found(client)) - 2)
+    assert run(["topics", *url, "--rename", "999", "x"]) == 1
 
 
 def test_a_forgotten_person_leaves_the_topics(client: Client) -> None:

@@ -41,16 +41,16 @@ class Decisive:
 
 
 def decisive(
-    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
-) -> Decisive:
+    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True,
+    assisted: bool = True,
+) -> Decisive:  # fmt: skip
     """Return the figure to compare with a limit, narrowed by the check of the judge's subject and then corrected.
 
-    It is corrected where 60 sampled labels of this version and mix exist.
-
-    The mix is another one where the judge's mean in the window surely differs from that over the labelled answers: then
-    its error there may differ, too. `corrected` false keeps the judge's figure. The missing answers widen at the end.
+    It is corrected where 60 sampled labels of this version and mix exist. The mix is another one where the judge's mean
+    in the window surely differs from that over the labelled answers: then its error there may differ, too. `corrected`
+    false keeps the judge's figure, `assisted` false its own interval. The missing answers widen at the end.
     """
-    if family == "quality":
+    if family == "quality" and assisted:
         [bucket] = narrowed(store, query.whole, [bucket])
     measured, interval = bucket.measured, _interval(bucket)
     if family != "quality" or interval is None:

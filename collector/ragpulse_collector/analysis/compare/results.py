@@ -30,6 +30,8 @@ from ragpulse_evaluators.statistics import Moments
 __all__ = ["ReplayResult", "replay_result"]
 
 _BINS = 10
+_LONGEST = 2_000
+"""Characters of an answer in a disagreement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ def _disagreements(store: Store, pairs: Sequence[ScoredPair]) -> list[Disagreeme
             trace_id=row.trace_id,
             start_time=row.start_time,
             query=row.query,
-            response=row.response,
+            response=row.response and row.response[:_LONGEST],
             a=pair.a,
             b=pair.b,
             a_passes=pair.a_passes,

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.gaps.collection import Collection, collection, first_documents
 from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.topics import USUAL
 from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
@@ -33,23 +34,19 @@ _ROWS = f"""
     WITH t AS (
         SELECT *, trace_id::UUID AS id FROM traces
         WHERE start_time >= $first AND start_time < $last AND query IS NOT NULL AND {{filters}}
-    ), usual AS (
-        SELECT retriever, quantile_cont(top_score, 0.25) * 2.5 - quantile_cont(top_score, 0.75) * 1.5 AS least
-        FROM t GROUP BY retriever
     ), verdicts AS (
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
     ), asked AS (
         SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
-               WHEN answer IN ('refused', 'empty') OR top_score < least THEN ['unanswered']
+               WHEN answer IN ('refused', 'empty') OR top_score < low THEN ['unanswered']
                WHEN ungrounded THEN ['ungrounded'] ELSE [] END AS kinds
-        FROM t LEFT JOIN usual ON usual.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
+        FROM t LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
     ), drawn AS (
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
         FROM asked WINDOW kind AS (PARTITION BY kinds)
     )
     SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
     WHERE place <= {_READ} ORDER BY trace_id"""
-"""A context's score is unusually low below the lower fence of the box plot (1.5 quartile ranges) of its retriever."""
 
 
 class _Asked(NamedTuple):

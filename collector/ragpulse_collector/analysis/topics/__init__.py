@@ -196,7 +196,7 @@ def shares(store: Store, window: Window, filters: Filter) -> dict[str, Clustered
     return {topic: ClusteredMean(Moments.of(sums), identified, False) for topic, identified, *sums in rows}
 
 
-_USUAL = f"""
+USUAL = f"""
     SELECT retriever, q[1] - 1.5 * (q[2] - q[1]) AS low FROM (
         SELECT retriever, quantile_cont(top_score, [0.25, 0.75]) AS q FROM ({FACTS})
         WHERE start_time >= $first AND start_time < $last AND top_score IS NOT NULL
@@ -210,7 +210,7 @@ def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, Clust
         SELECT f.*, {KEPT} AS pi, CASE WHEN answer <> 'answered' OR top_score < low THEN 1
             WHEN coalesce(answer, (top_score - low)::VARCHAR) IS NOT NULL THEN 0 END AS y
         FROM (SELECT * {_INSIDE} AND {filters.sql} AND topic IS NOT NULL) f
-        LEFT JOIN ({_USUAL}) u ON u.retriever IS NOT DISTINCT FROM f.retriever"""
+        LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM f.retriever"""
     parameters = {**window.parameters, **filters.parameters}
     found = by_user(store, f"SELECT * FROM ({source}) WHERE y IS NOT NULL", _BY_TOPIC, parameters)
     return {str(topic): mean for (topic,), mean in found.items()}

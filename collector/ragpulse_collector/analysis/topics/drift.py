@@ -33,7 +33,8 @@ class QuestionDrift:
 def question_drift(store: Store, query: Query) -> list[QuestionDrift]:
     """Return the topics whose share changed, the largest change first; one test over all, users are clusters."""
     now, first = query.window.whole, query.window.first
-    days = {(first + timedelta(days=day)).isoweekday() for day in range(min(7, (now.last - first).days + 2))}
+    count = (now.last - timedelta(microseconds=1)).date() - first.date()
+    days = {(first + timedelta(days=day)).isoweekday() for day in range(min(7, count.days + 1))}
     weekdays = Filter(f"isodow(start_time) IN ({', '.join(map(str, sorted(days)))})")
     usual = shares(store, Window(first - _BASELINE, first, 0), query.filters & weekdays)
     moments = {

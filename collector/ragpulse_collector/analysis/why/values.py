@@ -93,16 +93,22 @@ def _parts(rows: Sequence[ChartedRequest], owners: Owners, whole: _Halves, move:
 
 
 def _surest(rows: Sequence[ChartedRequest], left: _Halves, asked: Owners, change: float) -> tuple[Key, Interval] | None:
-    """Return the value that explains the change of what is left most surely; None where none does."""
+    """Return the value that explains the change of what is left most surely; None where none does.
+
+    What only requests before have comes last: more often the value that followed it is new.
+    """
     if not all(left):
         return None
-    sums = left.sums(rows)
-    guesses = ((key, _guess(sums, left.sums(rows, owned))) for key, owned in asked.items())
-    likely = sorted((-guess * math.copysign(1.0, change), key) for key, guess in guesses if guess is not None)
-    for _, key in likely[:_TESTED]:
-        amount = _combined(rows, _terms(left, asked[key]), looked_at=len(likely))
-        if amount.value / change >= LEAST and is_sure(amount.lo, amount.hi):
-            return key, amount
+    sums, guesses = left.sums(rows), list[tuple[bool, float, Key]]()
+    for key, owned in asked.items():
+        has = left.sums(rows, owned)
+        if (guess := _guess(sums, has)) is not None:
+            guesses.append((not has[1].n, -guess * math.copysign(1.0, change), key))
+    for ended in (False, True):
+        for *_, key in [guess for guess in sorted(guesses) if guess[0] is ended][:_TESTED]:
+            amount = _combined(rows, _terms(left, asked[key]), looked_at=len(guesses))
+            if amount.value / change >= LEAST and is_sure(amount.lo, amount.hi):
+                return key, amount
     return None
 
 

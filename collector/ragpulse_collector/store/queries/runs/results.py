@@ -129,7 +129,7 @@ def pair_sums(store: Store, run_id: str, used: str, parameters: Mapping[str, Any
         f"WITH own AS MATERIALIZED ({_OWN}), used AS MATERIALIZED ({used}),"
         " pairs AS MATERIALIZED (SELECT a.trace_id, a.span_id, a.pi, a.cluster, a.normalized AS a, b.normalized AS b,"
         "   a.passing AS a_passes, b.passing AS b_passes, a.status AS a_is, b.status AS b_is,"
-        "   a.explanation AS a_explanation, b.explanation AS b_explanation FROM used a JOIN own b"
+        "   a.explanation[:1000] AS a_explanation, b.explanation[:1000] AS b_explanation FROM used a JOIN own b"
         "   ON a.trace_id = b.trace_id AND a.span_id = b.span_id),"
         " whole AS (SELECT * FROM pairs WHERE a_is = 'ok' AND b_is = 'ok' AND a IS NOT NULL AND b IS NOT NULL)"
         f" SELECT ({_moments('whole', '(b - a)')}), ({_moments('whole', '(a_passes = b_passes)::INTEGER')}),"
