@@ -58,7 +58,7 @@ def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, quer
             return answer | {"changes": [change], "quality": []}
 
         def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
-            return {"monitors": [], "destinations": []}
+            return {"monitors": [], "destinations": [], "expected": ""}
 
         def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
             return {"targets": []}
