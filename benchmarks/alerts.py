@@ -380,7 +380,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int
     "quiet": (quiet, (3, 4), (10, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
-    "daylight": (daylight, (1, 3), (5, 72)),
+    "daylight": (daylight, (1, 3), (3, 48)),
     "headline": (headline, (2, 20), (5, 300)),
     "shifts": (shifts, (12, 24), (100, 24)),
 }

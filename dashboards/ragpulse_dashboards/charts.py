@@ -7,25 +7,24 @@ A target is a line to stay above or below, and a word in each row.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from ragpulse_dashboards.drawing import InRange, ahead, columns, epoch, finite, grid_of, markers
 from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ragpulse_collector.analysis.answers import GroupValue
     from ragpulse_collector.analysis.quality.points import Line, Point
     from ragpulse_collector.analysis.series import ManySeries, MetricSeries
     from ragpulse_collector.monitoring.targets import TargetState
 
-__all__ = ["LABELS", "PER", "WIDTH", "Chart", "ChartRow", "fit_range", "read_metrics"]
+__all__ = ["LABELS", "PER", "WIDTH", "Chart", "ChartRow", "InRange", "fit_range", "read_metrics"]
 
 MAX_LINES: Final = 6
 """Lines whose colours a person can tell apart; the others are in the table only."""
@@ -130,6 +129,8 @@ class Chart:
     bars: bool = False
     level: float | None = None
     """The level before a change, drawn dashed."""
+    in_range: InRange | None = None
+    """The value of the whole range; without one a card shows the last bucket."""
     of_each: bool = False
     """Whether the values of a sum are means of an answer."""
     tall: bool = False
@@ -145,6 +146,14 @@ class Chart:
     @property
     def _per(self) -> tuple[int, str]:
         return (0, "per answer") if self.of_each else PER.get(self.metric, (0, ""))
+
+    @property
+    def whole(self) -> InRange | None:
+        """The value of the whole range in the unit of the chart."""
+        (start, end), (seconds, _) = self.span, self._per
+        if not seconds or self.in_range is None or self.in_range.value is None or end <= start:
+            return self.in_range
+        return InRange(self.in_range.value * seconds / (end - start))
 
     @cached_property
     def unit(self) -> str:
@@ -162,14 +171,29 @@ class Chart:
         """Return start and end of the part of a bucket that lies in the range."""
         start, end = self.span
         first = max(time, start)
-        return first, max(first + 1, min(time + self.step, end))
+        return first, max(first + 1, min(self._end(time), end))
+
+    @cached_property
+    def _ends(self) -> Mapping[int, int]:
+        """The end of each bucket: of a local day it is 23 to 25 hours later."""
+        answer = self.answers[0][1]
+        starts = [epoch(point.t) for line in answer.series[:1] for point in line.points]
+        edges = pairwise([*starts, epoch(answer.until)])
+        return {start: end for start, end in edges if end - start < 1.5 * self.step}
+
+    def _end(self, time: int) -> int:
+        return self._ends.get(time, time + self.step)
+
+    def long(self, time: int) -> int:
+        """Return the seconds of the bucket that begins then."""
+        return self._end(time) - time
 
     def _part(self, time: int) -> str:
         """Return a word for a bucket that the range holds in part: the first and the last one may be such."""
         first, last = self._covered(time)
-        if (first, last) == (time, time + self.step):
+        if (first, last) == (time, self._end(time)):
             return ""
-        return "so far" if time + self.step > datetime.now(UTC).timestamp() else "in part"
+        return "so far" if self._end(time) > datetime.now(UTC).timestamp() else "in part"
 
     @cached_property
     def metrics(self) -> Sequence[str]:
@@ -203,7 +227,7 @@ class Chart:
     def span(self) -> tuple[int, int]:
         """Start and end of the range, epoch seconds."""
         _, answer = self.answers[0]
-        return _epoch(answer.from_), _epoch(answer.to)
+        return epoch(answer.from_), epoch(answer.to)
 
     @cached_property
     def bounds(self) -> Sequence[Bound]:
@@ -236,19 +260,21 @@ class Chart:
     @cached_property
     def data(self) -> str:
         """JSON for the drawing module."""
-        grid = _grid([line.points for line in self.drawn], self.step)
+        grid, (_, answer) = grid_of([line.points for line in self.drawn], self.step), self.answers[0]
         data = {
             "metric": self.metric,
             "title": self.title,
             "unit": self.unit,
             "step": self.step,
+            "ends": [self._end(time) for time in grid],
+            "ahead": ahead(answer.from_, answer.until),
             "range": self.span,
             "bars": self.bars,
             "t": grid,
             "x": [sum(self._covered(time)) / 2 for time in grid],
             "part": [self._part(time) for time in grid],
-            "lines": [_columns(line, grid) for line in self.drawn],
-            "markers": _markers(self.answers),
+            "lines": [columns(line, grid) for line in self.drawn],
+            "markers": markers(self.answers),
             "tall": self.tall,
             "level": self.level,
             "targets": [{"value": bound.limit, "text": bound.text} for bound in self.bounds],
@@ -298,10 +324,6 @@ def _bounds(targets: Sequence[TargetState], metrics: Sequence[str], unit: str) -
     ]
 
 
-def _epoch(moment: datetime) -> int:
-    return int(moment.replace(tzinfo=UTC).timestamp())
-
-
 def _lines(
     label: str, answer: MetricSeries, covered: Callable[[int], tuple[int, int]], per: int
 ) -> Iterator[ChartLine]:
@@ -320,7 +342,7 @@ def _group(line: Line) -> list[str]:
 
 def _points(line: Line, covered: Callable[[int], tuple[int, int]], per: int) -> dict[int, Point]:
     """Return the points by time; with `per`, sums become rates of so many seconds."""
-    points: dict[int, Point] = {_epoch(point.t): point for point in line.points}
+    points: dict[int, Point] = {epoch(point.t): point for point in line.points}
     if not per:
         return points
     return {
@@ -336,58 +358,6 @@ def _version(line: Line) -> str:
     return f"version {(line.version or '?')[:8]}{label}"
 
 
-def _grid(points: Sequence[Mapping[int, Point]], step: int) -> list[int]:
-    """Return all bucket times, with one empty bucket wherever at least one is missing: lines break there."""
-    grid: list[int] = []
-    for time in sorted({time for line in points for time in line}):
-        if grid and time - grid[-1] > step * 1.5:
-            grid.append(grid[-1] + step)
-        grid.append(time)
-    return grid
-
-
-def _columns(line: ChartLine, grid: Sequence[int]) -> dict[str, JsonValue]:
-    points = [line.points.get(time) for time in grid]
-
-    def column(name: str) -> list[JsonValue]:
-        return [_finite(getattr(point, name, None)) for point in points]
-
-    low = column("lo")
-    thin: list[JsonValue] = [point is not None and point.thin for point in points]
-    band = {} if all(value is None for value in low) else {"lo": low, "hi": column("hi"), "thin": thin}
-    return {
-        "label": line.label,
-        "group": dict(line.group),
-        "metric": line.metric,
-        "v": column("value"),
-        "n": column("n"),
-        **band,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return round(value, 6) if value is not None and math.isfinite(value) else None
-
-
-def _markers(answers: Iterable[tuple[str, MetricSeries]]) -> list[dict[str, int | str]]:
-    """Return version changes, change points, and the first live score after a replay; each once."""
-    found = {
-        (_epoch(time), text)
-        for _, answer in answers
-        for time, text in (
-            *((marker.t, marker.text) for marker in answer.markers),
-            *((since, "replayed before, live from here") for since in map(_first_live, answer.series) if since),
-        )
-    }
-    return [{"t": time, "text": text[:80]} for time, text in sorted(found)]
-
-
-def _first_live(line: Line) -> datetime | None:
-    """Return since when a line is live whose past a replay scored."""
-    replayed = any(getattr(point, "replayed", 0) for point in line.points)
-    return getattr(line, "online_since", None) if replayed else None
-
-
 def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
     """Return table rows, newest first; a bucket without requests is left out, like its gap in the drawing."""
     rows = [
@@ -395,9 +365,9 @@ def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
             epoch=time,
             line=line.label,
             metric=line.metric,
-            value=_finite(point.value),
-            lo=_finite(point.lo),
-            hi=_finite(point.hi),
+            value=finite(point.value),
+            lo=finite(point.lo),
+            hi=finite(point.hi),
             n=point.n,
             users=point.users,
             users_are=point.users_are,

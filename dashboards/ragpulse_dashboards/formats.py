@@ -18,6 +18,7 @@ from urllib.parse import quote
 from jinja2 import Undefined
 
 from ragpulse_dashboards.words import SHARES, basis, half_width, level
+from ragpulse_dashboards.zones import SHOWN
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.queries.trace_answers import SpanScore
@@ -222,24 +223,59 @@ def iso(moment: datetime | str) -> str:
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
-def when(value: Any) -> str:
-    """An ISO time as `Nov 21 22:10:54` (UTC, as everywhere on the pages)."""
+def _shown(value: Any) -> datetime | None:
+    """A time in the zone of the page."""
     moment = parse_time(value)
+    return moment and moment.astimezone(SHOWN.get())
+
+
+def address_time(value: Any) -> str:
+    """A time for an address: 2026-11-21T08:00:00Z, or 2026-11-21T09:00:00+01:00 in the zone of the page."""
+    moment = _shown(value)
+    return str(value) if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+def placed(text: str) -> str:
+    """A time of an address with its offset: without one it is a time in the zone of the page."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if moment.tzinfo and SHOWN.get() is UTC:
+        return text
+    return address_time((moment if moment.tzinfo else moment.replace(tzinfo=SHOWN.get())).isoformat())
+
+
+def typed(value: Any) -> str:
+    """A time as a form takes it, without offset: 2026-11-21 09:00:00; a relative one as it is."""
+    moment = _shown(value)
+    return str(value) if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def when(value: Any) -> str:
+    """An ISO time as `Nov 21 22:10:54`, in the zone of the page."""
+    moment = _shown(value)
     return DASH if moment is None else f"{moment:%b %d %H:%M:%S}"
 
 
 def minute(value: Any) -> str:
     """An ISO time to the minute, the name of a chart's bucket: `Nov 21 22:10`."""
-    moment = parse_time(value)
+    moment = _shown(value)
     return DASH if moment is None else f"{moment:%b %d %H:%M}"
 
 
 def clock(value: Any) -> str:
     """An ISO time of today as `22:10`, of another day with its date."""
-    moment = parse_time(value)
+    moment = _shown(value)
     if moment is None:
         return DASH
-    return f"{moment:%H:%M}" if moment.date() == datetime.now(UTC).date() else f"{moment:%b %d %H:%M}"
+    return f"{moment:%H:%M}" if moment.date() == datetime.now(SHOWN.get()).date() else f"{moment:%b %d %H:%M}"
+
+
+def zoned(value: Any) -> str:
+    """A time in a sentence, which may leave the page: `Nov 21 22:10 CET`."""
+    moment = _shown(value)
+    return DASH if moment is None else f"{clock(value)} {moment:%Z}"
 
 
 def snippet(value: Any, length: int = 120) -> str:
@@ -384,8 +420,8 @@ BY_UNIT = {
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     show.__name__: show
     for show in (
-        count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, estimate,
-        rests_on, snippet, worded, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted, spaced,
-        readable, urlencode, no_answer, iso, half_width,
+        count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, zoned, typed,
+        estimate, rests_on, snippet, worded, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted,
+        spaced, readable, urlencode, no_answer, iso, half_width,
     )
 }  # fmt: skip

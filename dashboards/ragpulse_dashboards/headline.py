@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.formats import (
     by_unit,
-    clock,
     counted,
     interval,
     metric_name,
@@ -20,6 +19,7 @@ from ragpulse_dashboards.formats import (
     title,
     unit_of,
     usd,
+    zoned,
 )
 from ragpulse_dashboards.site import View
 from ragpulse_dashboards.words import few_errors
@@ -93,7 +93,7 @@ def headline(
     missing = [*_few(view, overview), *(_unscored(view, overview) if complete else ())]
     statements = [*urgent, *missing, *_compared(view, overview), *_within(view, overview)]
     statements += _asked(view, overview)
-    return statements or ([_unchanged(overview)] if complete else [])
+    return statements or ([_unchanged(view, overview)] if complete else [])
 
 
 def _firing(view: View, monitors: Sequence[ShownMonitor]) -> Iterator[Statement]:
@@ -200,7 +200,7 @@ def _asked(view: View, overview: RangeSummary) -> Iterator[Statement]:
         )
 
 
-def _unchanged(overview: RangeSummary) -> Statement:
+def _unchanged(view: View, overview: RangeSummary) -> Statement:
     """Say the largest change that the interval of the difference allows; or that there is nothing to compare with."""
     rows = sorted(overview.quality, key=lambda row: row.evaluator != overview.lead)
     row = next((row for row in rows if row.difference), None)
@@ -211,7 +211,7 @@ def _unchanged(overview: RangeSummary) -> Statement:
     size = percent(largest) if unit_of(metric) == "share" else f"{largest:.2f}"
     if largest > BLUNT:
         return Statement(f"{_named(metric)}: too few scores to see a change below {size}.")
-    return Statement(f"{_named(metric)}: no change above {size} against the range before.")
+    return Statement(f"{_named(metric)}: no change above {size} against {view.before}.")
 
 
 def _against(view: View, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
@@ -234,7 +234,7 @@ def _shifted(view: View, shift: Shift) -> Statement:
     cause = _because(shift.mix) or (f", when {shift.cause} began" if shift.cause else "")
     levels = _levels(shift.metric, before.value, after.value)
     return Statement(
-        text=f"{_named(shift.metric)} {levels} at {clock(shift.t)} UTC{cause}.",
+        text=f"{_named(shift.metric)} {levels} at {zoned(shift.t)}{cause}.",
         tone=_tone_of(shift.mix, worse=shift.worse),
         links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",

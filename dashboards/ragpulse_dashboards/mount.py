@@ -164,14 +164,15 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRoute]:
+def routes(api: Api, *, root: str = "", needs_key: bool = True, tz: str | None = None) -> list[BaseRoute]:
     """Return every page, fragment and static file over one JSON function, for the root of an application.
 
     `root` stands before every link, for a proxy that hosts the pages below a path (`/rag`).
     `needs_key` says whether people sign in. The application checks keys and the origin of each request, not the pages.
+    `tz` is the zone of all times where neither the address nor the person names one.
     """
     assets = load_assets()
-    site = Site(api=api, templates=environment(assets), root=root, needs_key=needs_key)
+    site = Site(api=api, templates=environment(assets), root=root, needs_key=needs_key, tz=tz or "UTC")
     missing = site.page("/{path:path}", _missing, reads=None)
     return [
         Route("/static/{digest}/{path:path}", assets.serve),

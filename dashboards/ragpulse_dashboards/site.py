@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -19,8 +19,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_dashboards import SECURITY_HEADERS, ApiError
-from ragpulse_dashboards.formats import iso
+from ragpulse_dashboards import SECURITY_HEADERS, ApiError, zones
+from ragpulse_dashboards.formats import address_time, placed
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList
@@ -57,9 +57,20 @@ SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "va
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
 METADATA: Final = "metadata."
 """Prefix of a filter or a group by a key of the metadata."""
-SHARED: Final = frozenset(("from", "to", "back", "group_by", *FILTERS))
+SHARED: Final = frozenset(("from", "to", "back", "tz", "group_by", *FILTERS))
 """Parameters that links carry from page to page."""
-RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
+RANGES: Final = (
+    ("-1h", "", "1 h"), ("-6h", "", "6 h"), ("-12h", "", "12 h"), ("-24h", "", "24 h"), ("-7d", "", "7 d"),
+    ("-30d", "", "30 d"), ("today", "", "Today"), ("yesterday", "today", "Yesterday"), ("this-week", "", "This week"),
+    ("last-week", "this-week", "Last week"),
+)  # fmt: skip
+"""`from`, `to`, and words."""
+_BEFORE: Final = {
+    "today": "yesterday up to this time", "yesterday": "the day before", "this-week": "last week up to this time",
+    "last-week": "the week before",
+}  # fmt: skip
+ZONE_COOKIE: Final = "tz"
+"""The zone that a person chose."""
 DEFAULT_RANGE: Final = "-24h"
 ALL_TIME: Final = "-3650d"
 
@@ -76,22 +87,41 @@ class View:
     """`to`: empty means now."""
     back: str = ""
     """The relative range to return to after zooming in on a chart."""
+    tz: str = "UTC"
+    """The IANA zone of all times and days."""
+    own_tz: bool = False
+    """Whether the URL names it."""
     filters: Mapping[str, str] = field(default_factory=dict)
     group_by: tuple[str, ...] = ()
 
     @property
-    def relative(self) -> bool:
-        """Whether the range ends now and moves with the clock."""
-        return not self.end and self.start.startswith("-")
+    def named(self) -> bool:
+        """Whether the range is one of the picker."""
+        return any((self.start, self.end) == (start, end) for start, end, _ in RANGES)
+
+    @property
+    def before(self) -> str:
+        """The range to compare with, in words."""
+        return _BEFORE.get(self.start, "the range before") if self.named else "the range before"
+
+    def back_url(self, path: str, **changes: Any) -> str:
+        """Return a link to the range before zooming in."""
+        end = next((end for start, end, _ in RANGES if start == self.back), None)
+        return self.url(path, from_=self.back, to=end, back=None, **changes)
+
+    @property
+    def _zone(self) -> dict[str, str]:
+        return {} if self.tz == "UTC" else {"tz": self.tz}
 
     def params(self) -> dict[str, Any]:
         """Return range and filters as parameters of the JSON function."""
-        return {"from": self.start, **({"to": self.end} if self.end else {}), **self.filters}
+        return {"from": self.start, **({"to": self.end} if self.end else {}), **self._zone, **self.filters}
 
     def query(self) -> list[tuple[str, str]]:
         """Return the view as query pairs, without defaults."""
         pairs = [("from", self.start)] if self.explicit else []
-        pairs += [(name, value) for name, value in (("to", self.end), ("back", self.back)) if value]
+        own = (("to", self.end), ("back", self.back), ("tz", self.tz if self.own_tz else ""))
+        pairs += [(name, value) for name, value in own if value]
         pairs += self.filters.items()
         return pairs + [("group_by", name) for name in self.group_by]
 
@@ -102,7 +132,7 @@ class View:
 
     def json_url(self, operation: str, /, **changes: Any) -> str:
         """Return a link to an operation of the API under this view, ungrouped unless `group_by` is named."""
-        return self.url(f"/api/v1/{operation}", **{"back": None, "group_by": None, **changes})
+        return self.url(f"/api/v1/{operation}", **{"back": None, "group_by": None, **self._zone, **changes})
 
 
 def link(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
@@ -110,7 +140,7 @@ def link(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> st
     pairs = []
     for name, value in params.items() if isinstance(params, Mapping) else params:
         values = value if isinstance(value, list | tuple) else [value]
-        texts = [iso(item) if isinstance(item, datetime) else str(item) for item in values if item is not None]
+        texts = [address_time(item) if isinstance(item, datetime) else str(item) for item in values if item is not None]
         pairs += [(name, text) for text in texts if text]
     return f"{path}?{urlencode(pairs, errors='replace')}" if pairs else path
 
@@ -120,10 +150,12 @@ def read_view(request: Request) -> View:
     query = request.query_params
     groups = query.getlist("group_by")
     return View(
-        start=query.get("from") or DEFAULT_RANGE,
+        start=placed(query.get("from", "")) or DEFAULT_RANGE,
         explicit=bool(query.get("from")),
-        end=query.get("to", ""),
+        end=placed(query.get("to", "")),
         back=query.get("back", ""),
+        tz=str(query.get("tz") or getattr(request.state, "tz", "UTC")),
+        own_tz=bool(query.get("tz")),
         filters={name: query[name] for name in (*FILTERS, *_metadata(query)) if query.get(name)},
         group_by=tuple(dict.fromkeys(name for name in groups if name in (*GROUPS, *_metadata(groups)))),
     )
@@ -168,6 +200,8 @@ class Site:
     """When a form last changed something (monotonic): cached figures from before are not shown."""
     needs_key: bool = True
     """Whether people sign in with a key."""
+    tz: str = "UTC"
+    """The zone of times, where neither the address nor the person names one."""
 
     def page(self, path: str, handler: Handler, *, post: bool = False, reads: Collection[str] | None = ()) -> Route:
         """Return a route whose failures become a page that says what to do.
@@ -176,6 +210,9 @@ class Site:
         """
 
         async def endpoint(request: Request) -> Response:
+            cookie = request.cookies.get(ZONE_COOKIE, "")
+            request.state.tz = cookie if zones.find(cookie) else self.tz
+            zones.SHOWN.set(zones.find(request.query_params.get("tz") or request.state.tz) or UTC)
             request.state.unknown = [] if post or reads is None else _unknown(request.query_params, reads)
             try:
                 if post:
@@ -288,6 +325,7 @@ def _request_context(request: Request) -> dict[str, Any]:
         "path": request.url.path,
         "params": request.query_params.multi_items(),
         "posted": request.method == "POST",
+        "zones": dict.fromkeys((getattr(request.state, "tz", "UTC"), "UTC")),
         "theme": request.cookies.get("theme", ""),
         "signed_in": SESSION_COOKIE in request.cookies,
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Final, Literal, get_args
 from zoneinfo import ZoneInfo, available_timezones
@@ -19,10 +20,12 @@ Day = Literal["today", "yesterday", "this-week", "last-week"]
 DAYS: Final[Sequence[Day]] = get_args(Day)
 """Times that are the beginning of a local day or week; weeks begin on Mondays."""
 
+SHOWN: Final[ContextVar[tzinfo]] = ContextVar("SHOWN", default=UTC)
+"""The zone of the times on the page that is rendered."""
 names = cache(available_timezones)
 
 
-@cache
+@lru_cache(64)
 def find(name: str) -> tzinfo | None:
     """Return the zone of an IANA name; None for an unknown one."""
     return UTC if name == "UTC" else ZoneInfo(name) if name in names() else None

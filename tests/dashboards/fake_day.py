@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ragpulse_dashboards import ApiError
+from ragpulse_dashboards.zones import DAYS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EVALUATORS = ("groundedness", "context_utilization", "citation_check", "refusal")
@@ -77,6 +78,8 @@ def moment_of(value: Any, default: datetime) -> datetime:
     if not value:
         return default
     text = str(value)
+    if text in DAYS:
+        return NOW.replace(hour=0) - timedelta(days=DAYS.index(text))
     if text.startswith("-") and text[-1] in "smhd" and text[1:-1].isdigit():
         names = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
         return NOW - timedelta(**{names[text[-1]]: int(text[1:-1])})

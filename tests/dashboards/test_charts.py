@@ -21,6 +21,7 @@ def answer(*lines: QualityLine) -> MetricSeries:
         step=60,
         from_=START,
         to=START.replace(hour=1),
+        until=START.replace(hour=1),
         series=lines,
         markers=[],
         other_groups=0,

@@ -227,7 +227,7 @@ def test_a_chart_is_read_with_the_keyboard(browser: Browser, site: str) -> None:
         visit.page.keyboard.press("ArrowRight")
         first = visit.page.inner_text("#announce")
         visit.page.keyboard.press("ArrowRight")
-        assert "UTC; " in first
+        assert first.startswith("Nov 2")
         assert " to " in first
         assert "n " in first
         assert visit.page.inner_text("#announce") != first
@@ -312,20 +312,33 @@ def test_a_copy_says_that_it_was_one(browser: Browser, site: str) -> None:
     browser.visit(site, steps)
 
 
-def test_times_are_local_with_utc_on_hover(browser: Browser, site: str) -> None:
-    """The page of the server says UTC; the browser says its own time, and a picked date becomes UTC again."""
+def test_one_zone_is_chosen_and_remembered(browser: Browser, site: str) -> None:
+    """Lists, charts and the form of a range show it, and the pages after; the browser's own is offered."""
 
     def steps(visit: Visit) -> None:
         session = visit.page.context.new_cdp_session(visit.page)
         session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
         visit.open("/traces")
-        first = visit.page.locator("td time").first
-        assert (first.inner_text(), first.get_attribute("title")) == ("Nov 21 20:56:00", "Nov 21 11:56:00 UTC")
+        assert visit.page.locator("td time").first.inner_text() == "Nov 21 11:56:00"
+        visit.page.get_by_text("Times: UTC").click()
+        offered = visit.page.locator("#zones option").evaluate_all("all => all.map((one) => one.value)")
+        assert offered == ["UTC", "Asia/Tokyo"]
+        visit.page.get_by_label("Time zone of all times and days").fill("Asia/Tokyo")
+        with visit.page.expect_navigation():
+            visit.page.locator("[data-zone] button").click()
+        visit.open("/traces")
+        assert visit.page.locator("td time").first.inner_text() == "Nov 21 20:56:00"
         visit.page.get_by_text("Custom").click()
         visit.page.locator("[data-pick=from]").fill("2026-11-21T17:00")
         with visit.page.expect_navigation():
             visit.page.get_by_role("button", name="Show", exact=True).first.click()
-        assert query_of(visit)["from"] == ["2026-11-21T08:00:00.000Z"]
+        assert query_of(visit)["from"] == ["2026-11-21 17:00"]
+        assert "Nov 21 17:00 – now" in visit.page.inner_text(".rangebar")
+        visit.open("/figures?metric=requests")
+        visit.page.locator("[data-plot] .u-over").wait_for(state="attached")
+        visit.page.locator("[data-plot]").focus()
+        visit.page.keyboard.press("Home")
+        assert visit.page.inner_text("#announce").startswith("Nov 20, 21:00; ")
 
     browser.visit(site, steps, fresh=True)
 
@@ -616,3 +629,93 @@ def test_in_a_narrow_window_the_row_of_pages_shows_where_one_is(browser: Browser
         assert visit.page.evaluate(FOCUSED)["text"] == "Skip to content"
 
     browser.visit(site, steps, width=390)
+
+
+MODULE = "import(document.querySelector('script[src*=\"js/charts.js\"]').src.replace('charts.js', 'plot.js'))"
+
+
+@pytest.mark.parametrize(
+    ("unit", "ticks", "step", "labels"),
+    [
+        ("usd", [0, 0.025, 0.05], 0.025, ["$0.000", "$0.025", "$0.050"]),
+        ("usd", [0, 0.5, 1], 0.5, ["$0.0", "$0.5", "$1.0"]),
+        ("ratio", [0.85, 0.875, 0.9], 0.025, ["0.850", "0.875", "0.900"]),
+        ("share", [0, 0.0125, 0.025], 0.0125, ["0.00 %", "1.25 %", "2.50 %"]),
+        ("ms", [1000, 1250, 1500], 250, ["1.00 s", "1.25 s", "1.50 s"]),
+        ("ms", [10000, 10025], 25, ["10.000 s", "10.025 s"]),
+        ("count", [1000, 1025, 1050], 25, ["1000", "1025", "1050"]),
+        ("tokens", [10000, 12500], 2500, ["10.0k", "12.5k"]),
+    ],
+)
+def test_labels_of_an_axis_are_exact(
+    browser: Browser, site: str, unit: str, ticks: list[float], step: float, labels: list[str]
+) -> None:
+    """A label has as many digits as the step of the axis."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/figures?metric=requests")
+        call = f"async ([unit, ticks, step]) => (await {MODULE}).tickLabels(unit, ticks, step)"
+        assert visit.page.evaluate(call, [unit, ticks, step]) == labels
+
+    browser.visit(site, steps)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        ([100, 200], [("v1", 104), ("v2", 204)]),
+        ([100, 110], [("v1 +1", 104)]),
+        ([100, 110, 200], [("v1 +1", 104), ("v3", 204)]),
+        ([380], [("v1", 356)]),
+        ([350, 380], [("v1 +1", 326)]),
+        ([0, 5, 10, 15], [("v1 +3", 4)]),
+        ([399, 399, 399], [("v1 +2", 345)]),
+    ],
+)
+def test_flags_neither_overlap_nor_leave_the_chart(
+    browser: Browser, site: str, at: list[int], expected: list[tuple[str, int]]
+) -> None:
+    """A letter is ten pixels wide here, and the chart reaches from 0 to 400."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/figures?metric=requests")
+        markers = [{"x": x, "label": f"v{number}"} for number, x in enumerate(at, 1)]
+        call = f"async (markers) => (await {MODULE}).flagsOf(markers, (text) => 10 * text.length, 0, 400, 1)"
+        flags = visit.page.evaluate(call, markers)
+        assert [(flag["text"], flag["left"]) for flag in flags] == expected
+        assert all(flag["left"] >= 0 and flag["left"] + flag["width"] <= 400 for flag in flags)
+
+    browser.visit(site, steps)
+
+
+def test_a_flag_is_short_and_its_tooltip_has_the_whole_name(browser: Browser, site: str) -> None:
+    """The pointer on the flag is enough."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/figures?metric=quality:groundedness&from=-24h")
+        over = visit.page.locator("[data-plot] .u-over")
+        over.wait_for(state="attached")
+        box = visit.box("[data-plot] .u-over")
+        visit.page.mouse.move(box["x"] + box["width"] * 2 / 3 + 12, box["y"] + 20)
+        assert "prompt qa v7" in visit.page.locator(".tip:visible").inner_text()
+
+    browser.visit(site, steps)
+
+
+def test_a_reload_keeps_range_and_step(browser: Browser, base: str, api: FakeApi) -> None:
+    """What arrived between two readings changes neither."""
+
+    def steps(visit: Visit) -> None:
+        api.as_of = datetime.now(UTC) - timedelta(seconds=80)
+        visit.page.on("requestfinished", lambda request: setattr(api, "as_of", None))
+        visit.open("/")
+        visit.page.locator("main:not(:has([data-renew])) #chart-latency canvas").wait_for()
+
+    browser.visit(base, steps)
+    widths = [
+        params["width"]
+        for operation, params in api.calls
+        if operation == "GET metrics" and "latency_p95" in params["name"]
+    ]
+    assert len(widths) >= 2
+    assert len(set(widths)) == 1

@@ -58,7 +58,7 @@ def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, quer
             return answer | {"changes": [change], "quality": []}
 
         def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
-            return {"monitors": [], "destinations": []}
+            return {"monitors": [], "destinations": [], "expected": ""}
 
         def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
             return {"targets": []}
@@ -148,7 +148,7 @@ def test_quality_can_be_corrected_by_labels() -> None:
 
 def test_a_bad_range_says_what_to_do() -> None:
     """A refusal of the API is a page with its words and a way on, not a stack trace."""
-    response = client().get("/?from=yesterday")
+    response = client().get("/?from=tomorrow")
     assert response.status_code == 400
     assert "neither a time nor like -24h" in text_of(response.text)
     assert "Clear the filters" in text_of(response.text)
@@ -188,9 +188,11 @@ def test_names_of_evaluators_are_the_same_in_every_chart() -> None:
 def test_sums_are_drawn_as_rates() -> None:
     """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
     text = text_of(client().get("/").text)
-    assert "Requests per minute 1." in text
+    assert "Requests per minute 9.0 last bucket 1." in text
     assert "Cost per answer $0.000" in text, "its change is one of an answer"
-    assert "Cost per hour $0.0" in text_of(client().get("/figures?metric=cost_usd&title=Cost&step=900").text)
+    assert "Cost per hour last bucket $0.0" in text_of(
+        client().get("/figures?metric=cost_usd&title=Cost&step=900").text
+    )
     assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows

@@ -44,6 +44,14 @@ class Marker:
     """The name of the prompt."""
     services: Sequence[str] = ()
     """The services that use the version of a prompt; empty text for requests without one."""
+    label: str = ""
+    """The version in few letters."""
+
+
+def flag(version: str | None) -> str:
+    """Return a version in few letters: `v7`, the beginning of a hash."""
+    text = (version or "")[:8]
+    return f"v{text}" if text[:1].isdigit() else text
 
 
 class _Part(Protocol):

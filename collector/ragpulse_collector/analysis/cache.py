@@ -24,6 +24,7 @@ from ragpulse_collector.analysis.traffic import (
     means,
     p95,
     prompt_markers,
+    requests_by_service,
     tails,
     traffic,
 )
@@ -198,6 +199,22 @@ class Snapshot:
             markers += version_markers(evaluator, self.quality(evaluator, family))
             markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)
+
+    def shown_markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
+        """Return the markers for a chart: of prompts, where the services that use them have most of its requests.
+
+        A chart with a line for each group shows all.
+        """
+        markers = self.markers(evaluator, family)
+        if self.groups or not any(marker.services for marker in markers):
+            return markers
+        requests = self.part("services", lambda: requests_by_service(self.store, self.query))
+        least = sum(requests.values()) / 2.0
+        return [
+            marker
+            for marker in markers
+            if not marker.services or sum(requests.get(service, 0.0) for service in marker.services) >= least
+        ]
 
     def part(self, key: Hashable, read: Callable[[], Part]) -> Part:
         """Return a part; `read` makes it at the first request."""

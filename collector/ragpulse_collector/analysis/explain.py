@@ -111,13 +111,15 @@ def compare_attributes(
     """
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
+    sizes = [Counter(map(counts.get, side.indexes)) for side in sides]
     looked_at = {
         key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
     }
     found = {
-        key: _within_counts(rows, *sides, owners, counts) if key[0] == "document" else _shares(rows, *sides, owners)
+        key: _within(counts, sizes, sides, owners, plain) if key[0] == "document" else plain
         for key, owners in looked_at.items()
         if len(owners & chosen) >= LEAST
+        for plain in [_shares(rows, *sides, owners)]
     }
     by_chance = [1.0] * (len(looked_at) - len(found) + left_out)
     adjusted = benjamini_hochberg([*(shares.p for shares in found.values()), *by_chance])
@@ -168,8 +170,8 @@ class _Side:
 
 def _by_user(rows: Sequence[ChartedRequest], indexes: Iterable[int], *, power: int = 1) -> dict[int, float]:
     sums: dict[int, float] = defaultdict(float)
-    for index in indexes:
-        sums[rows[index].cluster] += rows[index].weight ** power
+    for row in (rows[index] for index in indexes):
+        sums[row.cluster] += row.weight if power == 1 else row.weight**power
     return sums
 
 
@@ -182,25 +184,22 @@ def _shares(rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _S
     return _Shares(Occurrence(len(inside), share), Occurrence(len(outside), other_share), p)
 
 
-def _within_counts(
-    rows: Sequence[ChartedRequest], selected_side: _Side, other_side: _Side, owners: set[int], counts: Mapping[int, str]
-) -> _Shares:
+def _within(
+    counts: Mapping[int, str], sizes: Sequence[Mapping[str | None, int]], sides: Sequence[_Side], owners: set[int],
+    plain: _Shares,
+) -> _Shares:  # fmt: skip
     """Compare within each number of contexts; the others are weighted as if they had as many of each as the selected.
 
-    Numbers that one side does not have are left out.
+    `sizes` are the requests of each side by number; numbers that one side does not have are left out.
     """
-    sizes, others, owned = (
-        Counter(map(counts.get, indexes))
-        for indexes in (selected_side.indexes, other_side.indexes, other_side.indexes & owners)
-    )
-    plain, common = _shares(rows, selected_side, other_side, owners), sizes.keys() & others.keys()
-    n = sum(sizes[count] for count in common)
-    if len(sizes) < 2 and sizes.keys() == others.keys():
-        return plain
-    inside = sum(counts.get(index) in common for index in selected_side.indexes & owners)
-    share = sum(sizes[count] * owned[count] / others[count] for count in common) / n if n else 0.0
-    alone = n * n / sum(sizes[count] ** 2 / others[count] for count in common) if n else 0.0
-    p = p_of_shares(inside, n, round(share * alone), round(alone)) if n else 1.0
+    (selected, others), common = sizes, sizes[0].keys() & sizes[1].keys()
+    n = sum(selected[count] for count in common)
+    if not n:
+        return replace(plain, p=1.0)
+    inside, outside = (Counter(map(counts.get, side.indexes & owners)) for side in sides)
+    share = sum(selected[count] * outside[count] / others[count] for count in common) / n
+    alone = n * n / sum(selected[count] ** 2 / others[count] for count in common)
+    p = p_of_shares(sum(inside[count] for count in common), n, round(share * alone), round(alone))
     return replace(plain, baseline=replace(plain.baseline, share=share), p=max(p, plain.p))
 
 

@@ -76,13 +76,13 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted
     _check_assistant(assisted_by, family, evaluator, corrected=corrected)
     lines: Sequence[QualityLine] | Sequence[Line]
     if of_traffic := traffic_of(metric):
-        lines, unit, markers = _traffic(snapshot, metric), of_traffic.unit, snapshot.markers()
+        lines, unit, markers = _traffic(snapshot, metric), of_traffic.unit, snapshot.shown_markers()
     elif family == _COVERAGE:
-        lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.markers()
+        lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.shown_markers()
     else:
         buckets = _buckets(snapshot, family, evaluator, assisted_by)
         lines, unit = _quality(snapshot, buckets), "score" if family in ("score", FEEDBACK) else "share"
-        markers = snapshot.markers(evaluator, family)
+        markers = snapshot.shown_markers(evaluator, family)
         if family == "quality" and corrected:
             lines = correct(snapshot.store, snapshot.query, evaluator, lines)
     window = snapshot.window

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.answers import GroupValue, Marker, Place
+from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, flag
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
@@ -395,6 +395,12 @@ def p95(store: Store, window: Window, filters: Filter) -> float:
     return float(value or 0.0)
 
 
+def requests_by_service(store: Store, query: Query) -> dict[str, float]:
+    """Return how many requests each service has; empty text for those without one."""
+    sql = f"SELECT coalesce(service, ''), {_REQUESTS} {_INSIDE}{query.filters.sql} GROUP BY 1"
+    return dict(store.read(sql, query.parameters).rows)
+
+
 _MOST_MARKERS = 50
 
 
@@ -409,6 +415,13 @@ def prompt_markers(store: Store, query: Query) -> list[Marker]:
     only = f" SEMI JOIN ({prompts_in(query.filters)}) p ON {_SAME}" if query.filters != query.bound else ""
     starts = f"FROM ({prompt_starts(query.bound)}) s{only} ORDER BY t LIMIT {_MOST_MARKERS}"
     return [
-        Marker(start, "prompt_version", f"prompt {name or ''} {version}".replace("  ", " "), name, sorted(services))
+        Marker(
+            start,
+            "prompt_version",
+            f"prompt {name or ''} {version}".replace("  ", " "),
+            name,
+            sorted(services),
+            flag(version),
+        )
         for name, version, start, services in store.read(starts, query.parameters).rows
     ]

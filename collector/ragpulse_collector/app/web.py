@@ -108,8 +108,10 @@ class Pages:
     @cached_property
     def router(self) -> Router:
         """The routes of the pages."""
-        root, needs_key = self._settings.root, self._settings.needs_key
-        return Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
+        settings = self._settings
+        return Router(
+            ragpulse_dashboards.routes(self._api, root=settings.root, needs_key=settings.needs_key, tz=settings.tz)
+        )
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

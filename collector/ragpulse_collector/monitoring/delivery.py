@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
 import json
 import logging
 import smtplib
@@ -40,7 +41,8 @@ def send(alert: Alert, destination: DestinationSettings, smtp: SmtpSettings, *, 
     if destination.webhook:
         _send_webhook(alert, destination.webhook, destination.secret, time)
     elif destination.slack:
-        _post(destination.slack, orjson.dumps({"text": _with_links(alert)}))
+        # Senders of spans choose names in the text: `<!channel>` would call everybody.
+        _post(destination.slack, orjson.dumps({"text": html.escape(_with_links(alert), quote=False)}))
     elif destination.pagerduty:
         event = _pagerduty_event(alert, destination.pagerduty)
         _post(destination.pagerduty_url or _PAGERDUTY_EVENTS, orjson.dumps(event, option=orjson.OPT_NAIVE_UTC))
@@ -119,7 +121,7 @@ def _pagerduty_event(alert: Alert, routing_key: str) -> _PagerDutyEvent:
 
 def _send_mail(alert: Alert, receivers: tuple[str, ...], smtp: SmtpSettings) -> None:
     mail = EmailMessage()
-    mail["Subject"] = alert.text.partition("\n")[0][:150]
+    mail["Subject"] = alert.text.splitlines()[0][:150]
     mail["From"], mail["To"] = smtp.sender, ", ".join(receivers)
     mail["Message-ID"] = f"<{alert.event_id or 'test'}@ragpulse>"
     mail.set_content(_with_links(alert))

@@ -88,7 +88,7 @@ class MonitorList:
 
     monitors: Sequence[ShownMonitor]
     destinations: Sequence[str]
-    expected: str
+    expected: str = ""
     """How many false alarms all monitors that are watched have together; empty without any."""
 
 

@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, fit_range, read_metrics
+from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, InRange, fit_range, read_metrics
 from ragpulse_dashboards.formats import metric_name
 from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
+from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.changes import Shift
@@ -55,7 +56,7 @@ MAIN: Final = {"latency": "latency_p95"}
 def routes(site: Site) -> list[BaseRoute]:
     """Return the overview, its fragments, and the forms that make and remove demo data."""
     return [
-        site.page("/", overview, reads=("corrected", "quality", "whole")),
+        site.page("/", overview, reads=("corrected", "quality", "whole", "width")),
         site.page("/steady", steady),
         site.page("/waiting", waiting),
         site.page("/demo", load_demo, post=True),
@@ -91,6 +92,8 @@ class _Figures:
     """The metric that changed, large: the quality that leads, else the surest."""
     groups: Sequence[_GroupRow] = ()
     """One row for each group."""
+    width: int
+    """The number of points of its charts, which a reload keeps."""
     complete: bool = True
     """False: the traffic only, without scores."""
 
@@ -102,7 +105,9 @@ async def overview(site: Site, request: Request) -> Response:
     max_age = _max_age(site, request)
     figures = await _read_traffic(site, view, max_age) if _can_reload(request) else None
     if figures is None:
-        figures = await _read(site, view, pinned=query.getlist("quality"), corrected=corrected, max_age=max_age)
+        pinned, width = query.getlist("quality"), query.get("width", "")
+        kept = int(width) if width in map(str, BUCKETS) else 0
+        figures = await _read(site, view, pinned=pinned, corrected=corrected, max_age=max_age, width=kept)
     answer = figures.overview
     if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
@@ -150,17 +155,20 @@ async def _read_traffic(site: Site, view: View, max_age: float) -> _Figures | No
     requests = (await read_metrics(site, view, ["requests"], max_age=max_age))["requests"]
     if time.monotonic() - begun < SLOW_S or not any(line.points for line in requests.series):
         return None
-    view = fit_range(view, requests)
+    view, width = fit_range(view, requests), _width_for(requests)
     answer = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
-    metrics = await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, max_age=max_age)
-    return _Figures(view=view, overview=answer, efficiency=_efficiency(view, metrics, ()), complete=False)
+    metrics = await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, width=width, max_age=max_age)
+    efficiency = _with_range(view, answer, _efficiency(view, metrics, ()))
+    return _Figures(view=view, overview=answer, efficiency=efficiency, width=width, complete=False)
 
 
-async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: bool, max_age: float) -> _Figures:
+async def _read(
+    site: Site, view: View, *, pinned: Sequence[str], corrected: bool, max_age: float, width: int = 0
+) -> _Figures:
     """Read everything; traffic first, because it decides the range and the number of points."""
     requests = (await read_metrics(site, view, ["requests"], max_age=max_age))["requests"]
     view = fit_range(view, requests)
-    width = _width(sum(point.n for line in requests.series for point in line.points))
+    width = width or _width_for(requests)
     answer: RangeSummary
     answer, watched = await asyncio.gather(
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # it looks for a change in finer buckets
@@ -187,10 +195,15 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         view=view,
         overview=answer,
         targets=targets,
+        width=width,
         lead=lead and _told(lead, since, metrics),
         groups=await _groups(site, view, names, max_age),
-        quality=[_told(chart, since, metrics) for chart in quality if lead is None or lead.metric != chart.metric],
-        efficiency=[_told(chart, since, metrics) for chart in efficiency],
+        quality=_with_range(
+            view,
+            answer,
+            [_told(chart, since, metrics) for chart in quality if lead is None or lead.metric != chart.metric],
+        ),
+        efficiency=_with_range(view, answer, [_told(chart, since, metrics) for chart in efficiency]),
         coverage=_coverage(covered, metrics),
     )
 
@@ -206,6 +219,28 @@ def _evaluators(answer: RangeSummary, pinned: Sequence[str]) -> list[str]:
 def _width(n: int) -> int:
     """Return the number of buckets that leaves enough answers in each."""
     return next((width for width in BUCKETS if n >= width * PER_BUCKET), BUCKETS[-1])
+
+
+def _width_for(requests: MetricSeries) -> int:
+    return _width(sum(point.n for line in requests.series for point in line.points))
+
+
+def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> list[Chart]:
+    """Return the charts with the value of the whole range, where the overview has it; a chart of groups has none."""
+    if view.group_by:
+        return list(charts)
+    n, cost = answer.n_traces, answer.cost_usd
+    of_each = None if cost is None or not n else cost / n / (1.0 - (answer.cost_unknown_share or 0.0) or 1.0)
+    known: dict[str, InRange] = {
+        "latency_p95": InRange(answer.latency_p95),
+        "requests": InRange(float(n)),
+        "error_rate": InRange(
+            answer.error_rate, *(answer.error_interval or (None, None)), few_errors(answer.n_errors, n)
+        ),
+        "cost_usd": InRange(cost),
+    }
+    known |= {f"quality:{row.evaluator}": InRange(row.value, row.lo, row.hi) for row in answer.quality}
+    return [replace(chart, in_range=InRange(of_each) if chart.of_each else known.get(chart.metric)) for chart in charts]
 
 
 def _lead(

@@ -496,3 +496,28 @@ def test_who_accepts_older_figures_never_waits_for_newer_ones(store: EmbeddedSto
     assert patient().as_of == told
     counted.time = 120.0
     assert patient().as_of > told
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, [("prompt answers v2", "v2")]),
+        ({"service": "big"}, [("prompt answers v2", "v2")]),
+        ({"service": "small"}, [("prompt notes v3", "v3")]),
+        ({"group_by": "service"}, [("prompt answers v2", "v2"), ("prompt notes v3", "v3")]),
+    ],
+)
+def test_a_marker_of_a_prompt_is_where_it_serves_the_traffic_shown(
+    store: EmbeddedStore, params: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    """A prompt of one service in four says nothing about a chart of all; it does about a line of its own."""
+    units = Units(store)
+    for number in range(120):
+        service, prompt, versions = (
+            ("small", "notes", ("v2", "3")) if number % 4 == 0 else ("big", "answers", ("v1", "v2"))
+        )
+        facts = {"service": service, "prompt_name": prompt, "prompt_version": versions[number >= 60]}
+        units.unit(number, at=T0 + timedelta(minutes=number), facts=facts)
+    units.save()
+    markers = ask(store, "metrics", {"name": "requests", "from": "-4h", **params}, clock=now)["markers"]
+    assert sorted((marker["text"].replace("notes 3", "notes v3"), marker["label"]) for marker in markers) == expected

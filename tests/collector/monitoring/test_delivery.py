@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email
+import html
 import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -271,6 +273,21 @@ def test_a_redirect_leads_nowhere(receivers: Callable[[], Receiver], kind: str, 
     with pytest.raises(Undelivered, match=rf"HTTP {code} \(redirects are not followed\)"):
         send_message(SLOWED, place, SmtpSettings(), time=T0)
     assert (len(receiver.taken), within.taken) == (1, [])
+
+
+def test_a_name_in_a_message_commands_nothing(receivers: Callable[[], Receiver]) -> None:
+    """A sender of spans chooses names: they mention nobody in Slack, link nowhere, and add no header to a mail."""
+    text = "down: <!channel> <https://evil.test|log in> R&D\rBcc: all@example.org"
+    alert = replace(SLOWED, text=text)
+    receiver, mails = receivers(), MailServer()
+    send_message(alert, DestinationSettings(name="team", slack=receiver.url), SmtpSettings(), time=T0)
+    sent = json.loads(receiver.taken[0][1])["text"]
+    assert (set(sent) & set("<>"), html.unescape(sent)) == (set(), text)
+    smtp = SmtpSettings(host="127.0.0.1", port=mails.port, starttls=False, sender="rag@example.org")
+    send_message(alert, DestinationSettings(name="mail", email=("ops@example.org",)), smtp, time=T0)
+    mail = email.message_from_bytes(mails.taken[0])
+    assert (mail["Bcc"], "R&D" in mail["Subject"]) == (None, True)
+    mails.close()
 
 
 def test_messages_go_through_the_proxy_of_the_environment(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 from receivers import Receiver
-from stored_units import Units, uniform
+from stored_units import Units, open_store, uniform
 
 from ragpulse_collector.api.models import DigestRange
 from ragpulse_collector.configuration import load_settings
@@ -240,6 +243,30 @@ def test_a_message_outlives_the_process_and_its_retention(store: EmbeddedStore) 
     receiver.close()
     store.write(lambda tx: tx.execute("DELETE FROM raw.alert_messages")).result()
     assert not digests(store, END + timedelta(hours=1), **tables).check()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = [{folder!r}, {tests!r}]
+from test_digest import TEAM, WEEKLY, digests
+from stored_units import open_store
+store = open_store(Path(sys.argv[1]))
+assert digests(store, digest=WEEKLY, destination=TEAM).check()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_neither_loses_nor_repeats_it(tmp_path: Path) -> None:
+    """State and message are one commit: after kill -9 the message is there, and no second one is made."""
+    here = Path(__file__).parent
+    script = KILLED.format(folder=str(here), tests=str(here.parents[1]))
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=100, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    reopened = open_store(tmp_path)
+    assert len(messages(reopened)) == 1
+    assert not digests(reopened, END + timedelta(hours=1), digest=WEEKLY, destination=TEAM).check()
+    reopened.close()
 
 
 @pytest.mark.parametrize(("late", "sent"), [(timedelta(hours=23), True), (timedelta(hours=25), False)])

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended, flag
 from ragpulse_dashboards.words import basis, called, level
 from ragpulse_evaluators.statistics import AssistedEstimate, Estimate, Interval, Moments
 from ragpulse_evaluators.statistics.assistance import Pulls
@@ -416,6 +416,11 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[Marker]:
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [
-        Marker(start, "version", f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}")
+        Marker(
+            start,
+            "version",
+            f"{called(evaluator)} {version}{f' judged by {judge}' if judge else ''}",
+            label=flag(version),
+        )
         for (version, judge), start in ordered
     ]

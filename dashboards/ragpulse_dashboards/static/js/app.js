@@ -86,26 +86,19 @@ function loadLater(root) {
 loadLater(document);
 document.addEventListener("loaded", (event) => loadLater(event.target));
 
-const clock = new Intl.DateTimeFormat("en", {
-  month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+// The zone of all times: the server renders them; a choice is remembered in a cookie.
+const zoneForm = document.querySelector("[data-zone]");
+zoneForm.closest("details").addEventListener("toggle", () => {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.getElementById("zones").append(Object.assign(document.createElement("option"), { value: own, label: "this browser" }));
+}, { once: true });
+zoneForm.addEventListener("submit", () => {
+  document.cookie = `tz=${zoneForm.elements.tz.value}; path=${root.dataset.root}; max-age=31536000; samesite=strict`;
 });
 
-/** Show the server's UTC as local time, with UTC on hover. */
-function showLocalTimes(root) {
-  for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
-    const time = new Date(element.dateTime);
-    if (Number.isNaN(time.valueOf())) continue;
-    element.title = `${element.textContent} UTC`;
-    element.textContent = clock.format(time).replace(",", "");
-  }
-}
-showLocalTimes(document);
-document.addEventListener("loaded", (event) => showLocalTimes(event.target));
-
-// A picked date (local time) goes into the text field beside it, which also accepts -36h.
+// A picked date goes into the text field beside it, which also accepts -36h; both are in the zone of the page.
 document.addEventListener("input", (event) => {
-  const picked = event.target.dataset.pick && new Date(event.target.value);
-  if (picked && !Number.isNaN(picked.valueOf())) event.target.form.elements[event.target.dataset.pick].value = picked.toISOString();
+  if (event.target.dataset.pick && event.target.value) event.target.form.elements[event.target.dataset.pick].value = event.target.value.replace("T", " ");
 });
 for (const picker of document.querySelectorAll("[data-pick]")) picker.hidden = false;
 

@@ -1,17 +1,24 @@
 // Charts on a page: one time axis for all; drag to explain or to zoom, click or press Enter for the examples of a point.
 import { load, openDrawer } from "./app.js";
-import { drawPlot, forgetStyles } from "./plot.js";
+import { aheadOf, drawPlot, forgetStyles } from "./plot.js";
 
-/** A time as forms show it. */
-const instant = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
+/** A time for an address, in the zone of the page. */
+function instant(spec, seconds) {
+  const ahead = aheadOf(spec, seconds);
+  const text = new Date((seconds + ahead) * 1000).toISOString().slice(0, 19);
+  if (!ahead) return `${text}Z`;
+  return `${text}${ahead < 0 ? "-" : "+"}${new Date(Math.abs(ahead) * 1000).toISOString().slice(11, 16)}`;
+}
+/** Where ranges of the picker end that do not end now. */
+const ENDS = new Map([["yesterday", "today"], ["last-week", "this-week"]]);
 
 /** The page's URL with another range; `back` keeps the relative range to return to. */
-function zoomUrl(from, to) {
+function zoomUrl(spec, from, to) {
   const url = new URL(location.href);
   const before = url.searchParams.get("from") || "-24h";
-  if (before.startsWith("-")) url.searchParams.set("back", before);
-  url.searchParams.set("from", instant(from));
-  url.searchParams.set("to", instant(to));
+  if (!/^\d/.test(before)) url.searchParams.set("back", before);
+  url.searchParams.set("from", instant(spec, from));
+  url.searchParams.set("to", instant(spec, to));
   url.searchParams.delete("cursor");
   return url;
 }
@@ -21,15 +28,16 @@ function resetUrl() {
   const back = url.searchParams.get("back");
   for (const name of ["from", "to", "back"]) url.searchParams.delete(name);
   if (back) url.searchParams.set("from", back);
+  if (ENDS.has(back)) url.searchParams.set("to", ENDS.get(back));
   return url;
 }
 
 /** The chart's link to Explain, which keeps metric and filters, with the stretch marked. */
-function whyUrl(link, from, to) {
+function whyUrl(spec, link, from, to) {
   const url = new URL(link.href);
   url.searchParams.delete("at");
-  url.searchParams.set("sel_from", instant(from));
-  url.searchParams.set("sel_to", instant(to));
+  url.searchParams.set("sel_from", instant(spec, from));
+  url.searchParams.set("sel_to", instant(spec, to));
   return url;
 }
 
@@ -38,7 +46,7 @@ function exemplarUrl(spec, index, line) {
   for (const [name, value] of new URL(location.href).searchParams) url.searchParams.append(name, value);
   url.searchParams.set("metric", line.metric || spec.metric);
   url.searchParams.set("t", new Date(spec.t[index] * 1000).toISOString());
-  url.searchParams.set("step", spec.step);
+  url.searchParams.set("step", spec.ends[index] - spec.t[index]);
   for (const [name, value] of Object.entries(line.group || {})) {
     if (value !== null && value !== "") url.searchParams.set(name, value);
   }
@@ -56,7 +64,7 @@ function draw(box, width) {
   const spec = JSON.parse(figure.dataset.chart);
   const why = figure.querySelector("[data-why]");
   const plot = drawPlot(box, spec, {
-    links: (from, to) => [...(why ? [["Why?", whyUrl(why, from, to)]] : []), ["Zoom", zoomUrl(from, to)]],
+    links: (from, to) => [...(why ? [["Why?", whyUrl(spec, why, from, to)]] : []), ["Zoom", zoomUrl(spec, from, to)]],
     reset: () => location.assign(resetUrl()),
     open: (index, line) => openDrawer(exemplarUrl(spec, index, line)),
     say: (text) => { announce.textContent = text; },
@@ -87,14 +95,17 @@ const idle = async () => {
 };
 
 drawAll(document);
-const renew = document.querySelector("[data-renew]")?.dataset.renew;
+const { renew, width, from } = document.querySelector("[data-renew]")?.dataset ?? {};
 if (renew) {
+  const same = new URL(location.href); // the same range and the same number of points as in the first paint
+  same.searchParams.set("width", width);
+  same.searchParams.set("from", from);
   // Old figures may stay; missing ones come as soon as nobody is disturbed.
   const accept = renew === "rest" ? idle : (response) => response.ok && !inUse(", .u-over:hover");
   const anchor = () => document.getElementById("efficiency")?.getBoundingClientRect().top ?? 0;
   const reload = async () => {
     let before = 0;
-    await load(location.href, document.getElementById("main"), async (response) => (await accept(response)) && (before = anchor(), true));
+    await load(same, document.getElementById("main"), async (response) => (await accept(response)) && (before = anchor(), true));
     if (scrollY > 0) scrollBy(0, anchor() - before); // a scrolled page keeps its position
   };
   addEventListener("load", () => requestAnimationFrame(() => (renew === "rest" ? requestAnimationFrame(reload) : requestIdleCallback(reload))));

@@ -25,14 +25,30 @@ const units = new Map([
 const show = (unit, value) => (value === null || value === undefined ? "not measured" : (units.get(unit.toLowerCase()) || compact)(value));
 const two = (number) => String(number).padStart(2, "0");
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]; // the first Intl of a page takes 20 ms
+/** A moment as a date whose UTC parts are what the clock of the page shows. */
+const shown = (spec, seconds) => new Date((seconds + aheadOf(spec, seconds)) * 1000);
+export const aheadOf = ({ ahead }, seconds) => (ahead.findLast(([since]) => since <= seconds) ?? ahead[0])[1];
 const day = (time) => `${MONTHS[time.getUTCMonth()]} ${time.getUTCDate()}`;
 const DASHES = [[], [7, 3], [10, 3, 2, 3], [14, 4], [4, 4], [10, 3, 2, 3, 2, 3]]; // dashes tell lines apart without colours; dots are for targets
 const clock = (time) => `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
 /** 14:30 within a day; the date where a day begins. */
-function timeTick(seconds, step) {
-  const time = new Date(seconds * 1000);
-  const midnight = seconds % 86400 === 0;
-  return step >= 86400 || midnight ? day(time) : clock(time);
+function timeTick(spec, seconds, step) {
+  const time = shown(spec, seconds);
+  return step >= 86400 || time % 86400000 === 0 ? day(time) : clock(time);
+}
+
+const scales = new Map([
+  ["ms", (most) => (most >= 1000 ? [1000, "", " s"] : [1, "", " ms"])], ["s", () => [1, "", " s"]], ["usd", () => [1, "$", ""]],
+  ["share", () => [0.01, "", " %"]], ["ratio", () => [1, "", ""]],
+]);
+const large = (most) => [[1e9, "", "G"], [1e6, "", "M"], [1e4, "", "k"]].find(([least]) => most >= least) ?? [1, "", ""];
+/** Labels of an axis with as many digits as its step has: no two are equal, and none is rounded. */
+export function tickLabels(unit, ticks, step) {
+  const [size, before, after] = (scales.get(unit.toLowerCase()) || large)(Math.max(...ticks.map(Math.abs)));
+  const scale = size === 1e4 ? 1e3 : size;
+  let digits = 0;
+  while (digits < 9 && Math.abs((step / scale) * 10 ** digits - Math.round((step / scale) * 10 ** digits)) > 1e-6) digits += 1;
+  return ticks.map((tick) => `${before}${(tick / scale).toFixed(digits)}${after}`);
 }
 
 /** Columns for uPlot: per line its value and, where there is an interval, its edges; buckets that the range holds in part are drawn apart. */
@@ -130,10 +146,9 @@ function drawMarkers(plot, spec) {
   ctx.font = `${11 * ratio}px ${css("--sans")}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
-  const free = [-Infinity, -Infinity, -Infinity]; // flags are staggered: the end of the last flag in each row
-  for (const marker of spec.markers) {
-    const x = Math.round(plot.valToPos(marker.t, "x", true));
-    if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
+  const edge = plot.bbox.left + plot.bbox.width;
+  const inside = spec.markers.map((marker) => ({ ...marker, x: Math.round(plot.valToPos(marker.t, "x", true)) })).filter(({ x }) => x >= plot.bbox.left && x <= edge);
+  for (const { x } of inside) {
     ctx.strokeStyle = css("--muted");
     ctx.lineWidth = ratio;
     ctx.setLineDash([4 * ratio, 3 * ratio]);
@@ -141,20 +156,34 @@ function drawMarkers(plot, spec) {
     ctx.moveTo(x, plot.bbox.top);
     ctx.lineTo(x, plot.bbox.top + plot.bbox.height);
     ctx.stroke();
-    const text = marker.text.length > 18 ? `${marker.text.slice(0, 17)}…` : marker.text;
-    const width = ctx.measureText(text).width;
-    const right = plot.bbox.left + plot.bbox.width;
-    const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
-    const row = free.findIndex((end) => left > end);
-    if (row < 0) continue;
-    const y = isHigh(plot, spec, left, left + width) ? plot.bbox.top + plot.bbox.height - (4 + row * 13) * ratio : plot.bbox.top + (10 + row * 13) * ratio;
+  }
+  plot.flags = flagsOf(inside, (text) => ctx.measureText(text).width, plot.bbox.left, edge, ratio);
+  for (const { text, left, width } of plot.flags) {
+    const y = isHigh(plot, spec, left, left + width) ? plot.bbox.top + plot.bbox.height - 4 * ratio : plot.bbox.top + 10 * ratio;
     ctx.fillStyle = css("--card"); // legible over bars and bands as well
     ctx.fillRect(left - 2 * ratio, y - 10 * ratio, width + 4 * ratio, 13 * ratio);
     ctx.fillStyle = css("--muted");
     ctx.fillText(text, left, y);
-    free[row] = left + width + 6 * ratio;
   }
   ctx.restore();
+}
+
+/** Where the flags of markers (by x, in order) are drawn: within the edges, and one for several that would overlap. */
+export function flagsOf(markers, widthOf, first, last, ratio) {
+  const flags = [];
+  const place = (of) => {
+    const text = of.length > 1 ? `${of[0].label} +${of.length - 1}` : of[0].label;
+    const width = widthOf(text);
+    const right = of[0].x + 4 * ratio;
+    return { of, text, width, left: Math.max(first, right + width > last ? of[0].x - 4 * ratio - width : right) };
+  };
+  for (const marker of markers) {
+    flags.push(place([marker]));
+    while (flags.length > 1 && flags.at(-1).left < flags.at(-2).left + flags.at(-2).width + 4 * ratio) {
+      flags.splice(-2, 2, place(flags.slice(-2).flatMap(({ of }) => of)));
+    }
+  }
+  return flags;
 }
 
 /** The level before the change, dashed through what came after. */
@@ -212,9 +241,9 @@ function options(spec, width, roles, palette, hooks) {
     height: heightOf(spec),
     padding: [8, 18, 0, 0],
     legend: { show: false },
-    tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
+    tzDate: (time) => uPlot.tzDate(shown(spec, time), "Etc/UTC"),
     scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? spec.range : [spec.t[0] ?? 0, spec.t.at(-1) + spec.step] }, y: scaleY(spec) },
-    axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
+    axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(spec, tick, step)) }, { ...axis, size: 52, values: (plot, ticks, at, space, step) => tickLabels(spec.unit, ticks, step) }],
     series: seriesOf(spec, roles, palette),
     bands: bandsOf(roles, palette),
     cursor: { sync: { key: "time" }, drag: { x: true, y: false, dist: 6, setScale: false }, points: { size: 7 }, y: false },
@@ -223,11 +252,11 @@ function options(spec, width, roles, palette, hooks) {
 }
 
 /** The tooltip is set as text, because labels come from users. */
-function fillTip(tip, spec, index) {
+function fillTip(tip, spec, index, flags = []) {
   tip.replaceChildren();
   const head = document.createElement("div");
-  const time = new Date(spec.t[index] * 1000);
-  head.textContent = [`${day(time)}, ${clock(time)} UTC`, spec.part[index]].filter(Boolean).join(", ");
+  const time = shown(spec, spec.t[index]);
+  head.textContent = [`${day(time)}, ${clock(time)}`, spec.part[index]].filter(Boolean).join(", ");
   tip.append(head);
   const spoken = [head.textContent];
   for (const line of spec.lines) {
@@ -243,9 +272,9 @@ function fillTip(tip, spec, index) {
     spoken.push(row.textContent);
   }
   for (const marker of spec.markers) {
-    if (marker.t < spec.t[index] || marker.t >= spec.t[index] + spec.step) continue;
+    if (!flags.includes(marker.text) && (marker.t < spec.t[index] || marker.t >= spec.ends[index])) continue;
     const row = document.createElement("div");
-    row.textContent = `${clock(new Date(marker.t * 1000))} ${marker.text}`;
+    row.textContent = `${clock(shown(spec, marker.t))} ${marker.text}`;
     tip.append(row);
     spoken.push(row.textContent);
   }
@@ -281,7 +310,7 @@ function unmark(state) {
 function mark(state, spec, act) {
   const { plot } = state;
   const [first, last] = [state.anchor, state.index].sort((a, b) => a - b);
-  const [from, to] = [spec.t[first], spec.t[last] + spec.step];
+  const [from, to] = [spec.t[first], spec.ends[last]];
   const left = plot.valToPos(from, "x");
   plot.setSelect({ left, top: 0, width: plot.valToPos(to, "x") - left, height: plot.over.clientHeight }, false);
   offer(state, act.links(from, to));
@@ -302,8 +331,8 @@ function keyboard(box, state, spec, act) {
   const follow = (at, around) => {
     if (state.index === null) return;
     if (state.bar.hidden) {
-      const near = (by) => spec.t[Math.min(Math.max(state.index + by, 0), spec.t.length - 1)];
-      offer(state, act.links(near(-around), near(around) + spec.step));
+      const near = (by) => Math.min(Math.max(state.index + by, 0), spec.t.length - 1);
+      offer(state, act.links(spec.t[near(-around)], spec.ends[near(around)]));
     }
     [...state.bar.children].at(at)?.click();
   };
@@ -352,7 +381,9 @@ export function drawPlot(box, spec, act, width) {
         if (!here) return;
         state.index = index;
         if (!focused) return;
-        fillTip(state.tip, spec, index);
+        const at = plot.cursor.left * (devicePixelRatio || 1) + plot.bbox.left;
+        const near = (plot.flags ?? []).filter(({ of, left, width }) => at >= Math.min(left, of[0].x) - 4 && at <= left + width + 4);
+        fillTip(state.tip, spec, index, near.flatMap(({ of }) => of.map(({ text }) => text)));
         placeTip(state.tip, plot, index, box);
       }],
     };
