@@ -80,7 +80,7 @@ def parts() -> Iterator[Part]:
 def ours(part: Part) -> Labels:
     """Fit and assign, as the product does; every question has another user."""
     topics = fit(part.questions, [str(number) for number in range(len(part.questions))])
-    return np.array([-1 if topic is None else topic.id for topic in assign_all(topics, part.questions)])
+    return np.array([-1 if one.topic is None else one.topic.id for one in assign_all(topics, part.questions)])
 
 
 def kmeans(vectors: Matrix, number: int, seed: int = 0) -> MiniBatchKMeans:
@@ -186,7 +186,8 @@ def large() -> None:
     before, began, cpu = peak_mb(), time.perf_counter(), time.process_time()
     topics = fit(asked, users)
     fitted = time.perf_counter()
-    chosen = [topic for start in range(0, LARGE, 10_000) for topic in assign_all(topics, asked[start : start + 10_000])]
+    starts = range(0, LARGE, 10_000)
+    chosen = [one.topic for start in starts for one in assign_all(topics, asked[start : start + 10_000])]
     ended, used = time.perf_counter(), time.process_time() - cpu
     for question in asked[:1000]:
         assign(topics, question)

@@ -120,6 +120,7 @@ class Units:
             "answer": None,
             "top_score": None,
             "topic": None,
+            "question_distance": None,
             "upstream_pi": 1.0,
         }
         self.add(

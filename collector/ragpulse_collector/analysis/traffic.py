@@ -94,6 +94,7 @@ NAMES: dict[str, Traffic] = {
     "unanswered_rate": _share_of("answer <> 'answered'"),
     "acceptance": Traffic(None, "share", of="feedback", each=ACCEPTED),
     "other_share": _share_of_topic(OTHER_TOPIC),
+    "question_drift": Traffic(None, "ratio", of="question_distance", each="question_distance"),
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 

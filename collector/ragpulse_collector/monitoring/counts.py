@@ -36,8 +36,9 @@ COUNTED = {
     "requests": ("1", False),
     "errors": ("coalesce(error, false)::INTEGER", False),
     "error_rate": ("coalesce(error, false)::INTEGER", True),
+    "question_drift": ("question_distance", True),
 }
-"""SQL for what a request adds to the metric, and whether the metric is a share of the requests."""
+"""SQL for what a request adds to the metric, 0 to 1 or NULL, and whether the metric is a share of the requests."""
 
 
 def count_comparisons(
@@ -80,7 +81,8 @@ def _read_counts(
         f"SELECT floor({periods.seconds_back('start_time', lag)} / {periods.step_s})::BIGINT AS index,"
         f" sum({value} * {WEIGHT}), sum({value} * {WEIGHT} ** 2), sum({WEIGHT}){''.join(f', {g}' for g in groups)}"
         f" FROM {with_columns('traces', groups)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
+        f" WHERE start_time >= $first AND start_time < $last AND {value} IS NOT NULL AND {filters.sql}"
+        " GROUP BY ALL",
         {
             "first": periods.baseline.first - _LONGEST_SHIFT,
             "last": periods.end + min(lag, timedelta()),

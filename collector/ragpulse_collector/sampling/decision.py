@@ -18,11 +18,12 @@ from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
+from ragpulse_collector.store.topics import PlacedQuestion
 from ragpulse_collector.store.units import decided
 from ragpulse_collector.store.units.numbers import sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
-TopicsOf = Callable[[Sequence[str]], Sequence[int]]
+TopicsOf = Callable[[Sequence[str]], Sequence[PlacedQuestion]]
 """Returns the topic of each question, 0 for none."""
 
 _COMMIT_DELAY = timedelta(seconds=5)
@@ -201,9 +202,11 @@ class Sampler:
         """Return the topics of the questions, found outside the transaction, too: a question takes up to a ms."""
         topics_of = self._topics()
         if topics_of is None:
-            return QuestionTopics([], [])
+            return QuestionTopics([], [], [])
         rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo}).rows
-        return QuestionTopics([row[0] for row in rows], topics_of([row[1] for row in rows]))
+        found = topics_of([row[1] for row in rows])
+        topics, distances = [one.topic_id for one in found], [one.distance for one in found]
+        return QuestionTopics([row[0] for row in rows], topics, distances)
 
     def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
@@ -292,10 +295,11 @@ class Uncounted(NamedTuple):
 
 
 class QuestionTopics(NamedTuple):
-    """Questions by their hashes, and the topic of each."""
+    """Questions by their hashes, the topic of each and its distance."""
 
     questions: Sequence[int]
     topics: Sequence[int]
+    distances: Sequence[float]
 
 
 def _uncounted(rows: Iterable[DoubtfulSpan]) -> Iterable[tuple[str, str, bool]]:

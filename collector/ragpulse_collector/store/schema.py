@@ -1,8 +1,8 @@
 """The tables of the store (schema `raw`: append-only, ordered by time, no index).
 
 Ids are UUID / UBIGINT here and lower-case hex text in the views (views.py); instants are UTC. Only the `latest` flags
-of `trace_facts` and `decisions` and the topics of `trace_facts` are ever updated, so that a view needs no window over
-their history, and no join.
+of `trace_facts` and `decisions` and the topics and distances of `trace_facts` are ever updated, so that a view needs no
+window over their history, and no join.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TABLES: dict[str, str] = {
         score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR, binding VARCHAR,
         scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
     # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name. `topic`: the
-    # name of one of `topics`, or `other`.
+    # name of one of `topics`, or `other`. `question_distance`: 1 - cosine of the question and the nearest centre.
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
@@ -58,7 +58,7 @@ TABLES: dict[str, str] = {
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
         metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
         top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE),
-        feedbacks_off_scale VARCHAR[], answer VARCHAR, topic VARCHAR""",
+        feedbacks_off_scale VARCHAR[], answer VARCHAR, topic VARCHAR, question_distance FLOAT""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,

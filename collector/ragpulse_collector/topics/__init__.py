@@ -8,7 +8,7 @@ experiment that chose the method.
 from ragpulse_collector.topics.clusters import SMALL_GROUPS, SMALLEST
 from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, fit
 from ragpulse_collector.topics.matching import Matching, match
-from ragpulse_collector.topics.model import Topic, Topics, assign, assign_all
+from ragpulse_collector.topics.model import Assigned, Topic, Topics, assign, assign_all
 
 __all__ = [
     "LEAST_QUESTIONS",
@@ -16,6 +16,7 @@ __all__ = [
     "MOST_QUESTIONS",
     "SMALLEST",
     "SMALL_GROUPS",
+    "Assigned",
     "Matching",
     "Topic",
     "Topics",

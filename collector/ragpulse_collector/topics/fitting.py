@@ -90,7 +90,7 @@ def _centres(vectors: Matrix, counts: list[int]) -> Matrix:
     if known.any():
         labels[known] = clustered(vectors[known], weights[known])
     first = _means(vectors, weights, labels)
-    return _means(vectors, weights, nearest(vectors, first))
+    return _means(vectors, weights, nearest(vectors, first)[0])
 
 
 def _means(vectors: Matrix, weights: Matrix, labels: Labels) -> Matrix:
@@ -106,14 +106,13 @@ def _means(vectors: Matrix, weights: Matrix, labels: Labels) -> Matrix:
 
 
 def _placed(asked: Sequence[Asked], texts: Sequence[str], vectors: Matrix, centres: Matrix) -> _Placed:
-    chosen = nearest(vectors, centres)
+    chosen, closeness = nearest(vectors, centres)
     topic_of = dict(zip(texts, chosen.tolist(), strict=True))
     members: list[list[Asked]] = [[] for _ in centres]
     for item in asked:
         if (number := topic_of[item.question]) >= 0:
             members[number].append(item)
-    own = (vectors @ centres.T).max(axis=1, initial=-1)
-    return _Placed(members, dict(zip(texts, own.tolist(), strict=True)))
+    return _Placed(members, dict(zip(texts, closeness.tolist(), strict=True)))
 
 
 def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topic, ...]:

@@ -81,12 +81,12 @@ class Assigner:
         self._known: tuple[int, int] = (0, 0)
         self._topics: Topics | None = None
 
-    def __call__(self) -> Callable[[Sequence[str]], list[int]] | None:
-        """Return the function of the fit in force; it returns identities, 0 for other."""
+    def __call__(self) -> Callable[[Sequence[str]], list[stored.PlacedQuestion]] | None:
+        """Return the function of the fit in force; its topics are identities, 0 for other."""
         known = stored.in_force(self._store.read)
         if known != self._known:
             self._known, self._topics = known, self._loaded()
-        return None if self._topics is None else self._ids
+        return None if self._topics is None else self._placed
 
     def _loaded(self) -> Topics | None:
         """Return the topics of the fit in force; None where they cannot be used: decisions never wait for topics."""
@@ -103,7 +103,7 @@ class Assigner:
             return None
         return topics
 
-    def _ids(self, questions: Sequence[str]) -> list[int]:
+    def _placed(self, questions: Sequence[str]) -> list[stored.PlacedQuestion]:
         assert self._topics is not None, "given out with topics alone"
         found = assign_all(self._topics, questions, embedder_of(self._options.embedder))
-        return [0 if topic is None else topic.id for topic in found]
+        return [stored.PlacedQuestion(topic.id if topic else 0, distance) for topic, distance in found]

@@ -165,13 +165,13 @@ class Refits:
         fit, find = stored.last_fit(self._store.read), self.assigner()
         while fit is not None and find is not None and (batch := self._unassigned(fit)) and not self._stop.is_set():
             began = time.monotonic()
-            ids = find([one.question for one in batch])
+            placed = find([one.question for one in batch])
 
             def work(
                 transaction: Transaction, fit_id: int = fit.fit_id,
-                traces: Sequence[stored.TraceQuestion] = batch, topics: Sequence[int] = ids,
+                traces: Sequence[stored.TraceQuestion] = batch, found: Sequence[stored.PlacedQuestion] = placed,
             ) -> bool:  # fmt: skip
-                return stored.assign_again(transaction, fit_id, traces, topics)
+                return stored.assign_again(transaction, fit_id, traces, found)
 
             if not self._store.write(work).result():
                 return

@@ -76,12 +76,13 @@ def test_every_traffic_metric(store: EmbeddedStore) -> None:
                    output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None,
                    feedback=(1.0, -1.0, 0.0, 1.0, None)[min(number, 4)],
                    answer=("empty", "refused", "refused", "answered", None)[min(number, 4)],
-                   topic=("other", "a", "b", "other", None)[min(number, 4)])  # fmt: skip
+                   topic=("other", "a", "b", "other", None)[min(number, 4)],
+                   question_distance=(0.8, 0.2, 0.1, 0.6, None)[min(number, 4)])  # fmt: skip
     units.save()
     expected = {"requests": 10, "errors": 2, "error_rate": 0.2, "latency_p50": 450, "latency_p95": 855,
                 "latency_p99": 891, "ttft_p50": 4.5, "ttft_p95": 8.55, "input_tokens": 100, "output_tokens": 7,
                 "cost_usd": 2, "throughput": 10 / 3600, "empty_rate": 0.25, "refused_rate": 0.5,
-                "unanswered_rate": 0.75, "acceptance": 0.5, "other_share": 0.5}  # fmt: skip
+                "unanswered_rate": 0.75, "acceptance": 0.5, "other_share": 0.5, "question_drift": 0.425}  # fmt: skip
     assert expected.keys() == NAMES.keys()
     found = {name: points(store, name)[1] for name in NAMES}
     assert {name: point["value"] for name, point in found.items()} == pytest.approx(expected)

@@ -41,6 +41,7 @@ def facts_of(number: int) -> Facts:
         "answer": "empty" if failed else "refused" if number % 10 == 0 else "answered",
         "variant": "ab"[number % 2],
         "topic": OTHER_TOPIC if failed or number % 4 == 0 else "refunds",
+        "question_distance": None if number % 3 == 0 else 0.75 if failed else number / 1000,
         "upstream_pi": 1.0 if failed else KEPT,
     }
 
@@ -100,6 +101,7 @@ TRUTH: dict[str, float] = {
     "empty_rate": share(lambda facts: facts["answer"] == "empty"),
     "refused_rate": share(lambda facts: facts["answer"] == "refused"),
     "unanswered_rate": share(lambda facts: facts["answer"] != "answered"),
+    "question_drift": fmean(known("question_distance")),
     "acceptance": fmean(max(0.0, value) for value in known("feedback")),
 }
 

@@ -112,6 +112,7 @@ def test_a_new_user_has_no_predecessor(store: EmbeddedStore) -> None:
         ("latency_p95", 7 * 86_400, "'change' is not offered for latency_p95: its spread depends on the day's rhythm"),
         ("cost_usd", 7 * 86_400, "'change' is not offered for cost_usd"),
         ("requests", 86_400, "'change' of requests compares days: write a baseline of 4d or more"),
+        ("question_drift", 86_400, "'change' of question_drift compares days: write a baseline of 4d or more"),
         ("quality:judge", 3600, "at least two windows"),
     ],
 )

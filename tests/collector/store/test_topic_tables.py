@@ -41,9 +41,14 @@ def fit(number: int, **more: Any) -> stored.TopicFit:
     return stored.TopicFit(**fields | more)
 
 
-def topics_of(questions: Sequence[str]) -> list[int]:
-    """The topic of each question by its first known word."""
-    return [next((WORDS[word] for word in WORDS if word in text.casefold()), 0) for text in questions]
+DISTANCES = (0.75, 0.25, 0.125)
+"""The distance of a question by its topic: other, refund, parcel."""
+
+
+def topics_of(questions: Sequence[str]) -> list[stored.PlacedQuestion]:
+    """The topic of each question by its first known word, and its distance by the topic."""
+    topics = [next((WORDS[word] for word in WORDS if word in text.casefold()), 0) for text in questions]
+    return [stored.PlacedQuestion(topic, DISTANCES[topic]) for topic in topics]
 
 
 REFUND = topic(1, "refund, money", terms=["refund", "zanzibar"], term_users=[3, 2], question="Where is my refund?",
@@ -88,6 +93,38 @@ def test_a_trace_gets_its_topic_as_it_is_decided(kit: Any, rows: Any, store: Any
     assert rows(store, "SELECT DISTINCT topic FROM traces WHERE topic IS NULL OR query IS NULL") == [(None,)]
 
 
+def distances_in(rows: Callable[..., Any], store: Any) -> dict[str, float | None]:
+    """The distance of each question, as the view shows it."""
+    return dict(rows(store, "SELECT query, question_distance FROM traces"))
+
+
+def test_a_trace_gets_the_distance_of_its_question_as_it_is_decided(kit: Any, rows: Any, store: Any) -> None:
+    """Of other questions, too; none before its decision, without a fit and without a question; a revision has it."""
+    kit.send(store, kit.span(7, kind="rag", query="My parcel", trace_id=f"{7:032x}"))
+    found = distances_in(rows, store)
+    expected = {"Where is my refund?": 0.25, "Why no parcel?": 0.125, "What is the weather?": 0.75, "My parcel": None}
+    assert {text: found[text] for text in expected} == expected
+    decide(store, kit, topics=lambda: None)
+    kit.send(store, kit.span(8, kind="rag", trace_id=f"{8:032x}"))
+    kit.send(store, kit.span(31, 1, "llm", trace_id=f"{1:032x}"))
+    assert decide(store, kit) == 2
+    found = distances_in(rows, store)
+    assert (found["My parcel"], found[None], found["Where is my refund?"]) == (None, None, 0.25)
+
+
+def test_a_new_fit_changes_distances_also_where_the_topic_stays(rows: Any, store: Any) -> None:
+    """A centre that moved is nearer or farther; NULL is filled; questions of no batch keep theirs."""
+    store.write(lambda tx: stored.add_fit(tx, fit(2), [topic(2, "parcel", fit_id=2)])).result(20)
+    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET question_distance = NULL WHERE topic = 'parcel'"))
+    batch = stored.questions_before(store.read, datetime(2027, 1, 1), datetime(2025, 1, 1), 3)
+    placed = [stored.PlacedQuestion(2 if "parcel" in one.question else 0, 0.375) for one in batch]
+    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, placed)).result(20)
+    found, topics = distances_in(rows, store), topics_in(rows, store)
+    assert {found[one.question] for one in batch} == {0.375}
+    assert (topics["Why no parcel?"], topics["What is the weather?"]) == ("parcel", "other")
+    assert {found[text] for text in ASKED["ann"]} == {0.25}
+
+
 def test_a_topic_is_a_stratum_of_a_rule(kit: Any, rows: Any, store: Any) -> None:
     """The probability of a question depends on its topic as the rule says."""
     rule = Rule(name="r", evaluators=("refusal",), rate=0.25, strata=(Stratum(where="topic = 'parcel'", rate=1.0),))
@@ -126,7 +163,7 @@ def test_topics_of_a_new_fit_are_assigned_in_batches(rows: Any, store: Any) -> N
     last, first = datetime(2027, 1, 1), datetime(2025, 1, 1)
     batch = stored.questions_before(store.read, last, first, 2)
     assert [one.question for one in sorted(batch, key=lambda one: one.start_time)] == [*ASKED["cem"]]
-    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, [3, 3])).result(20)
+    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, [stored.PlacedQuestion(3, 0.5)] * 2)).result(20)
     found = topics_in(rows, store)
     assert {found[text] for text in ASKED["cem"]} == {"weather"}
     assert found["Why no parcel?"] == "parcel"
@@ -136,7 +173,9 @@ def test_topics_of_a_new_fit_are_assigned_in_batches(rows: Any, store: Any) -> N
     assert known.assigned_from == at
     before = stored.questions_before(store.read, at, first, 100)
     assert sorted(one.question for one in before) == sorted((*ASKED["ann"], *ASKED["bob"]))
-    assert not store.write(lambda tx: stored.assign_again(tx, 1, before, [0] * 4)).result(20)
+    assert not store.write(lambda tx: stored.assign_again(tx, 1, before, [stored.PlacedQuestion(0, 1.0)] * 4)).result(
+        20
+    )
     with pytest.raises(Conflict, match="another fit"):
         store.write(lambda tx: stored.add_fit(tx, fit(2), [])).result(20)
     assert {one.name for one in stored.stored_topics(store.read)} == {"weather", "parcel", "refund, money"}

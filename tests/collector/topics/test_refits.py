@@ -123,8 +123,8 @@ def test_a_share_that_grew_is_listed(weeks: Weeks) -> None:
     batch = stored.questions_before(weeks.store.read, weeks.now, weeks.now - 2 * DAY, 2000)
     find = weeks.refits().assigner()
     assert find is not None
-    ids = find([one.question for one in batch])
-    assert weeks.store.write(lambda tx: stored.assign_again(tx, 2, batch, ids)).result()
+    placed = find([one.question for one in batch])
+    assert weeks.store.write(lambda tx: stored.assign_again(tx, 2, batch, placed)).result()
     report = weeks.report()
     assert report.grew == [weeks.topics()["webhook"].name]
     shares = {one.name: one.share.value for one in report.topics}

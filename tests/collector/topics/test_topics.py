@@ -57,7 +57,7 @@ def test_planted_topics_are_found() -> None:
 
 
 def _topics_of(made: list[tuple[str, str]], topics: Topics) -> list[Topic | None]:
-    return assign_all(topics, [question for question, _ in made])
+    return [found.topic for found in assign_all(topics, [question for question, _ in made])]
 
 
 def test_a_topic_tells_what_it_is() -> None:

@@ -145,8 +145,8 @@ def _groups(store: Store, asked: Sequence[_Asked], least_users: int) -> list[_Gr
         texts, users = [one.query for one in rest], [str(one.cluster) for one in rest]
         some = slice(SMALL_GROUPS)  # of random questions: more take seconds
         topics = fit(texts[some], users[some], least_users=least_users, least_questions=SMALLEST)
-        for one, topic in zip(rest, assign_all(topics, texts), strict=True):
-            members[topic].append(one)
+        for one, assigned in zip(rest, assign_all(topics, texts), strict=True):
+            members[assigned.topic].append(one)
     for one in asked:
         members[one.topic if one.topic in stored else None].append(one)
     known = {topic: stored[topic] if isinstance(topic, str) else topic for topic in members}

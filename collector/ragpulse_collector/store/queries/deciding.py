@@ -66,10 +66,11 @@ RESPONSES = """
 
 TOPICS = """
     CREATE OR REPLACE TEMP TABLE question_topic AS
-    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic
-    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id) a
+    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
+    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id,
+                 unnest($distances::FLOAT[]) AS distance) a
     LEFT JOIN raw.topics t USING (topic_id)"""
-"""The topic of each question, by its hash, under the name it has now."""
+"""The topic of each question, by its hash, under the name it has now, and the distance from its nearest centre."""
 
 REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
 

@@ -56,6 +56,13 @@ class StoredTopic:
     centre: list[float]
 
 
+class PlacedQuestion(NamedTuple):
+    """The identity of the topic of a question (0: other), and its distance from the nearest centre."""
+
+    topic_id: int
+    distance: float
+
+
 class Saying(NamedTuple):
     """A question of somebody."""
 
@@ -69,8 +76,9 @@ _ASKED = f"""
     FROM raw.trace_facts WHERE latest AND query IS NOT NULL AND environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'
       AND start_time >= $since"""
 _NAMED = """
-    SELECT a.trace_id, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic
-    FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($topics::INTEGER[]) AS topic_id) a
+    SELECT a.trace_id, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
+    FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($topics::INTEGER[]) AS topic_id,
+                 unnest($distances::FLOAT[]) AS distance) a
     LEFT JOIN raw.topics t USING (topic_id)"""
 
 
@@ -184,18 +192,21 @@ def questions_before(read: Read, before: datetime, since: datetime, most: int) -
     return read(f"{sql} AND start_time >= {first}", parameters).of(TraceQuestion)
 
 
-def assign_again(transaction: Transaction, fit_id: int, traces: Sequence[TraceQuestion], topics: Sequence[int]) -> bool:
-    """Store the topics (0: other) of traces by a fit; returns whether the fit is in force."""
+def assign_again(
+    transaction: Transaction, fit_id: int, traces: Sequence[TraceQuestion], found: Sequence[PlacedQuestion]
+) -> bool:
+    """Store the topics and distances of traces by a fit; returns whether the fit is in force."""
     fit = last_fit(transaction.execute)
     if fit is None or fit.fit_id != fit_id:
         return False
     times = [trace.start_time for trace in traces]
     bounds = {"first": min(times), "last": max(times)}
-    named = {"traces": [trace.trace_id for trace in traces], "topics": list(topics)}
+    topics, distances = [one.topic_id for one in found], [one.distance for one in found]
+    named = {"traces": [trace.trace_id for trace in traces], "topics": topics, "distances": distances}
     transaction.execute(
-        f"UPDATE raw.trace_facts SET topic = n.topic FROM ({_NAMED}) n"
+        f"UPDATE raw.trace_facts SET topic = n.topic, question_distance = n.distance FROM ({_NAMED}) n"
         " WHERE trace_facts.trace_id = n.trace_id AND latest AND start_time BETWEEN $first AND $last"
-        " AND trace_facts.topic IS DISTINCT FROM n.topic",
+        " AND (trace_facts.topic, question_distance) IS DISTINCT FROM (n.topic, n.distance)",
         {**bounds, **named},
     )
     transaction.execute(

@@ -164,7 +164,8 @@ FACT = f"""
            CASE WHEN w.revision IS NULL THEN 0
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
            t.query, t.response, o.feedback, o.feedbacks, o.feedbacks_off_scale,
-           {answer_of("t.response", "w.response_missing_reason", "r.trace_id IS NOT NULL")} AS answer, q.topic
+           {answer_of("t.response", "w.response_missing_reason", "r.trace_id IS NOT NULL")} AS answer, q.topic,
+           q.distance AS question_distance
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id

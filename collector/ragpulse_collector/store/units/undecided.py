@@ -60,7 +60,7 @@ _ROWS = f"""
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans, NULL::MAP(VARCHAR, DOUBLE) AS feedbacks,
-           NULL::VARCHAR[] AS feedbacks_off_scale, NULL::VARCHAR AS topic,
+           NULL::VARCHAR[] AS feedbacks_off_scale, NULL::VARCHAR AS topic, NULL::FLOAT AS question_distance,
            CASE WHEN regexp_full_match(c.response, '\\s*') THEN 'empty' END AS answer,
            false AS decided
     FROM priced x
