@@ -176,7 +176,7 @@ def test_a_name_is_the_same_everywhere(client: Client) -> None:
     topic = found(client)[of_planted(client)["parcel"]]
     path, chosen = f"PUT topics/{topic['topic_id']}", "Where is my <parcel>?"
     assert client.call(path, {"name": "  Where is\n my <parcel>? "})["name"] == chosen
-    assert found(client)[chosen]["named_by"] == "local"
+    assert found(client)[chosen]["named_by"] == "api"
     assert client.call("GET metrics", {"name": f"topic_share:{chosen}", "step": "all"})["series"]
     for name in ("", " ", "other", of_planted(client)[GAP].upper(), "a\x00b", "x" * 81):
         with pytest.raises(ClientError):
