@@ -21,8 +21,9 @@ from ragpulse_dashboards.words import SHARES, basis, half_width, level
 from ragpulse_dashboards.zones import SHOWN
 
 if TYPE_CHECKING:
+    from ragpulse_collector.store.queries.scored_traces import TraceScore
     from ragpulse_collector.store.queries.trace_answers import SpanScore
-    from ragpulse_collector.store.queries.traces import TraceRow, TraceScore
+    from ragpulse_collector.store.queries.traces import TraceRow
 
 __all__ = [
     "TEMPLATE_FILTERS",

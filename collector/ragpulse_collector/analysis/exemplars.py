@@ -15,8 +15,8 @@ from ragpulse_collector.analysis.traffic import NAMES, traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, measured, sample_of
-from ragpulse_collector.store.queries.traces import ScoredTrace, trace_rows
 
 _COUNT = 5
 VERDICT = "verdict"

@@ -10,12 +10,7 @@ from typing import Any, Final
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import (
-    Filter,
-    Grouping,
-    grouping_of,
-    metadata_column,
-)
+from ragpulse_collector.store.queries.traces import Filter, Grouping, grouping_of, metadata_column
 from ragpulse_dashboards import zones
 from ragpulse_dashboards.zones import DAY_S, DAYS, aligned, days_of, following
 from ragpulse_evaluators.errors import nearest

@@ -10,7 +10,8 @@ from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.calibration import JudgedUnit, judged_units
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import ScoredTrace, listed, trace_rows
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
+from ragpulse_collector.store.queries.traces import listed
 
 _LEAST_LABEL_PI = 0.05
 """The smallest probability of being suggested: the least certain traces alone say nothing about the others."""

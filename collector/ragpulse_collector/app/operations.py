@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
 from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.copies import Copies
-from ragpulse_collector.api.handlers import data
+from ragpulse_collector.api.handlers import data, datasets
 from ragpulse_collector.api.handlers.health import CollectorStatus
 from ragpulse_collector.api.handlers.rules import (
     EvaluatorList,
@@ -222,13 +222,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
 
 def _datasets(store: Store, lead: Callable[[], str]) -> tuple[Operation, ...]:
     return (
-        Operation("GET datasets", lambda _: data.dataset_list(store), "Datasets with their sizes.", Params,
-                  data.DatasetList),
-        Operation("GET datasets/{id}", partial(data.dataset, store), "The questions of a dataset.", models.ById,
-                  data.Dataset),
-        _admin("POST datasets/{id}", partial(data.fill_dataset, store, lead=lead), "Add traces or items to a dataset.",
-               drafts.DatasetDraft, data.DatasetFilled),
-        _admin("DELETE datasets/{id}", partial(data.delete_dataset, store), "Delete a dataset.", models.ById,
+        Operation("GET datasets", lambda _: datasets.dataset_list(store), "Datasets with their sizes.", Params,
+                  datasets.DatasetList),
+        Operation("GET datasets/{id}", partial(datasets.dataset, store), "The questions of a dataset.", models.ById,
+                  datasets.Dataset),
+        _admin("POST datasets/{id}", partial(datasets.fill_dataset, store, lead=lead),
+               "Add traces or items to a dataset.", drafts.DatasetDraft, datasets.DatasetFilled),
+        _admin("DELETE datasets/{id}", partial(datasets.delete_dataset, store), "Delete a dataset.", models.ById,
                Done),
     )  # fmt: skip
 

@@ -17,12 +17,12 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.forgotten import forgotten_traces
 from ragpulse_collector.store.queries.jobs import (
     MAX_ATTEMPTS,
     ItemRow,
     ScoreRow,
     add_results,
-    forgotten_traces,
     remove_calls,
 )
 from ragpulse_collector.store.queries.runs import Run

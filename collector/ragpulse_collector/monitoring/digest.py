@@ -30,7 +30,7 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
-from ragpulse_collector.store.queries.traces import ScoredTrace
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace
 from ragpulse_collector.store.topics import last_fit, stored_topics
 
 __all__ = ["Digest", "Digests", "Silence"]

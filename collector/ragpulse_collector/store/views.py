@@ -86,6 +86,10 @@ _COUNTS = f"""(run_id IS NULL OR run_id NOT IN {_EXPLORATORY} OR score_key IN (
     WHERE run_id IS NULL OR (reused AND run_id NOT IN {_EXPLORATORY})))"""
 COUNTED = f"(SELECT * FROM raw.scores WHERE {_COUNTS})"
 """The scores that lists, sessions, charts, alerts and figures read: not those that only exploratory replays have."""
+SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
+"""The column of a list: a person's and an evaluator's scores under one name are two."""
+IN_LISTS = "scope IS DISTINCT FROM 'session'"
+"""The condition that a score is about a trace, not about its session."""
 
 _SCORES = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,

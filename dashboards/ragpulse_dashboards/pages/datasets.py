@@ -15,7 +15,7 @@ from ragpulse_dashboards.formats import csv_text, urlencode
 from ragpulse_dashboards.site import FILTERS, METADATA, Site, link, read_form, see_other, segment
 
 if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.data import Dataset, DatasetFilled, DatasetList
+    from ragpulse_collector.api.handlers.datasets import Dataset, DatasetFilled, DatasetList
     from ragpulse_collector.store.queries.datasets import Item
 
 __all__ = ["routes"]

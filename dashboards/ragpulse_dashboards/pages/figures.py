@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.explain import Explanation
     from ragpulse_collector.api.handlers.trace import TraceParts
     from ragpulse_collector.api.handlers.traces import TracePage
-    from ragpulse_collector.store.queries.traces import ScoredTrace
+    from ragpulse_collector.store.queries.scored_traces import ScoredTrace
 
 __all__ = ["routes"]
 

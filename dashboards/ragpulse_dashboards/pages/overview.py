@@ -229,14 +229,13 @@ def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> li
     """Return the charts with the value of the whole range, where the overview has it; a chart of groups has none."""
     if view.group_by:
         return list(charts)
-    n, cost = answer.n_traces, answer.cost_usd
+    (lo, hi), n, cost = answer.error_interval or (None, None), answer.n_traces, answer.cost_usd
     of_each = None if cost is None or not n else cost / n / (1.0 - (answer.cost_unknown_share or 0.0) or 1.0)
+    lo, hi = answer.error_interval or (None, None)
     known: dict[str, InRange] = {
         "latency_p95": InRange(answer.latency_p95),
         "requests": InRange(float(n)),
-        "error_rate": InRange(
-            answer.error_rate, *(answer.error_interval or (None, None)), few_errors(answer.n_errors, n)
-        ),
+        "error_rate": InRange(answer.error_rate, lo, hi, few_errors(answer.n_errors, n)),
         "cost_usd": InRange(cost),
     }
     known |= {f"quality:{row.evaluator}": InRange(row.value, row.lo, row.hi) for row in answer.quality}

@@ -16,7 +16,7 @@ from ragpulse_dashboards.site import ALL_TIME, Site, read_view
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
-    from ragpulse_collector.store.queries.traces import ScoredTrace, TraceScore
+    from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 

@@ -17,7 +17,7 @@ from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, se
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.traces import TracePage
-    from ragpulse_collector.store.queries.traces import ScoredTrace, TraceScore
+    from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 

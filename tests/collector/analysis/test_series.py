@@ -517,7 +517,7 @@ def test_a_marker_of_a_prompt_is_where_it_serves_the_traffic_shown(
             ("small", "notes", ("v2", "3")) if number % 4 == 0 else ("big", "answers", ("v1", "v2"))
         )
         facts = {"service": service, "prompt_name": prompt, "prompt_version": versions[number >= 60]}
-        units.unit(number, at=T0 + timedelta(minutes=number), facts=facts)
+        units.unit(number, at=T0 + timedelta(minutes=number), **facts)
     units.save()
     markers = ask(store, "metrics", {"name": "requests", "from": "-4h", **params}, clock=now)["markers"]
     assert sorted((marker["text"].replace("notes 3", "notes v3"), marker["label"]) for marker in markers) == expected

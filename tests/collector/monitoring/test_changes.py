@@ -44,7 +44,7 @@ def daily(at: Any, back: int) -> int:
     return (20 if 8 <= at.hour < 20 else 2) + at.day % 2
 
 
-@pytest.mark.parametrize("name", ["quiet", "headline", "daylight"])
+@pytest.mark.parametrize("name", ["quiet", "headline"])
 def test_promises_of_alerts_are_kept(alerts: ModuleType, name: str) -> None:
     """`benchmarks/alerts.py --only NAME` in its short form: false alarms as stated."""
     simulate, short, _ = alerts.SIMULATIONS[name]

@@ -32,7 +32,7 @@ def fill(
         count = 20 if 8 <= local(at, BERLIN).hour < 20 else night
         for place in range(count if at < end - silent else 0):
             number += 1
-            units.unit(number, at=at + HOUR * place / count, facts=None)
+            units.unit(number, at=at + HOUR * place / count)
     units.save()
 
 

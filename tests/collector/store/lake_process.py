@@ -19,7 +19,7 @@ from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease, lake_parts
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.queries.jobs import forgotten_traces
+from ragpulse_collector.store.queries.forgotten import forgotten_traces
 from ragpulse_collector.store.retention import forget, prune
 
 BATCH = 50

@@ -36,7 +36,8 @@ from ragpulse_collector.analysis.quality import Figures, wording_change
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import public_name, trace_rows
+from ragpulse_collector.store.queries.scored_traces import trace_rows
+from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_evaluators.statistics import Estimate, benjamini_hochberg, hajek, mcnemar, wilcoxon
 
 __all__ = ["Comparison", "compare", "more_needed"]

@@ -22,8 +22,9 @@ from ragpulse_collector.store.queries.runs.results import (
     pair_sums,
     run_sums,
 )
+from ragpulse_collector.store.queries.scored_traces import trace_rows
 from ragpulse_collector.store.queries.scores import LABELS, sample_of
-from ragpulse_collector.store.queries.traces import Filter, trace_rows
+from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["ReplayResult", "replay_result"]

@@ -16,8 +16,9 @@ from ragpulse_collector.analysis.traffic import ClusteredMean, by_user, means, t
 from ragpulse_collector.store import Store
 from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.store.queries.traces import FACTS, Filter, ScoredTrace, trace_rows
+from ragpulse_collector.store.queries.traces import FACTS, Filter
 from ragpulse_evaluators.statistics import Interval, Moments, benjamini_hochberg, minus
 
 WORST = 3

@@ -102,6 +102,6 @@ def product_parts(before: Sequence[float], after: Sequence[float]) -> list[float
     zero = next((number for number, pair in enumerate(pairs) if 0.0 in pair), None)
     if zero is not None:
         return [change if number == zero else 0.0 for number in range(len(pairs))]
-    logs = [math.log(b / a) for a, b in pairs]
+    logs = [math.log(b) - math.log(a) for a, b in pairs]
     mean = change / math.fsum(logs) if math.fsum(logs) else math.prod(before)
     return [mean * one for one in logs]

@@ -20,8 +20,9 @@ from ragpulse_collector.sampling.proposal import Proposal, proposal_of
 from ragpulse_collector.settings import RuleSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.health import results_of_day
 from ragpulse_collector.store.queries.jobs import spent_usd
-from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
+from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators
 from ragpulse_evaluators.statistics import planned_half_width
 
 PREVIEW_DAYS = 7

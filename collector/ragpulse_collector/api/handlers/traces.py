@@ -17,6 +17,7 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, scored
 from ragpulse_collector.store.queries.trace_lists import (
     FacetValue,
     ScoredSession,
@@ -32,7 +33,7 @@ from ragpulse_collector.store.queries.trace_lists import (
     sessions_with,
     with_scores,
 )
-from ragpulse_collector.store.queries.traces import COLUMNS, Filter, ScoredTrace, TraceRow, newest, scored
+from ragpulse_collector.store.queries.traces import COLUMNS, Filter, TraceRow, newest
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _TOKENS = "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
 
 from ragpulse_collector.records import ScoreRecord
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_evaluators.digest import sha256_hex
 
+_FORGET_DELAY = timedelta(hours=1)
+"""An evaluation that began before a person was forgotten has ended after this time."""
 _REMEMBER = """
     INSERT INTO raw.forgotten BY NAME
     SELECT sha256(id) AS digest, $at::TIMESTAMP AS created_at FROM (
@@ -45,3 +48,19 @@ def is_forgotten(transaction: Transaction, trace_id: str) -> bool:
 def _digests(score: ScoreRecord) -> Iterable[str]:
     ids = {"trace": score.trace_id, "response": score.response_id, "session": score.session_id}
     return [sha256_hex(f"{kind}:{value}") for kind, value in ids.items() if value is not None]
+
+
+def forgotten_traces(tx: Transaction, trace_ids: Collection[str]) -> set[str]:
+    """Return those of these traces (ids as hex text) that were forgotten while they were evaluated."""
+    recent = tx.execute(
+        "SELECT 1 FROM raw.audit WHERE action = 'prune' AND created_at >= $since::TIMESTAMP"
+        " AND (detail->>'$.reason') IN ('user', 'session', 'trace') LIMIT 1",
+        {"since": tx.at - _FORGET_DELAY},
+    ).rows
+    if not recent:
+        return set()
+    stored = tx.execute(
+        "SELECT DISTINCT trace_id FROM raw.spans WHERE trace_id IN (SELECT unnest($ids::VARCHAR[])::UUID)",
+        {"ids": list(trace_ids)},
+    ).rows
+    return set(trace_ids) - {trace_id.hex for (trace_id,) in stored}

@@ -123,3 +123,14 @@ def probe(tx: Transaction) -> None:
     """Change a row: a transaction that changes nothing does not reach the disk."""
     tx.execute("DELETE FROM raw.meta WHERE key = 'probed_at'")
     tx.append("meta", ("key", "value"), [("probed_at", str(tx.at))])
+
+
+def results_of_day(store: Store) -> list[tuple[str, str, int, float | None, float | None]]:
+    """Return for each evaluator and status of the last day: traces evaluated online, cost in USD, mean time in ms.
+
+    These are the traces that `GET traces` lists with `outcome` and `evaluated_from`.
+    """
+    return store.read(
+        "SELECT evaluator, status, count(DISTINCT trace_id) FILTER (source = 'online'), sum(cost_usd), avg(elapsed_ms)"
+        " FROM raw.scores WHERE created_at > now()::TIMESTAMP - INTERVAL 1 DAY GROUP BY 1, 2"
+    ).rows

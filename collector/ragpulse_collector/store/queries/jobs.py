@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -263,26 +263,6 @@ def add_results(tx: Transaction, scores: Sequence[ScoreRow], items: Sequence[Ite
         tx.append("scores", ScoreRow._fields, scores)
     if items:
         tx.append("run_items", ItemRow._fields, items)
-
-
-_FORGET_DELAY = timedelta(hours=1)
-"""An evaluation that began before a person was forgotten has ended after this time."""
-
-
-def forgotten_traces(tx: Transaction, trace_ids: Collection[str]) -> set[str]:
-    """Return those of these traces (ids as hex text) that were forgotten while they were evaluated."""
-    recent = tx.execute(
-        "SELECT 1 FROM raw.audit WHERE action = 'prune' AND created_at >= $since::TIMESTAMP"
-        " AND (detail->>'$.reason') IN ('user', 'session', 'trace') LIMIT 1",
-        {"since": tx.at - _FORGET_DELAY},
-    ).rows
-    if not recent:
-        return set()
-    stored = tx.execute(
-        "SELECT DISTINCT trace_id FROM raw.spans WHERE trace_id IN (SELECT unnest($ids::VARCHAR[])::UUID)",
-        {"ids": list(trace_ids)},
-    ).rows
-    return set(trace_ids) - {trace_id.hex for (trace_id,) in stored}
 
 
 def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:

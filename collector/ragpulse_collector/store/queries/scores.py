@@ -18,8 +18,8 @@ from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import FACTS, SERIES, Filter, bound_to, facts_of, with_columns
-from ragpulse_collector.store.views import COUNTED, hex_span, hex_trace
+from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
+from ragpulse_collector.store.views import COUNTED, SERIES, hex_span, hex_trace
 
 FEEDBACK = "feedback"
 """The family of people's scores, and the name of one whose sender does not name it."""
@@ -342,17 +342,6 @@ def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]
         {"name": evaluator},
     ).rows[0]
     return cost, unknown
-
-
-def results_of_day(store: Store) -> list[tuple[str, str, int, float | None, float | None]]:
-    """Return for each evaluator and status of the last day: traces evaluated online, cost in USD, mean time in ms.
-
-    These are the traces that `GET traces` lists with `outcome` and `evaluated_from`.
-    """
-    return store.read(
-        "SELECT evaluator, status, count(DISTINCT trace_id) FILTER (source = 'online'), sum(cost_usd), avg(elapsed_ms)"
-        " FROM raw.scores WHERE created_at > now()::TIMESTAMP - INTERVAL 1 DAY GROUP BY 1, 2"
-    ).rows
 
 
 def labelled_evaluators(store: Store) -> set[str]:

@@ -14,15 +14,8 @@ from pydantic import JsonValue
 
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.queries.traces import (
-    COLUMNS,
-    FACTS,
-    IN_LISTS,
-    Filter,
-    TraceRow,
-    bound_to,
-)
-from ragpulse_collector.store.views import COUNTED, VIEWS, hex_span, hex_trace, spans_of
+from ragpulse_collector.store.queries.traces import COLUMNS, FACTS, Filter, TraceRow, bound_to
+from ragpulse_collector.store.views import COUNTED, IN_LISTS, VIEWS, hex_span, hex_trace, spans_of
 
 
 @dataclass(frozen=True, slots=True)

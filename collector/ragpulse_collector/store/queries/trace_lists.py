@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.traces import (
-    COLUMNS,
-    IN_LISTS,
-    SERIES,
-    Filter,
-    ScoredTrace,
-    listed_scores,
-    scored,
-)
-from ragpulse_collector.store.views import COUNTED, SESSION_FIGURES, SOURCE, hex_trace
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, listed_scores, scored
+from ragpulse_collector.store.queries.traces import COLUMNS, Filter
+from ragpulse_collector.store.views import COUNTED, IN_LISTS, SERIES, SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",

@@ -1,9 +1,8 @@
-"""Traces: conditions over their columns, decided traces, rows and scores of lists, the newest."""
+"""Traces: conditions over their columns, decided traces, rows of lists, the newest."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -15,7 +14,7 @@ from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.units.undecided import LOW
-from ragpulse_collector.store.views import COUNTED, DECIDED, UNDECIDED_SINCE, hex_trace
+from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE
 
 T = TypeVar("T")
 _MAX_WORDS = 8
@@ -108,18 +107,6 @@ def listed(row: type[T]) -> type[T]:
 
 
 @listed
-class TraceScore:
-    """The newest score of one evaluator."""
-
-    normalized: float | None
-    status: str
-    passing: bool | None
-    label: str | None
-    score: float | None
-    """On its own scale."""
-
-
-@listed
 class TraceRow:
     """A row of the view `traces`."""
 
@@ -170,16 +157,9 @@ class TraceRow:
     """The name of its topic; `other` for none, null before topics were found."""
 
 
-@listed
-class ScoredTrace(TraceRow):
-    """A trace with its scores, by evaluator."""
-
-    scores: dict[str, TraceScore] = field(kw_only=True)
-
-
 COLUMNS = ", ".join(column.name for column in fields(TraceRow))
 """The columns of a trace in a list; pages are `Rows` of these until they have their scores."""
-_ID, _START, _RUN = 0, 1, 3
+ID, START = 0, 1
 
 
 def newest(
@@ -198,11 +178,11 @@ def newest(
         sql = f"SELECT {COLUMNS} FROM ({UNDECIDED_SINCE}) t WHERE {filter.sql} {_ORDER} {limit}"
         undecided = store.read(sql, {**filter.parameters, "since": since}) if n_spans else Rows((), [])
         # After the undecided ones: a trace that is decided in between is read twice, instead of never.
-        enough = {"enough": undecided.rows[-1][_START] if len(undecided.rows) == limit else first, "last": last}
+        enough = {"enough": undecided.rows[-1][START] if len(undecided.rows) == limit else first, "last": last}
         sql = f"SELECT {COLUMNS} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {filter.sql}"
         decided = store.read(f"{sql} {_ORDER} {limit}", {**filter.parameters, **enough})
         found = _merged(undecided, decided, limit)
-        if n_spans < span_limit or (len(found.rows) == limit and found.rows[-1][_START] >= since):
+        if n_spans < span_limit or (len(found.rows) == limit and found.rows[-1][START] >= since):
             return found
         span_limit *= _FURTHER
 
@@ -219,80 +199,8 @@ def _undecided_from(store: Store, limit: int, first: datetime, last: datetime) -
 def _merged(undecided: Rows, decided: Rows, limit: int) -> Rows:
     if not undecided.rows:
         return decided
-    rows = {row[_ID]: row for row in (*undecided.rows, *decided.rows)}
-    return Rows(decided.columns, sorted(rows.values(), key=lambda row: (row[_START], row[_ID]), reverse=True)[:limit])
-
-
-def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[ScoredTrace]:
-    """Return the decided traces with these ids (hex), in this order, as `GET traces` shows them."""
-    if not trace_ids:
-        return []
-    listed = Filter("trace_id IN (SELECT unnest($ids::UUID[]))", {"ids": list(trace_ids)})
-    sql = f"SELECT {COLUMNS} FROM (SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id) FROM ({FACTS})"
-    rows = store.read(f"{sql} WHERE {listed.sql})", listed.parameters)
-    by_id = {row.trace_id: row for row in _with_scores(store, rows, listed)}
-    return [by_id[trace] for trace in trace_ids if trace in by_id]
-
-
-def scored(store: Store, page: Rows, *, among_others: bool) -> list[ScoredTrace]:
-    """Return the traces of one page with the newest score of each evaluator.
-
-    Without others that start as late as these, a condition on time alone takes half as long.
-    """
-    if not page.rows:
-        return []
-    times = [row[_START] for row in page.rows]
-    about = Filter("request_time >= $first", {"first": min(times)})
-    if among_others:
-        ids = {"ids": [row[_ID] for row in page.rows], "last": max(times)}
-        about &= Filter("request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))", ids)
-    return _with_scores(store, page, about)
-
-
-SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
-"""The column of a list: a person's and an evaluator's scores under one name are two."""
-IN_LISTS = "scope IS DISTINCT FROM 'session'"
-"""The condition that a score is about a trace, not about its session."""
-
-
-def listed_scores(condition: str, scores: str = COUNTED) -> str:
-    """Return the scores that lists show, each with its column (`series`) and the identifier of its judge."""
-    return (
-        f"SELECT {hex_trace('trace_id')} AS trace_id, {SERIES} AS series, identifier, run_id, normalized, status,"
-        f" passing, label, score, created_at FROM {scores} WHERE {condition} AND {IN_LISTS}"
-    )
-
-
-def _with_scores(store: Store, page: Rows, about: Filter) -> list[ScoredTrace]:
-    """Return the traces with the newest score of each evaluator; several judges of one name have their identifiers.
-
-    Newest and names are found here: windows in SQL, as in `with_scores`, take four times as long for a page.
-    """
-    found: dict[str, dict[tuple[str, str], TraceScore]] = {}
-    for trace_id, series, identifier, _run, *values in _listed(store, about):
-        found.setdefault(trace_id, {})[series, identifier or ""] = TraceScore(*values)
-    return [ScoredTrace(*row, scores=_by_name(found.get(row[_ID], {}))) for row in page.rows]
-
-
-def _listed(store: Store, about: Filter) -> list[tuple[Any, ...]]:
-    """Return scores by age; which replays count is asked only where there are some: that takes as long as the rest."""
-    sql = "SELECT * EXCLUDE (created_at) FROM ({}) ORDER BY created_at"
-    rows = store.read(sql.format(listed_scores(about.sql, "raw.scores")), about.parameters).rows
-    if any(row[_RUN] is not None for row in rows):
-        return store.read(sql.format(listed_scores(about.sql)), about.parameters).rows
-    return rows
-
-
-def _by_name(scores: Mapping[tuple[str, str], TraceScore]) -> dict[str, TraceScore]:
-    """Return scores by series; several judges of one have their identifiers."""
-    named = {name: score for (name, _), score in scores.items()}
-    if len(named) == len(scores):
-        return named
-    judges = Counter(name for name, _ in scores)
-    return {
-        f"{name} ({identifier})" if identifier and judges[name] > 1 else name: score
-        for (name, identifier), score in scores.items()
-    }
+    rows = {row[ID]: row for row in (*undecided.rows, *decided.rows)}
+    return Rows(decided.columns, sorted(rows.values(), key=lambda row: (row[START], row[ID]), reverse=True)[:limit])
 
 
 _KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')

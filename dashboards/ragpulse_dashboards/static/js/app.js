@@ -88,11 +88,11 @@ document.addEventListener("loaded", (event) => loadLater(event.target));
 
 // The zone of all times: the server renders them; a choice is remembered in a cookie.
 const zoneForm = document.querySelector("[data-zone]");
-zoneForm.closest("details").addEventListener("toggle", () => {
+zoneForm?.closest("details").addEventListener("toggle", () => {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
   document.getElementById("zones").append(Object.assign(document.createElement("option"), { value: own, label: "this browser" }));
 }, { once: true });
-zoneForm.addEventListener("submit", () => {
+zoneForm?.addEventListener("submit", () => {
   document.cookie = `tz=${zoneForm.elements.tz.value}; path=${root.dataset.root}; max-age=31536000; samesite=strict`;
 });
 
