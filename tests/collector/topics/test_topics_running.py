@@ -149,6 +149,8 @@ def test_a_topic_is_a_filter_a_group_and_an_attribute(client: Client) -> None:
     attributes = client.call("GET explain", {"name": "unanswered_rate", "bad": True})["attributes"]
     assert (attributes[0]["attribute"], attributes[0]["value"]) in {("topic", topic), ("answer", "refused")}
     assert ("topic", topic) in {(one["attribute"], one["value"]) for one in attributes}
+    limited = client.call("GET topics", {"where": f"topic = '{topic}'", "from": "-1h"})["topics"]
+    assert [one["name"] for one in limited] == [topic]
     assert client.call("POST datasets/gap", {"topic": topic, "limit": 5})["added"] >= 1
     preview = client.call("GET rules/preview", {"name": "r", "evaluators": "refusal", "rate": 1.0,
                                                 "where": "topic = '" + topic + "'"})  # fmt: skip
