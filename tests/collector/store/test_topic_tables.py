@@ -115,7 +115,8 @@ def test_a_trace_gets_the_distance_of_its_question_as_it_is_decided(kit: Any, ro
 def test_a_new_fit_changes_distances_also_where_the_topic_stays(rows: Any, store: Any) -> None:
     """A centre that moved is nearer or farther; NULL is filled; questions of no batch keep theirs."""
     store.write(lambda tx: stored.add_fit(tx, fit(2), [topic(2, "parcel", fit_id=2)])).result(20)
-    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET question_distance = NULL WHERE topic = 'parcel'"))
+    clear = "UPDATE raw.trace_facts SET question_distance = NULL WHERE topic = 'parcel'"
+    store.write(lambda tx: tx.execute(clear)).result(20)
     batch = stored.questions_before(store.read, datetime(2027, 1, 1), datetime(2025, 1, 1), 3)
     placed = [stored.PlacedQuestion(2 if "parcel" in one.question else 0, 0.375) for one in batch]
     assert store.write(lambda tx: stored.assign_again(tx, 2, batch, placed)).result(20)
