@@ -114,11 +114,7 @@ def operations(
         Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
                   "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,
                   ShownSettings),
-        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge, checker.state),
-                  "Reports of checks of judges, newest first, and how far a check is.", Params, JudgeChecks),
-        _admin("POST judge/check", lambda params: checker.start(params.judge, params.max_usd),
-               "Check a judge on labelled answers, in the background, as `ragpulse judge check` does.",
-               drafts.CheckDraft, StartedCheck),
+        *_judge_checks(settings, catalog, checker),
         *_datasets(store, lead),
         *_monitors(monitors, targets),
         Operation("GET digest", lambda params: digests.of(params.query(utc_now())),
@@ -222,6 +218,16 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
                DriftReport),
         _admin("POST drift/run", lambda params: drift.run(params.evaluator),
                "Judge the stored answers again, without the recorded calls.", drafts.NamedEvaluator, DriftReport),
+    )  # fmt: skip
+
+
+def _judge_checks(settings: Settings, catalog: Catalog, checker: JudgeChecker) -> tuple[Operation, ...]:
+    return (
+        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge, checker.state),
+                  "Reports of checks of judges, newest first, and how far a check is.", Params, JudgeChecks),
+        _admin("POST judge/check", lambda params: checker.start(params.judge, params.max_usd),
+               "Check a judge on labelled answers, in the background, as `ragpulse judge check` does.",
+               drafts.CheckDraft, StartedCheck),
     )  # fmt: skip
 
 
