@@ -29,7 +29,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GET", "sessions", {"sort": "worst", "limit": 1}),
     ("GET", "sessions/{id}", {"id": "session-1"}),
     ("GET", "settings", {}),
-    ("GET", "topics", {}),
+    ("GET", "topics", {"limit": 2}),
     ("GET", "gaps", {}),
     ("GET", "digest", {}),
     ("GET", "status", {}),

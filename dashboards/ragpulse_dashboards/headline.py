@@ -215,7 +215,7 @@ def _unchanged(view: View, overview: RangeSummary) -> Statement:
 
 
 def _against(view: View, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
-    text = f"{_named(metric)} {_levels(metric, before, after)} against the range before"
+    text = f"{_named(metric)} {_levels(metric, before, after)} against {view.before}"
     return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), [_why(view, metric), *_links(view, metric)])
 
 

@@ -47,7 +47,7 @@ ASKED = {
     "POST scores": {"score": 1.0},
 }
 """What a question needs beside the path."""
-VOLATILE = {"created_at", "decided_at", "received_at", "elapsed_ms", "from", "to", "t", "u", "policy"}
+VOLATILE = {"created_at", "decided_at", "received_at", "elapsed_ms", "from", "to", "t", "u", "until", "policy"}
 """What differs from run to run."""
 
 

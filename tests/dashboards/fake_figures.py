@@ -45,7 +45,7 @@ class FakeFigures(FakeTraces):
                 part = points if len(versions) == 1 else points[:half] if at == 0 else points[half:]
                 series.append({"group": group, "version": version, "judge": judge, "points": part, **of_evaluator})
         markers = (
-            [{"t": iso(start + (end - start) * 2 / 3), "kind": "prompt_version", "text": "prompt qa v7"}]
+            [{"t": iso(start + (end - start) * 2 / 3), "kind": "prompt_version", "text": "prompt qa v7", "label": "v7"}]
             if quality
             else []
         )

@@ -55,16 +55,16 @@ def test_a_replay_is_exploratory_until_it_is_used() -> None:
     assert "no list, chart or alert does" in text_of(page.text)
     assert "/rules/new" not in page.text
     assert f'action="/replays/{run}/use"' in page.text
-    client(api).post(f"/replays/{run}/use")
+    client(api).post(f"/replays/{run}/use", data={"max_usd": ""})
     assert (f"POST replays/{run}/use", {}) in api.calls
     api.runs = {"in_use": True}
     page = client(api).get(f"/replays/{run}")
     assert f'action="/replays/{run}/set_aside"' in page.text
     (rule,) = re.findall(r'href="(/rules/new[^"]+)"', unescape(page.text))
     assert re.search(r'value="faithfulness" checked', client(api).get(rule).text)
-    client(api).post(f"/replays/{run}/set_aside")
+    client(api).post(f"/replays/{run}/set_aside", data={"max_usd": ""})
     assert (f"POST replays/{run}/set_aside", {}) in api.calls
-    assert client(api).post(f"/replays/{run}/other").status_code == 404
+    assert client(api).post(f"/replays/{run}/other", data={"max_usd": ""}).status_code == 404
 
 
 def test_a_replay_is_deleted_after_a_question() -> None:

@@ -196,7 +196,7 @@ async def _read(
         overview=answer,
         targets=targets,
         width=width,
-        lead=lead and _told(lead, since, metrics),
+        lead=next(iter(_with_range(view, answer, [_told(lead, since, metrics)] if lead else [])), None),
         groups=await _groups(site, view, names, max_age),
         quality=_with_range(
             view,

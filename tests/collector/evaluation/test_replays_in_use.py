@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ragpulse_collector.app import Collector
 
+NOW = T0 + timedelta(hours=1)
 Start = Callable[..., "Collector"]
 StartModel = Callable[[Callable[[str], str]], "LoopbackModel"]
 
@@ -61,12 +63,12 @@ def replays_of(store: EmbeddedStore, ruled: Sequence[str], *, replayed: Evaluato
             raise Invalid("gone needs a judge")
         return politer if name == "polite@4" else replayed
 
-    return Replays(store, resolve, clock=lambda: T0, in_force=lambda: ruled)
+    return Replays(store, resolve, clock=lambda: NOW, in_force=lambda: ruled)
 
 
 def started(replays: Replays, **params: Any) -> str:
     """The id of a replay that was just started."""
-    (one,) = replays.start(replay_of("polite", clock=T0, since="7d", **params)).replays
+    (one,) = replays.start(replay_of("polite", clock=NOW, since="7d", **params)).replays
     return one.run_id
 
 
@@ -103,7 +105,7 @@ def test_a_client_side_replay_is_held_to_the_same_rule(store: EmbeddedStore, ver
     replays = replays_of(store, ["polite"])
     external = [Declaration("polite", version)]
     request = replay_of(
-        clock=T0, since="7d", external=[{"evaluator": one.evaluator, "version": one.version} for one in external]
+        clock=NOW, since="7d", external=[{"evaluator": one.evaluator, "version": one.version} for one in external]
     )
     (run,) = replays.start(request).replays
     assert run.in_use == in_use

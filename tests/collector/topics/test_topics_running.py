@@ -149,6 +149,8 @@ def test_a_topic_is_a_filter_a_group_and_an_attribute(client: Client) -> None:
     attributes = client.call("GET explain", {"name": "unanswered_rate", "bad": True})["attributes"]
     assert (attributes[0]["attribute"], attributes[0]["value"]) in {("topic", topic), ("answer", "refused")}
     assert ("topic", topic) in {(one["attribute"], one["value"]) for one in attributes}
+    limited = client.call("GET topics", {"where": f"topic = '{topic}'", "from": "-1h"})["topics"]
+    assert [one["name"] for one in limited] == [topic]
     assert client.call("POST datasets/gap", {"topic": topic, "limit": 5})["added"] >= 1
     preview = client.call("GET rules/preview", {"name": "r", "evaluators": "refusal", "rate": 1.0,
                                                 "where": "topic = '" + topic + "'"})  # fmt: skip
@@ -176,7 +178,7 @@ def test_a_name_is_the_same_everywhere(client: Client) -> None:
     topic = found(client)[of_planted(client)["parcel"]]
     path, chosen = f"PUT topics/{topic['topic_id']}", "Where is my <parcel>?"
     assert client.call(path, {"name": "  Where is\n my <parcel>? "})["name"] == chosen
-    assert found(client)[chosen]["named_by"] == "local"
+    assert found(client)[chosen]["named_by"] == "api"
     assert client.call("GET metrics", {"name": f"topic_share:{chosen}", "step": "all"})["series"]
     for name in ("", " ", "other", of_planted(client)[GAP].upper(), "a\x00b", "x" * 81):
         with pytest.raises(ClientError):

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.documents import documents_of, named_documents
+from ragpulse_collector.store.queries.documents import documents_before, documents_of, named_documents
 
 _LISTED = 20
 _LEAST = 10
@@ -61,12 +61,7 @@ def collection(store: Store, query: Query) -> Collection:
 
 
 def _unretrieved(store: Store, query: Query) -> list[UnretrievedDocument]:
-    rows = store.read(
-        "SELECT coalesce(id, hash[1:16]) AS name, count(DISTINCT trace_id) AS n, max(start_time) FROM raw.contexts"
-        f" WHERE name IS NOT NULL GROUP BY name HAVING n >= {_LEAST} AND max(start_time) < $first"
-        f" ORDER BY n DESC, name LIMIT {_LISTED}",
-        {"first": query.window.first},
-    ).rows
+    rows = documents_before(store, query.window.first, least=_LEAST, limit=_LISTED)
     return [UnretrievedDocument(*row) for row in rows]
 
 

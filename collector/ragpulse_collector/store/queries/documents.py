@@ -317,3 +317,16 @@ def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filt
     parts, choice = _KINDS[kind]
     sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
     return [PartMean(*row) for row in store.read(sql, {**within, **filter.parameters}).rows]
+
+
+def documents_before(store: Store, first: datetime, *, least: int, limit: int) -> Sequence[tuple[str, int, datetime]]:
+    """Return the documents that no request of `first` or later retrieved: id, requests, last time; most requests first.
+
+    A document of fewer than `least` requests is left out.
+    """
+    return store.read(
+        "SELECT coalesce(id, hash[1:16]) AS name, count(DISTINCT trace_id) AS n, max(start_time) FROM raw.contexts"
+        " WHERE name IS NOT NULL GROUP BY name HAVING n >= $least AND max(start_time) < $first"
+        " ORDER BY n DESC, name LIMIT $limit",
+        {"first": first, "least": least, "limit": limit},
+    ).rows
