@@ -138,6 +138,14 @@ class Catalog:
         """The configured judge with its wrappers; None where no model is configured."""
         return None if self._default_judge.model is None else self._judge(self._default_judge)
 
+    def judge_named(self, name: str | None) -> Judge:
+        """Return the configured judge of a name or model, None: that of `[judge]`; raises Invalid."""
+        chosen = self._default_judge if name is None else self._settings.judge_of(name)
+        if chosen.model is None or chosen not in (self._default_judge, *self._own_judges.values()):
+            named = "no judge is configured" if name is None else f"{name!r} is no configured judge"
+            raise Invalid(f"{named}: name one with --judge or [judge] model in ragpulse.toml")
+        return self._judge(chosen)
+
     @property
     def judges(self) -> list[Judge]:
         """The judge of `[judge]` and those of single evaluators."""

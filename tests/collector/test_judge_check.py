@@ -12,6 +12,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from labelled_answers import GOOD, PAIRS, Truth, choice, judged, truth
 from local_servers import LocalServer
 from loopback import LoopbackModel
 from served import Served
@@ -23,35 +24,8 @@ from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, stored_checks
 from ragpulse_collector.settings import Settings
-from ragpulse_evaluators.meta import builtin_tests
-from ragpulse_evaluators.meta.pairs import builtin_pairs, detection
+from ragpulse_evaluators.meta.pairs import detection
 from ragpulse_evaluators.result import EvaluationResult
-
-PAIRS = builtin_pairs()
-RIGHT = {pair.right: True for pair in PAIRS} | {pair.wrong: False for pair in PAIRS}
-RIGHT |= {test.actual_output: test.mode != "altered_facts" and test.mode != "answers_without_evidence"
-          for test in builtin_tests()}  # fmt: skip
-Truth = Callable[[str], bool]
-
-
-def truth(prompt: str) -> bool:
-    """Whether the answer in a prompt is right; the longest one counts, where one holds another."""
-    return RIGHT[max((answer for answer in RIGHT if answer in prompt), key=len)]
-
-
-def choice(prompt: str) -> str:
-    """The place of the right answer of a pair."""
-    pair = next(pair for pair in PAIRS if pair.right in prompt and pair.wrong in prompt)
-    return "1" if prompt.rindex(pair.right) < prompt.rindex(pair.wrong) else "2"
-
-
-def judged(prompt: str, verdict: Truth, winner: Callable[[str], str]) -> str:
-    """The reply that a prompt asks for."""
-    if "the shop opens at nine" in prompt:
-        return '{"reason": "", "verdict": "YES"}'
-    if '"winner"' in prompt:
-        return json.dumps({"reason": "", "winner": winner(prompt)})
-    return json.dumps({"reason": "", "verdict": "YES" if verdict(prompt) else "NO"})
 
 
 def guessing(seed: int = 1) -> Truth:
@@ -60,7 +34,6 @@ def guessing(seed: int = 1) -> Truth:
     return lambda _: dice.random() < 0.5
 
 
-GOOD = "good: it tells right answers from wrong ones"
 GUESS = "no better than guessing"
 JUDGES: dict[str, tuple[Truth, Callable[[str], str], list[str]]] = {
     "good": (truth, choice, [GOOD]),
@@ -213,6 +186,7 @@ def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[...,
     [
         ([], "judge check needs a judge: name one with --judge or [judge] model"),
         (["--judge", "http://127.0.0.1:9/v1#m"], "m at 127.0.0.1:9/v1: ConnectError"),
+        (["--judge", "http://127.1:9/v1#m", "--max-usd", "1"], "m is unknown: add it to [prices], so that --max-usd"),
     ],
 )
 def test_without_a_judge_it_says_so(

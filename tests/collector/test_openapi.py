@@ -86,6 +86,7 @@ def test_every_json_operation_is_asked(client: Client) -> None:
         ("POST", "drift/run"),
         ("POST", "monitors/{name}/test"),
         ("POST", "topics/fit"),
+        ("POST", "judge/check"),
         ("PUT", "topics/{id}"),
         ("POST", "demo"),
         ("DELETE", "demo"),

@@ -375,6 +375,10 @@ class FakeApi(FakeTopics):
         report: dict[str, Any] = self.get_drift({})["watched"][0]
         return report
 
+    def post_judge_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A check begins."""
+        return {"judge": "openai/gpt-5-mini", "questions": 440, "cost_usd": 0.1}
+
     def post_labels(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted; `calls` shows what was asked."""
         return {"ok": True}

@@ -110,3 +110,30 @@ def test_the_newest_check_of_the_configured_judge_is_shown(judge: dict[str, Any]
     assert missing not in text_of(page)
     assert ("ragpulse judge check --judge" in page) == (judge.get("judge", "") is not None)
     assert ('class="problem">The judge' in page) == (judge.get("judge") == "other")
+
+
+@pytest.mark.parametrize(
+    ("running", "error", "words"),
+    [
+        (True, None, "A check runs: 120 of 360."),
+        (False, "<b>no room</b>", "The check stopped: <b>no room</b>. The next one goes on where it stopped."),
+        (False, None, "The check of openai/gpt-5-mini is done."),
+        (None, None, "1,000 answers cost"),
+    ],
+)
+def test_a_check_of_the_judge_is_started_and_watched(running: bool | None, error: str | None, words: str) -> None:
+    """The button stands beside the command while no check runs; how far one is, or why it stopped, is told."""
+    api, state = FakeApi(), {"judge": "openai/gpt-5-mini", "running": running, "done": 120, "n": 360, "error": error}
+    api.judge = {"started": None if running is None else state}
+    page = client(api).get("/evaluators").text
+    assert words in text_of(page)
+    assert "<b>" not in page
+    assert ("Check now" in page) == (not running)
+
+
+@pytest.mark.parametrize(("form", "params"), [({"max_usd": " 1.5 "}, {"max_usd": "1.5"}), ({"max_usd": ""}, {})])
+def test_a_check_begins_with_its_cap(form: dict[str, str], params: dict[str, str]) -> None:
+    """An empty field is no cap."""
+    api = FakeApi()
+    assert client(api).post("/judge/check", data=form).status_code == 303
+    assert api.calls == [("POST judge/check", params)]

@@ -176,6 +176,13 @@ class NamedEvaluator(Params):
     evaluator: str
 
 
+class CheckDraft(Params):
+    """`POST judge/check`."""
+
+    judge: str | None = Field(None, description="Name or model of a configured judge; default: that of `[judge]`.")
+    max_usd: float | None = Field(None, ge=0, description="Stop before spending more than this.")
+
+
 class Prune(Params):
     """`POST prune`."""
 

@@ -51,6 +51,7 @@ from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched, forget_anchors
+from ragpulse_collector.evaluation.judge_checking import JudgeChecker, StartedCheck
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
@@ -91,6 +92,7 @@ def operations(
     force: Force,
     wake: Callable[[], None],
     refits: Refits,
+    checker: JudgeChecker,
 ) -> Operations:
     """Join each operation to its function."""
 
@@ -112,8 +114,7 @@ def operations(
         Operation("GET settings", partial(shown_settings, in_force=in_force, prices=lambda: prices.table.about()),
                   "The settings in force, where each was given, and TOML that gives them; without secrets.", Params,
                   ShownSettings),
-        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge),
-                  "Reports of `ragpulse judge check`, newest first.", Params, JudgeChecks),
+        *_judge_checks(settings, catalog, checker),
         *_datasets(store, lead),
         *_monitors(monitors, targets),
         Operation("GET digest", lambda params: digests.of(params.query(utc_now())),
@@ -217,6 +218,16 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
                DriftReport),
         _admin("POST drift/run", lambda params: drift.run(params.evaluator),
                "Judge the stored answers again, without the recorded calls.", drafts.NamedEvaluator, DriftReport),
+    )  # fmt: skip
+
+
+def _judge_checks(settings: Settings, catalog: Catalog, checker: JudgeChecker) -> tuple[Operation, ...]:
+    return (
+        Operation("GET judge/checks", lambda _: checks_of(settings, catalog.judge, checker.state),
+                  "Reports of checks of judges, newest first, and how far a check is.", Params, JudgeChecks),
+        _admin("POST judge/check", lambda params: checker.start(params.judge, params.max_usd),
+               "Check a judge on labelled answers, in the background, as `ragpulse judge check` does.",
+               drafts.CheckDraft, StartedCheck),
     )  # fmt: skip
 
 

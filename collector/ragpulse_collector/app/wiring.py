@@ -25,6 +25,7 @@ from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge, RecordedCalls
+from ragpulse_collector.evaluation.judge_checking import JudgeChecker
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digests
@@ -202,6 +203,12 @@ class Components:
             on_check=self.monitors.drift,
         )
 
+    @cached_property
+    def checker(self) -> JudgeChecker:
+        """Checks judges on labelled answers."""
+        unrecorded = self._catalog.unrecorded
+        return JudgeChecker(self._store, self._settings, unrecorded, price=self._price, ledger=self._ledger)
+
     def _scheduled(self) -> list[str]:
         return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
 
@@ -240,6 +247,7 @@ class Components:
             force=self.sampler.force,
             wake=wake,
             refits=self.refits,
+            checker=self.checker,
         )
 
 
@@ -290,6 +298,7 @@ class BackgroundTasks:
         """Stop after the current work, and release the lease."""
         self._ticker.stop()
         self._components.refits.stop()
+        self._components.checker.stop()
         self._components.worker.stop()
         self._components.monitors.outbox.stop()
         if self._lease is not None:

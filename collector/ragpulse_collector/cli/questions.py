@@ -152,14 +152,17 @@ def _estimate(context: Context, instructions: str, judge: Judge, questions: int)
 
 
 def capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
-    """Return the judge under a hard cap, if there is one."""
+    """Return the judge under a hard cap, if there is one; raises Failure where no cap could hold."""
+    from ragpulse_collector.evaluation.budget import unknown_price
     from ragpulse_evaluators.judges.protocol import model_of
     from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
 
     if cap is None:
         return judge
-    rates = [price(model_of(judge), *tokens) for tokens in ((10**6, 0), (0, 10**6))]
-    return BudgetedJudge(judge, Budget(cap), ((rates[0] or 0.0) / 1e6, (rates[1] or 0.0) / 1e6))
+    rates = price.rates(model_of(judge))
+    if rates is None:
+        raise Failure(f"{unknown_price(model_of(judge))}, so that --max-usd can hold")
+    return BudgetedJudge(judge, Budget(cap), rates)
 
 
 @contextmanager

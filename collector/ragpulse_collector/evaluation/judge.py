@@ -49,6 +49,11 @@ class JudgePrices:
         call = PricedCall(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
         return self._prices.cost(call).cost_usd
 
+    def rates(self, model: str) -> tuple[float, float] | None:
+        """Return USD per input and per output token; None where the price is unknown."""
+        costs = self(model, 10**6, 0), self(model, 0, 10**6)
+        return None if None in costs else ((costs[0] or 0.0) / 1e6, (costs[1] or 0.0) / 1e6)
+
     def configured_name(self, model: str) -> str | None:
         """Return the name in `[prices]` that means this model: its own, or its last parts after the provider."""
         parts = model.split("/")

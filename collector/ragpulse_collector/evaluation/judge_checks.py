@@ -24,6 +24,19 @@ class StoredCheck:
     check: JudgeCheck
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckState:
+    """How far the check is that `POST judge/check` started last."""
+
+    judge: str
+    running: bool = True
+    done: int = 0
+    """Results so far, also failed ones."""
+    n: int
+    error: str | None = None
+    """Why it ended without a report; the next one goes on where it stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeChecks:
     """The stored checks, newest first, and the configured judge."""
@@ -33,6 +46,8 @@ class JudgeChecks:
     command: str | None
     """What checks it: a line for a shell in the collector's working folder."""
     checks: Sequence[StoredCheck]
+    started: CheckState | None = None
+    """None until `POST judge/check` starts one in this process."""
 
     @property
     def newest(self) -> StoredCheck | None:
@@ -40,11 +55,11 @@ class JudgeChecks:
         return next((stored for stored in self.checks if stored.check.judge == self.judge), None)
 
 
-def checks_of(settings: Settings, judge: Judge | None) -> JudgeChecks:
+def checks_of(settings: Settings, judge: Judge | None, started: CheckState | None) -> JudgeChecks:
     """Return the stored checks beside the configured judge."""
     db, model = settings.collector.db, settings.judge.model
     command = shlex.join(["ragpulse", "judge", "check", "--judge", model, "--db", db]) if model else None
-    return JudgeChecks(None if judge is None else judge.id, command, stored_checks(db))
+    return JudgeChecks(None if judge is None else judge.id, command, stored_checks(db), started)
 
 
 def checks_file(db: str) -> Path:

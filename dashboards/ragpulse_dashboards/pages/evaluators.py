@@ -32,6 +32,7 @@ def routes(site: Site) -> list[BaseRoute]:
     return [
         site.page("/evaluators", evaluators, reads=("done",)),
         site.page("/drift/{action}", check_drift, post=True),
+        site.page("/judge/check", check_judge, post=True),
         site.page("/rules/new", edit, reads=("name", "evaluators")),
         site.page("/rules/preview", preview, reads=None),
         site.page("/rules/{name}/edit", edit),
@@ -77,6 +78,13 @@ async def check_drift(site: Site, request: Request) -> Response:
     form = await read_form(request)
     await site.api(DRIFT[action], {"evaluator": form.get("evaluator", "")})
     return see_other("/evaluators#drift-h")
+
+
+async def check_judge(site: Site, request: Request) -> Response:
+    """Start a check of the configured judge."""
+    cap = (await read_form(request)).get("max_usd", "").strip()
+    await site.api("POST judge/check", {"max_usd": cap} if cap else {})
+    return see_other("/evaluators#judge-h")
 
 
 async def _rule(site: Site, name: str) -> "RuleInForce":

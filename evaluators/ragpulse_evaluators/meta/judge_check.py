@@ -19,7 +19,8 @@ from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge, J
 from ragpulse_evaluators.meta.calibration import Consistency, PositionBias, position_bias, self_consistency
 from ragpulse_evaluators.meta.evaluation import builtin_tests
 from ragpulse_evaluators.meta.pairs import BETTER, Detection, builtin_pairs, detection
-from ragpulse_evaluators.result import EvaluationResult, JudgeCall
+from ragpulse_evaluators.registry import get_evaluator
+from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall
 from ragpulse_evaluators.runner import Progress, evaluate
 
 _SURE = 0.01
@@ -81,13 +82,12 @@ async def check_judge(
     gated = GatedJudge(watched, Gate(concurrency))
     first, second = CachedJudge(gated, cache), CachedJudge(gated, cache, id=f"{judge.id} (second run)")
     server = await _server(watched, judge)
-    pairs = builtin_pairs()
-    cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
+    cases, choices = _cases()
     ask = partial(_ask, concurrency=concurrency, progress=progress)
     labelled = [*cases, *_unit_tests()]
     once = await ask("faithfulness", [case for case, _ in labelled], first)
     again = await ask("faithfulness", [case for case, _ in cases], second)
-    chosen = await ask("pairwise", [pair.choice for pair in pairs], first)
+    chosen = await ask("pairwise", choices, first)
     watched.raise_failure([*once, *again, *chosen])
     found = detection(once, [right for _, right in labelled])
     twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
@@ -103,6 +103,21 @@ async def check_judge(
         questions=sum(len(result.calls) for result in (*once, *again, *chosen)),
         **_costs([call for result in (*once, *again) for call in result.calls]),
     )
+
+
+def check_estimates(judge: Judge) -> list[Estimate]:
+    """Return the expected calls and tokens of a check: one for each result, as if nothing was recorded."""
+    cases, choices = _cases()
+    answers = [case for case, _ in (*cases, *_unit_tests(), *cases)]
+    faithfulness, pairwise = (get_evaluator(name, judge=judge) for name in ("faithfulness", "pairwise"))
+    return [*map(faithfulness.estimate, answers), *map(pairwise.estimate, choices)]
+
+
+def _cases() -> tuple[list[tuple[Case, bool]], list[Case]]:
+    """Return each answer of the pairs with the truth, and the pairs for an evaluator that compares."""
+    pairs = builtin_pairs()
+    cases = [(case, right) for pair in pairs for case, right in zip(pair.cases, (True, False), strict=True)]
+    return cases, [pair.choice for pair in pairs]
 
 
 def _unit_tests() -> list[tuple[Case, bool]]:
