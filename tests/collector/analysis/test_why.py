@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asking import ask
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stored_units import T0, Units, trace_id
 
@@ -176,6 +176,8 @@ def test_a_planted_change_is_named_and_nothing_else(
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 2), min_size=1, max_size=4))
+@example([(3.0, 0.7), (0.7, 3.0)])
+@example([(1e6, 1e-3), (1e-3, 1e6 + 1e-9)])
 def test_the_parts_of_a_product_add_up(pairs: list[tuple[float, float]]) -> None:
     """Also where a factor is 0 on one side: then it has the whole change."""
     before, after = zip(*pairs, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -100,7 +101,7 @@ def test_a_change_is_told_with_its_time_and_suspect(store: EmbeddedStore, receiv
     monitors = watching(store, settings)
     monitors.check(T0)
     sent(monitors)
-    text = json.loads(receiver.taken[0][1])["text"]
+    text = html.unescape(json.loads(receiver.taken[0][1])["text"])
     assert text.startswith("ALERT drop: quality:judge fell 0.963 -> 0.6")
     assert "since Fri 20 Nov 06:00 UTC" in text
     assert "prompt v8 started 06:00" in text

@@ -15,7 +15,7 @@ from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 from ragpulse_collector.api.handlers.traces import list_sql, trace_list
 from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.store.queries import decisions, documents, scores, traces
+from ragpulse_collector.store.queries import decisions, documents, scored_traces, scores, traces
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.views import FACT_COLUMNS
 
@@ -57,11 +57,11 @@ def test_trace_rows_come_in_the_order_asked_for_with_the_latest_score(store: Emb
         units.scored(number, "judge", 0.2)
     units.score(1, "judge", 0.9, version="v2", created=T0 + timedelta(hours=1))
     units.save()
-    found = traces.trace_rows(store, [trace_id(2), trace_id(9), trace_id(1)])
+    found = scored_traces.trace_rows(store, [trace_id(2), trace_id(9), trace_id(1)])
     assert [one.trace_id for one in found] == [trace_id(2), trace_id(1)]
     assert [one.scores["judge"].normalized for one in found] == [0.2, 0.9]
     assert found[0].start_time == T0
-    assert traces.trace_rows(store, []) == []
+    assert scored_traces.trace_rows(store, []) == []
 
 
 def test_a_page_and_a_file_have_the_same_newest_scores(store: EmbeddedStore, units: Units) -> None:

@@ -93,15 +93,20 @@ def uncertain(interval: Interval | None) -> Uncertain:
     return Uncertain() if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
 
 
+_NEARLY_EQUAL = 1e-6
+
+
 def product_parts(before: Sequence[float], after: Sequence[float]) -> list[float]:
     """Split the change of a product among its factors: L(after, before) ln(after_i / before_i); they add up to it.
 
     L is the logarithmic mean. A factor that is 0 on one side has the whole change (the limit: Ang and Liu 2007).
     """
-    change, pairs = math.prod(after) - math.prod(before), list(zip(before, after, strict=True))
+    old, new, pairs = math.prod(before), math.prod(after), list(zip(before, after, strict=True))
     zero = next((number for number, pair in enumerate(pairs) if 0.0 in pair), None)
     if zero is not None:
-        return [change if number == zero else 0.0 for number in range(len(pairs))]
+        return [new - old if number == zero else 0.0 for number in range(len(pairs))]
     logs = [math.log(b) - math.log(a) for a, b in pairs]
-    mean = change / math.fsum(logs) if math.fsum(logs) else math.prod(before)
+    whole = math.fsum(logs)
+    # Of two almost equal products the quotient is rounding alone; their mean is as near as it can be.
+    mean = (new - old) / whole if abs(whole) > _NEARLY_EQUAL else (new + old) / 2
     return [mean * one for one in logs]
