@@ -17,7 +17,7 @@ BRIEF = (
 UNSEEN_OF_TRACE = dict.fromkeys((
     "upstream_pi", "feedback", "retriever", "release", "finish_reason", "agent", "data_source", "top_k",
     "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "tags", "metadata", "answer",
-    "topic",
+    "topic", "question_distance",
 ))  # fmt: skip
 """What the traces of the day have no values for, as the collector answers it."""
 UNSEEN_OF_SPAN = dict.fromkeys((

@@ -155,6 +155,8 @@ class TraceRow:
     """`answered`, `refused` or `empty`; null if that is unknown."""
     topic: str | None
     """The name of its topic; `other` for none, null before topics were found."""
+    question_distance: float | None
+    """1 - cosine of the question and the centre of the nearest topic; null before topics were found."""
 
 
 COLUMNS = ", ".join(column.name for column in fields(TraceRow))
