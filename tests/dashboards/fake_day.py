@@ -120,6 +120,7 @@ KEPT = frozenset(
         "mute_until",
         "last_seen",
         "need_more_of",
+        ".gaps.kind",
     ]
 )
 """Fields that stay valid in the hostile day: ids, times and enumerations, and the metrics of charts."""

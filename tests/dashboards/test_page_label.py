@@ -58,7 +58,7 @@ def test_the_queue_says_what_was_saved() -> None:
 def test_skipping_the_last_suggestion_begins_again() -> None:
     """Six are suggested: the seventh is the first."""
     assert "6 of 6 suggested" in text_of(client().get("/label?skip=5").text)
-    first, seventh = (client().get(f"/label?skip={skip}").text for skip in (0, 6))
+    first, seventh = (text_of(client().get(f"/label?skip={skip}").text) for skip in (0, 6))
     assert first == seventh
 
 
