@@ -127,8 +127,8 @@ def test_a_search_for_a_user_or_a_session_offers_it() -> None:
     html = client(api).get("/traces", params={"q": f' "{user}" ', "from": "-1h"}).text
     assert f'User <a href="/users/{user}">{user}</a>: {n} answers of all time.' in html
     assert f'Session <a href="/sessions/{session}">' in client(api).get("/traces", params={"q": session}).text
-    assert "of all time" not in page("/traces?q=backups")
-    assert "of all time" not in page("/traces")
+    assert "answers of all time" not in page("/traces?q=backups")
+    assert "answers of all time" not in page("/traces")
 
 
 def test_a_dataset_says_what_became_of_the_answers() -> None:
