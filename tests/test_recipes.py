@@ -57,7 +57,6 @@ def test_an_evaluator() -> None:
 def test_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A series has it."""
     monkeypatch.setattr(traffic, "NAMES", traffic.NAMES | recipe("A metric of the traffic")["METRIC"])
-    monkeypatch.setattr("ragpulse_collector.analysis.series.NAMES", traffic.NAMES)
     store = open_store(tmp_path)
     units = Units(store)
     for number in range(4):
