@@ -84,6 +84,7 @@ def one_version_against_another(person: Person) -> None:
 
 def document_behind_bad_answers(person: Person) -> None:
     person.click("link", "Why?", within=".happened")
+    person.click("link", "What do", exact=False)
     person.sees("legacy-faq-2019.md")
 
 
@@ -143,7 +144,7 @@ def read_a_conversation(person: Person) -> None:
 
 def export_the_bad_ones(person: Person) -> None:
     person.click("link", "Worst answers", within=".happened")
-    person.click("link", "failing a check")
+    person.click("link", "failing groundedness")
     person.arrives("failing=true")
     person.press("summary:has-text('Keep as dataset')")
     person.page.locator("[name=dataset_name]").focus()
