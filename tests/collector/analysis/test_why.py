@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asking import ask
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stored_units import T0, Units, trace_id
 
@@ -175,6 +175,7 @@ def test_a_planted_change_is_named_and_nothing_else(
         assert math.fsum(part["amount"] for part in found["parts"]) == pytest.approx(whole)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 2), min_size=1, max_size=4))
 @example([(3.0, 0.7), (0.7, 3.0)])
 @example([(1e6, 1e-3), (1e-3, 1e6 + 1e-9)])
