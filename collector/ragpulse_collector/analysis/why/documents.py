@@ -131,7 +131,7 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     SELECT doc, retrieved, n_used / n_use AS used_share,
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
            (mean - prior) / sqrt(error) AS z,
-           count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
+           count(*) FILTER (n_used = 0) OVER () AS never_used, count(*) OVER () AS total
     FROM (SELECT doc, round(sum(weight))::BIGINT AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
 ), listed AS MATERIALIZED (
