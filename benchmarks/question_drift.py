@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ragpulse_collector.analysis.query import Query, having, window_between
-from ragpulse_collector.analysis.topics.drift import question_drift
+from ragpulse_collector.analysis.topics.drift import topics_moved
 from ragpulse_collector.store import EmbeddedStore, Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -53,7 +53,7 @@ def told(store: Store, seed: int, services: int, days: int, topic: str | None = 
     for number, day in ((number, day) for number in range(services) for day in range(days)):
         end = END - timedelta(days=day)
         window = window_between(end - timedelta(days=1), end, now=end)
-        drifts = question_drift(store, Query(window=window, filters=having({"service": [f"{seed}-{number}"]}), now=end))
+        drifts = topics_moved(store, Query(window=window, filters=having({"service": [f"{seed}-{number}"]}), now=end))
         looks.append(any(topic in (None, one.topic) for one in drifts))
     return sum(looks) / len(looks)
 

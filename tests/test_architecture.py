@@ -63,3 +63,9 @@ def test_a_fact_has_one_home(fact: str) -> None:
     stating = {str(path.relative_to(path.parents[len(path.relative_to(ROOT).parts) - 3])) for path in modules
                if re.search(fact, path.read_text(encoding="utf-8"))}  # fmt: skip
     assert stating == ({ONE_HOME[fact]} if ONE_HOME[fact] else set())
+
+
+def test_a_count_of_nothing_is_zero() -> None:
+    """`count_if` of no row, or of nulls alone, is null in DuckDB; `count(*) FILTER (...)` is 0."""
+    found = [path.name for path in (ROOT / "collector").rglob("*.py") if "count_if(" in path.read_text("utf-8")]
+    assert found == []

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
-from ragpulse_collector.analysis.topics.drift import QuestionDrift, question_drift
+from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
 from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
@@ -133,7 +133,7 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
         coverage=rows,
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
         changes=snapshot.part("changes", lambda: changes(snapshot)),
-        drift=snapshot.part("drift", lambda: question_drift(snapshot.store, snapshot.query)),
+        drift=snapshot.part("drift", lambda: topics_moved(snapshot.store, snapshot.query)),
         cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
     )
 

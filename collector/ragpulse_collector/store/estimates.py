@@ -199,11 +199,11 @@ CLUSTER_SUMS = (
     "count({y}) AS c_n, sum(CASE WHEN {y} IS NOT NULL THEN 1 / pi END) AS c_w, sum({y} * (1 / pi)) AS c_wy,"
     " sum({y} * ({y} * (1 / pi))) AS c_wyy, sum(CASE WHEN {y} IS NOT NULL THEN (1 / pi) * (1 / pi) END) AS c_ww,"
     " min(CASE WHEN {y} IS NOT NULL THEN pi END) AS c_rarest, min({y}) AS c_low, max({y}) AS c_high,"
-    " count_if({y} > 0 AND {y} < 1) AS c_between"
+    " count(*) FILTER ({y} > 0 AND {y} < 1) AS c_between"
 )
 """What the answers of one cluster add up to, from a column `pi` and a value `{y}` that may be NULL."""
 MOMENTS = (
-    "sum(c_n), count_if(c_n > 0), sum(c_w), sum(c_wy), sum(c_wyy), sum(c_ww), sum(c_w * c_w), sum(c_w * c_wy),"
+    "sum(c_n), count(*) FILTER (c_n > 0), sum(c_w), sum(c_wy), sum(c_wyy), sum(c_ww), sum(c_w * c_w), sum(c_w * c_wy),"
     " sum(c_wy * c_wy), sum(c_wy * (c_wy / c_w)), sum(c_ww / c_w), 1 / min(c_rarest), max(c_w), min(c_low),"
     " max(c_high), sum(c_between), 0.0, 0.0, 0"
 )

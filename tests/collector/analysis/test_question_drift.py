@@ -8,7 +8,7 @@ import pytest
 from stored_units import T0, Units, uniform
 
 from ragpulse_collector.analysis.query import Query, window_between
-from ragpulse_collector.analysis.topics.drift import question_drift
+from ragpulse_collector.analysis.topics.drift import topics_moved
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 DAY = timedelta(days=1)
@@ -32,7 +32,7 @@ def asked(
 def found(store: EmbeddedStore, days: int = 1) -> list[tuple[str, bool]]:
     """The topics that drifted in the last days, and whether they are more common than usual."""
     query = Query(window=window_between(T0 - days * DAY, T0, now=T0), now=T0)
-    return [(one.topic, one.share > one.usual) for one in question_drift(store, query)]
+    return [(one.topic, one.share > one.usual) for one in topics_moved(store, query)]
 
 
 def test_questions_of_no_known_topic_are_told(store: EmbeddedStore) -> None:
@@ -59,7 +59,7 @@ def test_a_day_is_compared_with_the_same_weekdays(store: EmbeddedStore) -> None:
     asked(store, weekend=0.4)
     assert found(store) == []
     query = Query(window=window_between(T0 - 6 * DAY, T0 - 4 * DAY, now=T0), now=T0)
-    assert [one.topic for one in question_drift(store, query)] == []
+    assert [one.topic for one in topics_moved(store, query)] == []
 
 
 def test_a_store_without_topics_has_no_drift(store: EmbeddedStore) -> None:

@@ -164,8 +164,9 @@ _PLACES = """
     sums AS (SELECT place, sum(p * p) AS pp, sum(q * q) AS qq, sum(p * q) AS pq, any_value(shift) AS shift
              FROM pulls GROUP BY place)
     SELECT n.* EXCLUDE (place), pp, qq, pq, shift FROM (
-        SELECT place, {names}, count(*), count_if(covered), count(x), count(DISTINCT (version, judge)) FILTER (judged),
-               any_value(version), any_value(judge), count_if(by_rule)
+        SELECT place, {names}, count(*), count(*) FILTER (covered), count(x),
+               count(DISTINCT (version, judge)) FILTER (judged),
+               any_value(version), any_value(judge), count(*) FILTER (by_rule)
         FROM answers GROUP BY ALL) n JOIN sums USING (place)"""
 """What `assisted_mean` needs: pulls of users on the judge's mean (p), and on the check's of all less that of those
 asked (q). An answer without a check counts as the mean of the others, `middle`: then it has no part in these sums."""

@@ -42,13 +42,14 @@ __all__ = [
 
 
 _PLAIN = (
-    "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
+    "count(*), count(*) FILTER (source = 'online'), min(CASE WHEN source = 'online' THEN request_time END),"
+    " max(request_time),"
     " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
     " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0),"
-    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count_if({UNCLEAR}), max(identified),"
-    " count_if(passing), count(passing),"
+    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count(*) FILTER ({UNCLEAR}), max(identified),"
+    " count(*) FILTER (passing), count(passing),"
     " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
-    " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
+    " min(y) AS low, max(y) AS high, count(*) FILTER (y > 0 AND y < 1) AS between"
 )
 """Sums over the verdicts of one status: the fields of `_Part`, and the moments that do not depend on users."""
 _BY_USER = (
@@ -246,7 +247,7 @@ def _missing(
     """Return the selected units without a verdict, by evaluator, bucket and group."""
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
-        " count_if(NOT d.sampled), count_if(d.sampled), sum(1 / d.pi)"
+        " count(*) FILTER (NOT d.sampled), count(*) FILTER (d.sampled), sum(1 / d.pi)"
         f" FROM ({without_verdict(evaluator)}) d"
         f" JOIN ({facts_of(filters, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units with u above pi: they were never selected. A cap drops selected units.

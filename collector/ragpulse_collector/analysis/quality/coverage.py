@@ -78,9 +78,9 @@ def decision_counts(
     only = f" JOIN ({facts_of(filters, groups)}) t ON t.trace_id = d.trace_id" if filters or groups else ""
     rows = store.read(
         f"SELECT {BARE_NAME} AS evaluator, {window.bucket('request_time')}, count(*),"
-        "   count_if(sampled OR (reason = 'budget' AND u < pi)),"
-        "   count_if(NOT sampled AND reason = 'budget' AND u < pi),"
-        f"   count_if(pi <= 0){group_sql}"
+        "   count(*) FILTER (sampled OR (reason = 'budget' AND u < pi)),"
+        "   count(*) FILTER (NOT sampled AND reason = 'budget' AND u < pi),"
+        f"   count(*) FILTER (pi <= 0){group_sql}"
         f" FROM ({DECIDED_UNITS}) d{only} GROUP BY ALL ORDER BY 1, 2",
         {**window.parameters, **filters.parameters},
     ).rows

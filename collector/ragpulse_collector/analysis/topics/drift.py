@@ -13,7 +13,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import benjamini_hochberg
 
-__all__ = ["QuestionDrift", "question_drift"]
+__all__ = ["QuestionDrift", "topics_moved"]
 
 _BASELINE = timedelta(weeks=4)
 _ALPHA = 0.01
@@ -30,7 +30,7 @@ class QuestionDrift:
     usual: float
 
 
-def question_drift(store: Store, query: Query) -> list[QuestionDrift]:
+def topics_moved(store: Store, query: Query) -> list[QuestionDrift]:
     """Return the topics whose share changed, the largest change first; one test over all, users are clusters."""
     now, first = query.window.whole, query.window.first
     count = (now.last - timedelta(microseconds=1)).date() - first.date()

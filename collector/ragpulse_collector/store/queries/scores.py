@@ -154,7 +154,7 @@ def refuse_unclear(store: Store, metric: str) -> None:
     if family != "pass_rate":
         return
     share = store.read(
-        f"SELECT count_if({UNCLEAR}) / count(*) FROM {COUNTED}"
+        f"SELECT count(*) FILTER ({UNCLEAR}) / count(*) FROM {COUNTED}"
         f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
         {"name": name.partition("@")[0]},
     ).rows[0][0]

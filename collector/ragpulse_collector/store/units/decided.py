@@ -121,7 +121,7 @@ FACT = f"""
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,
-               min(begun) AS start_time, min({BEGUN}) AS spans_from, count_if(misdated) AS misdated_spans,
+               min(begun) AS start_time, min({BEGUN}) AS spans_from, count(*) FILTER (misdated) AS misdated_spans,
                {together("any_value({}) FILTER (is_unit)")},
                coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
                         arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,

@@ -27,7 +27,9 @@ _SUMS = "SELECT [{moments}] FROM (SELECT cluster, {sums} FROM {source} GROUP BY 
 
 def _moments(source: str, y: str) -> str:
     """Return SQL for the sums of `statistics.Moments` of a value, as a list."""
-    moments = MOMENTS.replace("sum(c_n), count_if(c_n > 0)", "sum(c_n)::DOUBLE, count_if(c_n > 0)::DOUBLE")
+    moments = MOMENTS.replace(
+        "sum(c_n), count(*) FILTER (c_n > 0)", "sum(c_n)::DOUBLE, count(*) FILTER (c_n > 0)::DOUBLE"
+    )
     return _SUMS.format(moments=moments, sums=CLUSTER_SUMS.format(y=y), source=source)
 
 
@@ -62,7 +64,7 @@ def run_sums(store: Store, run: Run, below: float, labels: str) -> RunSums:
         "   CASE WHEN unit THEN 1 ELSE max(y) END AS high FROM scored),"
         f" labelled AS (SELECT o.*, (human >= 0.5) = coalesce(passing, y >= 0.5) AS agree FROM scored o"
         f"   JOIN ({labels}) l ON l.trace_id = o.trace_id AND l.span_id = o.span_id)"
-        f" SELECT ({_moments('scored', 'y')}), count_if(passing), count(passing), coalesce(max(identified), 0),"
+        f" SELECT ({_moments('scored', 'y')}), count(*) FILTER (passing), count(passing), coalesce(max(identified), 0),"
         f"   ({_moments('labelled', 'agree::INTEGER')}), (SELECT min(request_time) FROM own),"
         "   (SELECT max(request_time) FROM own), coalesce((SELECT unit FROM ends), true),"
         f"   (SELECT list((bin, n) ORDER BY bin) FROM (SELECT coalesce({bin_of}, 0) AS bin, count(*) AS n"
