@@ -1,6 +1,6 @@
 """From navigation to painted: the overview over a million spans while 5,000 a second arrive, a trace of 1,000 spans.
 
-    python benchmarks/pages.py [--short] [--runs 7] [--roles all] [--roles ingest] [--open 60] [--matrix]
+    python benchmarks/pages.py [--short] [--spans 400000] [--runs 7] [--roles all] [--roles ingest] [--open 60] [--matrix]
 
 A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
 visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved
@@ -56,6 +56,7 @@ const look = () => window.painted && !document.querySelector("[data-renew=rest]"
   requests: performance.getEntriesByType("resource").length }) : setTimeout(look, 5); look(); })"""
 RENEWED = """() => { window.renewed = [performance.now()];
 addEventListener("loaded", () => window.renewed.push(performance.now())); }"""
+OTHERS = ("traces", "sessions", "documents", "explain", "topics", "evaluators")
 LONG_TRACE = f"{1000 + 1:032x}"
 STATIC = "<!doctype html><html lang=en><title>Nothing</title><h1>Nothing</h1><p>A file of 90 bytes."
 
@@ -64,6 +65,7 @@ def main() -> int:
     """Print the weight of the pages, measure them quietly and while spans arrive, and check them with --matrix."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--spans", type=int, default=1_000_000, help="four a trace")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--roles", action="append", help="roles of the collector: all, or for example `ingest`")
     parser.add_argument("--open", type=int, default=0, metavar="SECONDS")
@@ -82,7 +84,7 @@ def main() -> int:
 
 def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str) -> None:
     """Fill a file, serve it, visit each page in turn: quietly, then while spans arrive."""
-    spans, runs = (100_000, 3) if options.short else (1_000_000, options.runs)
+    spans, runs = (100_000, 3) if options.short else (options.spans, options.runs)
     store = EmbeddedStore(folder / "pages.duckdb", decode=lambda raw: pickle.loads(raw.body))
     fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None), long=timedelta(days=1))
     store.close()
@@ -96,8 +98,8 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
         "static file": itertools.repeat(f"http://127.0.0.1:{files.server_port}/nothing.html"),
         "emptiest page": itertools.repeat(f"{base}/login"),
         f"overview, {spans:,} spans": itertools.repeat(f"{base}/"),
-        "overview, never asked before": (f"{base}/?from=-{minutes}m" for minutes in itertools.count(1441)),
-        "trace list": itertools.repeat(f"{base}/traces"),
+        "overview, never asked before": fresh_ranges(f"{base}/"),
+        **{f"/{path}": fresh_ranges(f"{base}/{path}") for path in OTHERS},
         "trace of 1,000 spans": itertools.repeat(base + link),
     }
     try:
@@ -112,6 +114,11 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
     finally:
         server.stop()
         files.shutdown()
+
+
+def fresh_ranges(url: str) -> Iterator[str]:
+    """Yield the URL with a longer range each time, so that no figure of it is in a cache."""
+    return (f"{url}?from=-{minutes}m" for minutes in itertools.count(1441))
 
 
 class _Quiet(SimpleHTTPRequestHandler):
