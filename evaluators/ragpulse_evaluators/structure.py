@@ -264,13 +264,11 @@ ENTRIES: tuple[Entry, ...] = (
         description="Does the answer match the regular expression?",
         options='pattern=r"\\d{4}"',
     ),
-    Entry(
-        name="format_adherence",
+    Entry.of(
+        _format_adherence(),
         factory=_format_adherence,
-        needs=("response",),
-        scale=Scale(),
         source="LangSmith-style format check",
         description="Is the answer in the expected format: JSON, a schema, or a pattern as a whole?",
-        example='get_evaluator("format_adherence", pattern=r"\\d+ (EUR|USD)")',
+        options='pattern=r"\\d+ (EUR|USD)"',
     ),
 )
