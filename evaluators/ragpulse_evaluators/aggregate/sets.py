@@ -314,9 +314,7 @@ _FIGURES = "Prompt Evaluation (S3)"
 
 ENTRIES = (
     Entry.of(Accuracy, source=_LABELS, description="Which share of the answers is the right label?"),
-    Entry.of(Precision, source=_LABELS, options='positive="spam"'),
-    Entry.of(Recall, source=_LABELS, options='positive="spam"'),
-    Entry.of(F1, source=_LABELS, options='positive="spam"'),
+    *(Entry.of(kind, source=_LABELS, options='positive="spam"') for kind in (Precision, Recall, F1)),
     Entry.of(
         RocAuc,
         source=_LABELS,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.grounding.lexicon import (
     APPROXIMATIONS,
@@ -38,8 +38,7 @@ _BEFORE = frozenset({"$", "€", "£", "¥", "usd", "eur", "gbp", "百分之", "
 _MOST_OPERANDS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number as written, every value it may mean in the base unit of its sort, and where its words are."""
 
     text: str

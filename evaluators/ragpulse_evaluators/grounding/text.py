@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ragpulse_evaluators.grounding.lexicon import (
     ABBREVIATIONS,
@@ -89,8 +89,7 @@ class Token(Word):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """One sentence; `start` and `end` are offsets in the text it came from (`text == source[start:end]`)."""
 
     text: str

@@ -16,7 +16,7 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
-from ragpulse_evaluators.judges.protocol import Embedder, cosine, together
+from ragpulse_evaluators.judges.protocol import Embedder, cosine
 from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.result import Outcome
 
@@ -250,7 +250,7 @@ class AnswerRelevancy(JudgedEvaluator):
                 raise JudgeError(f"{len(vectors)} embeddings for {len(questions)} questions")
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
-        return [share.score for share in await together(session.reply(prompt, ShareReply) for prompt in prompts)]
+        return [share.score for share in await session.replies(prompts, ShareReply)]
 
 
 class MarkReply(Reply, title="Mark"):

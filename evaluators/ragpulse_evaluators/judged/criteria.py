@@ -15,7 +15,6 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
-from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -40,7 +39,7 @@ class Guideline(JudgedEvaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
         prompts = [self.render("evaluate", case, guidelines=rule) for rule in self._rules]
-        verdicts = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
+        verdicts = await session.replies(prompts, VerdictReply)
         passing = all(verdict.verdict for verdict in verdicts)
         ordered = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
         feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in ordered)

@@ -161,12 +161,9 @@ class CustomYaml(JudgedEvaluator):
         super().__init__(threshold=limit, spec=self.spec.model_dump(exclude=own_format), **options)
         self.name = self.spec.name or self.name
         self.needs = self.spec.needs()
-        self.scale = self._scale()
-
-    def _scale(self) -> Scale:
-        if self.spec.scale:
-            return Scale(lo=self.spec.scale[0], hi=self.spec.scale[1], reverse=self.spec.reverse_score)
-        return Scale(kind="open", reverse=self.spec.reverse_score)
+        lo, hi = self.spec.scale or (0.0, 1.0)
+        kind: Literal["minmax", "open"] = "minmax" if self.spec.scale else "open"
+        self.scale = Scale(lo=lo, hi=hi, reverse=self.spec.reverse_score, kind=kind)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call; the label is the choice, the score what the file gives it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
@@ -51,8 +51,7 @@ def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> f
     return math.fsum(mark * weight for mark, weight in weights.items()) / total
 
 
-@dataclass(frozen=True)
-class _Dimension:
+class _Dimension(NamedTuple):
     """A dimension with its lowest and highest mark."""
 
     name: str

@@ -12,7 +12,6 @@ from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
-from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.result import Outcome
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
@@ -81,7 +80,7 @@ class Pairwise(JudgedEvaluator):
             self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
             for first, second in orders
         ]
-        choices = await together(session.reply(prompt, Choice) for prompt in prompts)
+        choices = await session.replies(prompts, Choice)
         first, *flipped = (choice.winner for choice in choices)
         score = first
         parts: dict[str, Any] = {"first": _LABELS[first]}

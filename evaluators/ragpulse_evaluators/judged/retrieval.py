@@ -15,7 +15,6 @@ from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, is_nothing, read_model, read_number, words_of
-from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.result import Outcome
 
 
@@ -44,7 +43,7 @@ class _PerContext(JudgedEvaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
         prompts = [self.render("evaluate", case, context=text) for text in case.texts]
-        replies = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
+        replies = await session.replies(prompts, VerdictReply)
         verdicts = [reply.verdict for reply in replies]
         reasons = (f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(replies, start=1))
         return Outcome(score=self.score(verdicts), explanation="\n".join(reasons), parts={"verdicts": verdicts})
@@ -185,7 +184,7 @@ class ContextRelevancy(JudgedEvaluator):
 
     async def _rated(self, case: Case, session: JudgeSession) -> Outcome:
         prompts = [self.render(step, case) for step in ("first_rating", "second_rating")]
-        ratings = await together(session.reply(prompt, Rating) for prompt in prompts)
+        ratings = await session.replies(prompts, Rating)
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})

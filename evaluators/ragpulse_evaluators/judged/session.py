@@ -5,7 +5,7 @@ A reply is read by its JSON shape first and as plain text second; an unreadable 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -29,7 +29,7 @@ from ragpulse_evaluators.judges.parsing import (
     unwrapped,
     words_of,
 )
-from ragpulse_evaluators.judges.protocol import Judge, Message
+from ragpulse_evaluators.judges.protocol import Judge, Message, together
 from ragpulse_evaluators.result import JudgeCall
 
 Value = TypeVar("Value")
@@ -160,6 +160,10 @@ class JudgeSession:
     async def reply(self, messages: Sequence[Message], shape: type[Shape]) -> Shape:
         """Ask, and read the reply in its shape; raises as `parse` does."""
         return await self.parse(messages, lambda text: shape.of_text(text, self.words), form=shape.form, schema=shape)
+
+    async def replies(self, prompts: Iterable[Sequence[Message]], shape: type[Shape]) -> list[Shape]:
+        """Ask several questions at the same time, and read each reply in the shape."""
+        return await together(self.reply(prompt, shape) for prompt in prompts)
 
     async def parse(
         self,

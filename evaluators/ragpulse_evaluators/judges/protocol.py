@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +26,7 @@ Value = TypeVar("Value")
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
 
+Vectors = list[list[float]]
 MAX_TOKENS = 4096
 """The longest reply by default, reasoning included; a verdict takes a few hundred tokens, reasoning up to thousands."""
 
@@ -180,14 +181,15 @@ class JudgeWrapper(BaseJudge):
 
     def with_sampling(self, **changes: Any) -> Self:
         """The same wrapper around the inner judge with other sampling parameters."""
-        changed = copy.copy(self)
-        changed._judge = None if self._judge is None else with_sampling(self._judge, **changes)
-        return changed
+        return self._around(lambda judge: with_sampling(judge, **changes))
 
     def brief(self, tokens: int) -> Self:
         """The same wrapper around the inner judge for short replies."""
+        return self._around(lambda judge: brief(judge, tokens))
+
+    def _around(self, change: Callable[[Judge], Judge]) -> Self:
         changed = copy.copy(self)
-        changed._judge = None if self._judge is None else brief(self._judge, tokens)
+        changed._judge = self._judge and change(self._judge)
         return changed
 
     async def aclose(self) -> None:
@@ -263,7 +265,7 @@ def _cut(text: str, limit: int) -> int:
 class Embedder(Protocol):
     """Anything that turns texts into vectors of equal length."""
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector per text, in order; raises `JudgeError` when it cannot embed them."""
 
 
@@ -278,11 +280,11 @@ class OfflineEmbedder:
     def __init__(self) -> None:
         self._model: Any = None
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str]) -> Vectors:
         """Mean word vectors; the weights (19 MB) are read at the first call."""
         return await asyncio.to_thread(self._embed, list(texts))
 
-    def _embed(self, texts: list[str]) -> list[list[float]]:
+    def _embed(self, texts: list[str]) -> Vectors:
         if self._model is None:
             self._model = word_vectors()
         return [[float(value) for value in vector] for vector in self._model.embed(texts)]
@@ -295,7 +297,7 @@ class SyncEmbedder:
         self.id = str(getattr(embedder, "id", type(embedder).__qualname__))
         self._embedder = embedder
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector per text; rows of an array are read as numbers."""
         vectors = await asyncio.to_thread(self._embedder.embed, list(texts))
         rows = await vectors if inspect.isawaitable(vectors) else vectors

@@ -28,6 +28,7 @@ from ragpulse_evaluators.judges.protocol import (
     JudgeQuestion,
     OfflineEmbedder,
     SyncEmbedder,
+    Vectors,
     is_loopback,
 )
 from ragpulse_evaluators.judges.rejections import Rejection
@@ -283,7 +284,7 @@ class LLMEmbedder:
         self.model, _, self._access = _reached(model, api_base, api_key, timeout_s=60.0)
         self.id = self.model
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector per text, in order."""
         litellm = await asyncio.to_thread(_litellm)
         try:

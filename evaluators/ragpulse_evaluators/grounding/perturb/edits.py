@@ -8,7 +8,6 @@ import random
 import re
 from calendar import month_name
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ragpulse_evaluators.grounding.facts import quantities
@@ -54,8 +53,7 @@ _SPARE_CLAUSES = ("it was later sold to a shipping company in Oslo", "the work t
 _MAX_CLAUSE_WORDS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(NamedTuple):
     """Replace response[start:end] by text."""
 
     start: int
@@ -89,8 +87,7 @@ class Donors(NamedTuple):
         return cls({n: w for n, w in sorted(written.items()) if n not in lower}, tuple(clauses))
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(NamedTuple):
     """One answer, the token keys it shares with its contexts, what others lend, and the chance to draw with."""
 
     response: str
