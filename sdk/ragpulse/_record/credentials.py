@@ -60,21 +60,23 @@ _PLACEHOLDER = r"(?:[a-z]+|[A-Z_-]+)[).,:;]?"
 _NOTHING = frozenset({"null", "none", "true", "false"})
 _PROSE = ("secret", "token", "cookie", "credential")
 """Names that ordinary sentences put before a colon: there a value with a digit is meant."""
-_KEY_BEGINNINGS = (
-    (ord("-"), re.compile(rb"-(?:(?<=\b[sr]k-)|(?<=\bglpat-)|(?<=\bxox[abeoprs]-))[\w-]{11}")),
-    (
-        ord("_"),
-        re.compile(
-            rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_)|(?<=\bgsk_)|(?<=\bjina_)"
-            rb"|(?<=\bwhsec_)|(?<=\bdckr_[po]at_)|(?<=\bpcsk_)|(?<=\blsv2_)|(?<=\brp_))[\w-]{11}"
-        ),
-    ),
-    (ord("A"), re.compile(rb"A(?:KIA|SIA|Iza)[\w-]{16}")),
-    (ord("G"), re.compile(rb"G(?<=\bSG)\.[\w-]{16}")),
-    (ord("9"), re.compile(rb"9(?<=\bya29)\.[\w-]{16}")),
-    (ord("J"), re.compile(rb"J(?<=eyJ)[\w-]{13}")),
+
+
+def _by_first_byte(*patterns: bytes) -> _Beginnings:
+    """Each pattern with the byte that it begins with: a text without it is not searched."""
+    return tuple([(pattern[0], re.compile(pattern)) for pattern in patterns])
+
+
+_KEY_BEGINNINGS = _by_first_byte(
+    rb"-(?:(?<=\b[sr]k-)|(?<=\bglpat-)|(?<=\bxox[abeoprs]-))[\w-]{11}",
+    rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_)|(?<=\bgsk_)|(?<=\bjina_)"
+    rb"|(?<=\bwhsec_)|(?<=\bdckr_[po]at_)|(?<=\bpcsk_)|(?<=\blsv2_)|(?<=\brp_))[\w-]{11}",
+    rb"A(?:KIA|SIA|Iza)[\w-]{16}",
+    rb"G(?<=\bSG)\.[\w-]{16}",
+    rb"9(?<=\bya29)\.[\w-]{16}",
+    rb"J(?<=eyJ)[\w-]{13}",
 )
-"""How every key of `KEYS` that has a long run begins, but a bearer's; each pattern by the one byte it looks for."""
+"""How every key of `KEYS` that has a long run begins, but a bearer's."""
 
 
 _ENDS = (
@@ -100,12 +102,12 @@ def _ending(sign: bytes, closing: bytes = b"") -> bytes:
     return pattern + b"|(?<=" + closing + sign + b")(?:" + _ending(sign, closing) + b")"
 
 
-_PRIVATE_KEY, _BASIC = re.compile(rb"-----BEGIN"), re.compile(rb"Basic ")
-_OPTION_BEGINNING = re.compile(rb"--(?=[A-Za-z])(?<![\w-]--)(?i:%b)[ \t\"]" % _OPTION.encode())
-_OTHER_BEGINNINGS = ((ord("-"), _PRIVATE_KEY), (ord("-"), _OPTION_BEGINNING), (ord("B"), _BASIC))
-_NAME_ENDINGS = tuple([(ord(sign), re.compile(sign + b"(?:" + _ending(sign) + b")")) for sign in (b":", b"=")])
+_OTHER_BEGINNINGS = _by_first_byte(
+    b"-----BEGIN", rb"--(?=[A-Za-z])(?<![\w-]--)(?i:%b)[ \t\"]" % _OPTION.encode(), b"Basic "
+)
+_NAME_ENDINGS = _by_first_byte(*[sign + b"(?:" + _ending(sign) + b")" for sign in (b":", b"=")])
 _WORD_BYTES = tuple([word.encode() for word in (*_WORDS, *_SHORT_WORDS, "sessionid")])
-_QUOTED_ENDINGS = ((_QUOTE, re.compile(b"|".join([b'"(?<=' + end + b'")' for end in (*_ENDS, _SHORT_END)]))),)
+_QUOTED_ENDINGS = _by_first_byte(b"|".join([b'"(?<=' + end + b'")' for end in (*_ENDS, _SHORT_END)]))
 _SHAPES = bytes(119 if chr(byte).isalnum() or byte in b"_-" else 32 for byte in range(128)) + b" " * 128
 """Letters, digits, `_` and `-` become `w`; all else is a blank."""
 _LONG_RUN = b"w" * 16
