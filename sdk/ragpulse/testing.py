@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from . import _names as names
 from ._guard import GUARD
 from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
-from ._record.content import ContentPolicy, FeedbackRecord, all_attributes, cleaned
+from ._record.content import ContentPolicy, FeedbackRecord
 from ._record.redaction import redaction
 from ._record.span import OwnSpan
 from ._record.tracer import Ids, Tracer, TraceSampler
@@ -29,7 +30,7 @@ class CountingIds(Ids):
 
     def __init__(self) -> None:
         super().__init__()
-        self._last = 0
+        self._numbers = count(1)
 
     def trace_id(self) -> int:
         """The next number."""
@@ -37,20 +38,7 @@ class CountingIds(Ids):
 
     def span_id(self) -> int:
         """The next number."""
-        self._last += 1
-        return self._last
-
-
-class TickingClock:
-    """A clock that starts on 2023-11-14 and moves one millisecond at each look."""
-
-    def __init__(self) -> None:
-        self.now_ns = _EPOCH_NS
-
-    def __call__(self) -> int:
-        """Nanoseconds since the epoch."""
-        self.now_ns += _TICK_NS
-        return self.now_ns
+        return next(self._numbers)
 
 
 class RecordedContext(dict[str, Any]):
@@ -122,7 +110,6 @@ class RecordedSpans:
 
     def __init__(self) -> None:
         self._spans: list[OwnSpan] = []
-        self.policy = ContentPolicy(redact=redaction("default"))
 
     def offer(self, span: Any, /) -> None:
         """Takes a finished span, as the exporter would."""
@@ -130,7 +117,7 @@ class RecordedSpans:
             self._spans.append(span)
 
     def __iter__(self) -> Iterator[RecordedSpan]:
-        return (_recorded(span, self.policy) for span in self._spans)
+        return map(_recorded, self._spans)
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -161,8 +148,8 @@ class RecordedSpans:
             raise AssertionError(f"{child} is not directly below {parent}")
 
 
-def _recorded(span: OwnSpan, policy: ContentPolicy) -> RecordedSpan:
-    attributes = all_attributes(span, span.scope, policy)
+def _recorded(span: OwnSpan) -> RecordedSpan:
+    attributes = dict(span.attributes)
     return RecordedSpan(
         name=span.name,
         kind=str(attributes.get("ragpulse.span.kind", "")),
@@ -172,29 +159,29 @@ def _recorded(span: OwnSpan, policy: ContentPolicy) -> RecordedSpan:
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         attributes=attributes,
-        events=[(event.name, cleaned(event.attributes or {}, policy)) for event in span.events],
-        error_message=policy.description(span.status.description),
+        events=[(event.name, dict(event.attributes or {})) for event in span.events],
+        error_message=span.status.description,
         error=attributes.get("error.type"),
     )
 
 
 @contextmanager
-def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
+def capture() -> Iterator[RecordedSpans]:
     """Records into memory within the block instead of sending; strict.
 
     It is redacted, cut and withheld as it would be sent: as `configure` asked for before, else by the defaults.
     """
     spans = RecordedSpans()
-    spans.policy = policy or (PROCESS.runtime.settings.policy if PROCESS.runtime else spans.policy)
+    runtime = PROCESS.runtime
     before, strict = STATE.starter, GUARD.strict
     STATE.starter = Tracer(
         spans.offer,
-        policy=spans.policy,
+        policy=runtime.settings.policy if runtime else ContentPolicy(redact=redaction("default")),
         sampler=TraceSampler(),
         resource={},
         isolated=True,
         ids=CountingIds(),
-        clock=TickingClock(),
+        clock=count(_EPOCH_NS + _TICK_NS, _TICK_NS).__next__,  # one millisecond later at each look
     )
     GUARD.strict = True
     try:
