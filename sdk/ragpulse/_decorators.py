@@ -1,6 +1,7 @@
 """The decorators: `rag`, `retriever`, `llm` and so on; each may also open a `with` block."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
@@ -86,15 +87,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclass(eq=False)
 class Decorator:
     """A kind of span with its options: apply it to a function, or open it with `with`."""
 
-    def __init__(self, kind: str, name: str | None, options: Mapping[str, Any], declared: CaptureOptions) -> None:
-        self._kind = kind
-        self._name = name
-        self._options = options
-        self._declared = declared
-        self._open: list[tuple[RecordedCall, Any]] = []
+    _kind: str
+    _name: str | None
+    _options: Mapping[str, Any]
+    _declared: CaptureOptions
+    _open: list[tuple[RecordedCall, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"ragpulse.{self._kind if self._kind in names.OPERATIONS else 'span'}"
@@ -143,10 +144,8 @@ class Decorator:
     async def __aenter__(self) -> CurrentSpan:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *failure: Any) -> None:
+        self.__exit__(*failure)
 
 
 _NOTHING = Capture(lambda: None, "", CaptureOptions(capture_inputs=False, capture_outputs=False))

@@ -1,5 +1,7 @@
 """Usage of dspy's model calls, which OpenInference's instrumentation leaves out, on the spans that it makes of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -13,24 +15,21 @@ def track_usage() -> None:
     dspy = import_module("dspy")
     wrapt = import_module("wrapt")
 
-    def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    @contextmanager
+    def tracked() -> Iterator[None]:
         with dspy.track_usage() as tracker:
-            result = wrapped(*args, **kwargs)
-        _put(tracker.get_total_tokens())
-        return result
+            yield
+        for usage in tracker.get_total_tokens().values():
+            trace.get_current_span().set_attributes(usage_facts(usage))
+
+    def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        with tracked():
+            return wrapped(*args, **kwargs)
 
     async def acall(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        with dspy.track_usage() as tracker:
-            result = await wrapped(*args, **kwargs)
-        _put(tracker.get_total_tokens())
-        return result
+        with tracked():
+            return await wrapped(*args, **kwargs)
 
     if hasattr(dspy, "track_usage"):  # since 2.6
         wrapt.wrap_function_wrapper(dspy.LM, "__call__", call)
         wrapt.wrap_function_wrapper(dspy.LM, "acall", acall)
-
-
-def _put(usage_of_models: dict[str, Any]) -> None:
-    span = trace.get_current_span()
-    for usage in usage_of_models.values():
-        span.set_attributes(usage_facts(usage))

@@ -18,15 +18,14 @@ _QUIET_SECONDS = 60.0
 class Limiter:
     """Logs one message of each kind a minute, with how many were held back."""
 
-    def __init__(self, quiet_seconds: float = _QUIET_SECONDS) -> None:
-        self._quiet = quiet_seconds
+    def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, message: str, *, exc_info: BaseException | None = None) -> None:
         """Logs a warning, unless one of the same kind was logged within the last minute."""
         now = time.monotonic()
         last_time, suppressed = self._logged.get(kind, (None, 0))
-        if last_time is not None and now - last_time < self._quiet:
+        if last_time is not None and now - last_time < _QUIET_SECONDS:
             self._logged[kind] = (last_time, suppressed + 1)
             return
         self._logged[kind] = (now, 0)
@@ -41,13 +40,9 @@ class FailureGuard:
         self.strict: bool | None = None
         self.limiter = Limiter()
 
-    def is_strict(self) -> bool:
-        """Whether failures are raised: with `strict=True`, or under pytest unless `strict=False`."""
-        return "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict
-
     def contain(self, action: str, error: Exception) -> None:
         """Logs that `action` failed with `error`; raises the error again in strict mode."""
-        if self.is_strict():
+        if "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict:
             raise error
         self.limiter.warn(action, f"{action} failed; your function is not affected", exc_info=error)
 

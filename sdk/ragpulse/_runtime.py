@@ -47,7 +47,7 @@ class Runtime:
             spool=_spool(settings.spool_dir),
             on_start=self._started,
         )
-        self.offer = self.exporter.offer if "otlp" in settings.exporters else _not_sent
+        self.offer = self.exporter.offer if "otlp" in settings.exporters else lambda record: None
         self.own = Tracer(
             self.offer,
             policy=settings.policy,
@@ -118,10 +118,6 @@ class Runtime:
         if self._forwarder is not None:
             self._forwarder.forked()
         self.exporter.forked()
-
-
-def _not_sent(record: Any) -> None:
-    """Without an exporter that sends."""
 
 
 def _spool(folder: str | None) -> "DiskSpool | None":

@@ -210,7 +210,7 @@ def _captures(capture_content: bool | None, destination: Destination, env: Envir
         return capture_content, "capture_content="
     if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {"no_content", *_FALSE}:
         return False, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-    if destination.chosen_by == "OTEL_*" and not destination.is_loopback:
+    if destination.chosen_by == "OTEL_*" and not is_loopback(destination.traces_url):
         return False, "the OTEL_* endpoint is not on this computer; capture_content=True sends it"
     return True, "default"
 

@@ -209,11 +209,11 @@ def _replace_property(cls: type) -> None:
         setattr(cls, _PROPERTY, found.getter(getter))
 
 
-Record = Callable[..., Any]
+Recorder = Callable[..., Any]
 """What a method does while its stream is recorded: from the observation, the original method, and its arguments."""
 
 
-def _recorded(record: Record, original: Method) -> Method:
+def _recorded(record: Recorder, original: Method) -> Method:
     def method(stream: Any, *args: Any, **kwargs: Any) -> Any:
         seen = _idle(stream)
         if seen is None:
@@ -231,18 +231,14 @@ def _astep(seen: _Observation, original: Method, stream: Any) -> Any:
     return seen.anext(functools.partial(original, stream))
 
 
-def _iterator(seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
-    return _items(seen, original(stream, *args, **kwargs), stream, only=False)
-
-
-def _only_iterator(seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
-    return _items(seen, original(stream, *args, **kwargs), stream, only=True)
-
-
-def _items(seen: _Observation, found: Any, stream: Any, *, only: bool) -> Any:
+def _items(only: bool, seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
+    found = original(stream, *args, **kwargs)
     if found is stream:
         return found
     return seen.aitems(found, only) if hasattr(found, "__anext__") else seen.items(found, only)
+
+
+_only_iterator = functools.partial(_items, True)
 
 
 @runs_call()
@@ -264,10 +260,10 @@ def _close(seen: _Observation, original: Method, stream: Any, *args: Any, **kwar
     return original(stream, *args, **kwargs)
 
 
-_REPLACEMENTS: dict[tuple[str, ...], Record] = {
+_REPLACEMENTS: dict[tuple[str, ...], Recorder] = {
     ("__next__",): _step,
     ("__anext__",): _astep,
-    _ITERATORS: _iterator,
+    _ITERATORS: functools.partial(_items, False),
     _READERS: _only_iterator,
     ("__enter__",): _enter,
     ("__aenter__",): _aenter,

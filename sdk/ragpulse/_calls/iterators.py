@@ -84,34 +84,36 @@ def _enumerated(steps: _Steps, source: Any) -> Any:
     return enumerate(map(itemgetter(1), steps), source.__reduce__()[1][1])
 
 
-_REBUILT: dict[type, Callable[[Any, Any], Any]] = {
-    map: lambda steps, _: map(_same, steps),
-    filter: lambda steps, _: filter(_true, steps),
-    enumerate: _enumerated,
-    zip: _zipped,
-    type(iter(int, 1)): lambda steps, _: iter(steps.__next__, _Unequal()),
-    itertools.accumulate: lambda steps, _: itertools.accumulate(steps, _second),
-    itertools.chain: lambda steps, _: itertools.chain(steps),
-    itertools.compress: lambda steps, _: itertools.compress(steps, itertools.repeat(True)),
-    itertools.dropwhile: lambda steps, _: itertools.dropwhile(_false, steps),
-    itertools.filterfalse: lambda steps, _: itertools.filterfalse(_false, steps),
-    itertools.islice: lambda steps, _: itertools.islice(steps, None),
-    itertools.starmap: lambda steps, _: itertools.starmap(_same, map(_alone, steps)),
-    itertools.takewhile: lambda steps, _: itertools.takewhile(_true, steps),
+_REBUILT: dict[type, Callable[[Any], Any]] = {
+    map: partial(map, _same),
+    filter: partial(filter, _true),
+    type(iter(int, 1)): lambda steps: iter(steps.__next__, _Unequal()),
+    itertools.accumulate: partial(itertools.accumulate, func=_second),
+    itertools.chain: itertools.chain,
+    itertools.compress: partial(itertools.compress, selectors=itertools.repeat(True)),
+    itertools.dropwhile: partial(itertools.dropwhile, _false),
+    itertools.filterfalse: partial(itertools.filterfalse, _false),
+    itertools.islice: lambda steps: itertools.islice(steps, None),
+    itertools.starmap: lambda steps: itertools.starmap(_same, map(_alone, steps)),
+    itertools.takewhile: partial(itertools.takewhile, _true),
 }
 """Type → an iterator of it that only passes items on. Those that make tuples of several items are no streams."""
+_REBUILT_LIKE: dict[type, Callable[[Any, Any], Any]] = {enumerate: _enumerated, zip: _zipped}
+"""As `_REBUILT`, of types whose iterators are made like their source."""
 _CONTAINERS: tuple[Any, ...] = (
     [], (), "", "\u00e9", b"", bytearray(), range(0), set(), deque(), {}, {}.values(), {}.items(),
 )  # fmt: skip
 _HELD = frozenset([type(iter(container)) for container in _CONTAINERS] + [type(reversed([])), type(reversed({}))])
-ITERATORS = _HELD | _REBUILT.keys()
+ITERATORS = _HELD | _REBUILT.keys() | _REBUILT_LIKE.keys()
 """The types that `recorded` takes; all others are returned as they are."""
 
 
 def recorded(call: RecordedCall, source: Any) -> Any:
     """An iterator of the source's type, with the call's span ending when it is read or dropped."""
-    if type(source) not in _HELD:
-        return _REBUILT[type(source)](_Steps(call, source), source)
+    if type(source) in _REBUILT_LIKE:
+        return _REBUILT_LIKE[type(source)](_Steps(call, source), source)
+    if type(source) in _REBUILT:
+        return _REBUILT[type(source)](_Steps(call, source))
     for item in itertools.islice(copy(source), _MAX_ITEMS):
         call.item(item)
     call.ended()

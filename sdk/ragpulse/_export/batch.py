@@ -40,11 +40,6 @@ class Destination:
     certificate: str | None = None
     client_certificate: tuple[str, str | None] | None = None
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether records stay on this computer."""
-        return is_loopback(self.traces_url)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ragpulse._guard import GUARD
 
+AttributeMap = Mapping[str, Any]
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
 _TIMES = struct.Struct("<BQBQ").pack
@@ -161,13 +162,13 @@ def span_times(start: int, end: int) -> bytes:
     return _TIMES(0x39, start, 0x41, end)
 
 
-def event(time_ns: int, name: str, attributes: Mapping[str, Any]) -> bytes:
+def event(time_ns: int, name: str, attributes: AttributeMap) -> bytes:
     """A span event, as field 11 of its span."""
     head = fixed64(b"\x09", time_ns) + delimited(b"\x12", utf8(name))
     return delimited(b"\x5a", head + key_values(_EVENT_ATTRIBUTES, attributes.items()))
 
 
-def link(trace_id: int, span_id: int, is_remote: bool, attributes: Mapping[str, Any]) -> bytes:
+def link(trace_id: int, span_id: int, is_remote: bool, attributes: AttributeMap) -> bytes:
     """A link to another span, as field 13 of its span."""
     head = b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big")
     tail = b"\x35" + _FLAGS[is_remote]
@@ -185,7 +186,7 @@ def flags(is_remote: bool) -> bytes:
     return _SPAN_FLAGS[is_remote]
 
 
-def resource(attributes: Mapping[str, Any]) -> bytes:
+def resource(attributes: AttributeMap) -> bytes:
     """A resource, as field 1 of its parent."""
     return delimited(b"\x0a", key_values(_RESOURCE_ATTRIBUTES, attributes.items()))
 
@@ -209,7 +210,7 @@ def request(encoded_resource: bytes, encoded_scope: bytes, records: Sequence[byt
     return b"".join((b"\x0a", length, encoded_resource, scope_head, *parts))
 
 
-def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attributes: Mapping[str, Any]) -> bytes:
+def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attributes: AttributeMap) -> bytes:
     """A log record that is an event about a trace (severity INFO, no body)."""
     parts = [fixed64(b"\x09", time_ns), b"\x10\x09", key_values(b"\x32", attributes.items())]
     parts += (b"\x4a\x10", trace_id.to_bytes(16, "big"))

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,15 +77,15 @@ def _was_forked() -> bool:
         return False
 
 
+@dataclass(eq=False)
 class _Chained:
     """A SIGTERM handler that hurries delivery and then calls the previous one; it never raises and never blocks.
 
     Under an event loop it delivers at once: uvicorn's loop and the process end a tenth of a second later.
     """
 
-    def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], "Runtime | None"]) -> None:
-        self._previous = previous
-        self._current = current
+    _previous: Callable[[int, Any], Any]
+    _current: Callable[[], "Runtime | None"]
 
     def __call__(self, number: int, frame: Any) -> Any:
         with contextlib.suppress(Exception):

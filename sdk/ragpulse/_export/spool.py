@@ -31,9 +31,8 @@ _UNFINISHED = ".part"
 class DiskSpool:
     """A bounded, ordered queue of batches in files."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._root = Path(folder)
-        self._max_bytes = max_bytes
         self._folder: Path | None = None
         self._pid = 0
         self._locks: list[int] = []
@@ -88,7 +87,7 @@ class DiskSpool:
         try:
             self._open()
             header = f"{batch.path} {batch.count} {int(batch.gzipped)} {zlib.crc32(batch.body)}\n".encode()
-            if self._folder is None or self._bytes + len(header) + len(batch.body) > self._max_bytes:
+            if self._folder is None or self._bytes + len(header) + len(batch.body) > _MAX_BYTES:
                 GUARD.limiter.warn("spool full", "the spool is full; records stay in memory")
                 return False
             self._sequence += 1

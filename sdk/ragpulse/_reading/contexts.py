@@ -7,7 +7,7 @@ from uuid import UUID
 
 from .hits import by_place, hits_in, nested_hits, table
 from .openers import opened
-from .parts import listed, number, parts_of
+from .parts import Parts, listed, number, parts_of
 from .usual import usual_parts
 from .values import MAX_TEXT, bounded, to_json, value_of, well_formed
 
@@ -145,7 +145,7 @@ def _described(hit: Any, field: str | None) -> RecordedDocument:
     return _document(parts or parts_of(hit, field))
 
 
-def _document(parts: tuple[str | None, float | None, str | None, dict[Any, Any]]) -> RecordedDocument:
+def _document(parts: Parts) -> RecordedDocument:
     identity, score, text, metadata = parts
     return RecordedDocument(
         identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None

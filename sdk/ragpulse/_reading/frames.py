@@ -32,7 +32,7 @@ def without_frames(text: str, *, is_lines: bool) -> str:
     """The text of a stream without its frames: server-sent events, lines of JSON, or none."""
     if text.startswith(_EVENT_FIELDS) and ("\n\n" in text or "\r\n\r\n" in text):
         return _event_stream_text(text)
-    return _json_lines_text(text) if is_lines else text
+    return "".join(map(data_text, text.splitlines())) if is_lines else text
 
 
 def _event_stream_text(text: str) -> str:
@@ -47,11 +47,6 @@ def _event_stream_text(text: str) -> str:
 def is_json_line(text: str) -> bool:
     """Whether an item of a stream is a whole line of newline-delimited JSON; words of a model are not."""
     return text[:1] == "{" and text[-1:] == "\n" and isinstance(parsed(text), dict)
-
-
-def _json_lines_text(text: str) -> str:
-    """The text in newline-delimited JSON: the reply in each line."""
-    return "".join([data_text(line) for line in text.splitlines()])
 
 
 class CumulativeText:

@@ -24,6 +24,7 @@ from ragpulse import _names as names
 from .parts import listed, parts_of, text_of
 from .values import fields_of, value_of
 
+Items = Sequence[Any]
 _COLUMNS = frozenset(
     (*names.DOCUMENT_ID_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS, *names.DOCUMENT_METADATA_KEYS)
 )
@@ -44,7 +45,7 @@ _NO_IDS = _FAILURES | {"query", "question", "input", "answer", "response", "outp
 """A mapping with one of these is no `{id: text}`."""
 
 
-def hits_in(value: Any, field: str | None = None) -> Sequence[Any] | None:
+def hits_in(value: Any, field: str | None = None) -> Items | None:
     """The hits in a result, in rank order; None when there is no list of hits. `field` has the text of a hit."""
     items = _items(value)
     if items is None:
@@ -55,7 +56,7 @@ def hits_in(value: Any, field: str | None = None) -> Sequence[Any] | None:
     return hits_of_groups(items) or items
 
 
-def _items(value: Any) -> Sequence[Any] | None:
+def _items(value: Any) -> Items | None:
     if isinstance(value, str):
         return [value]
     items = listed(value)
@@ -73,7 +74,7 @@ def _items(value: Any) -> Sequence[Any] | None:
     return table(items) if items and listed(items[0]) and all([listed(item) for item in items]) else items
 
 
-def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Sequence[Any] | None:
+def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Items | None:
     """The list of hits that a larger result (an answer with its sources, a search response) carries."""
     for key in keys:
         found = value_of(value, key)
@@ -88,7 +89,7 @@ def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, dept
     return next((hits for group in groups if (hits := hits_of_groups(listed(group) or ()))), None)
 
 
-def hits_of_groups(items: Sequence[Any]) -> list[Any]:
+def hits_of_groups(items: Items) -> list[Any]:
     """The hits of several results in one list: of several queries, or of several citations."""
     return [hit for item in items if not isinstance(item, str) for hit in nested_hits(item) or ()]
 
@@ -104,13 +105,13 @@ def _hits_by_key(value: Any, field: str | None) -> list[Any] | None:
     return lists[0] if len(lists) == 1 else None
 
 
-def _joined(items: Sequence[Any]) -> Sequence[Any]:
+def _joined(items: Items) -> Items:
     """Lists of several queries as one list."""
     lists = [listed(item) for item in items]
     return list(chain.from_iterable(lists)) if lists and None not in lists else items  # type: ignore[arg-type]
 
 
-def _with_columns(value: Any, key: str, items: Sequence[Any]) -> Sequence[Any]:
+def _with_columns(value: Any, key: str, items: Items) -> Items:
     """The items with what the columns beside them hold."""
     columns = {}
     for name, found in fields_of(value).items():
@@ -129,7 +130,7 @@ def _singular(name: str) -> str:
     return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
 
 
-def _rows(value: Any) -> Sequence[Any] | None:
+def _rows(value: Any) -> Items | None:
     """The rows of a data frame or a table of Arrow, by their names where one is known; None for anything else."""
     if isinstance(value, (str, Mapping)) or value_of(value, "columns") is None:
         return None
@@ -151,7 +152,7 @@ def by_place(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
 
 
 # --- rows and columns without names ----------------------------------------------------------------------------------
-def table(items: Sequence[Any], *, by_column: bool = False) -> Sequence[Any]:
+def table(items: Items, *, by_column: bool = False) -> Items:
     """Rows or columns without names as hits; `by_column` where they may be either."""
     lines = [listed(item) or () for item in items]
     if all([listed(cell) is not None for line in lines for cell in line]):  # arrays with a row for each query
@@ -188,7 +189,7 @@ def _are_alike(kinds: Iterable[str | None], exact: bool) -> bool:
     return len(found if exact else {"word" if kind == "sentence" else kind for kind in found}) < 2
 
 
-def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+def _hits_of_columns(columns: Sequence[Items]) -> list[dict[str, Any]]:
     """Gives each column one role for all hits, and returns a mapping for each hit."""
     kinds = [{_kind(cell) for cell in column} - {None} for column in columns]
     texts = [index for index, kind in enumerate(kinds) if kind and kind <= {"sentence", "word"}]
@@ -213,19 +214,19 @@ def _hits_of_columns(columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(used, cells, strict=True)) for cells in zip(*used.values(), strict=True)]
 
 
-def _longest(columns: Sequence[Sequence[Any]], indexes: Sequence[int]) -> int:
+def _longest(columns: Sequence[Items], indexes: Sequence[int]) -> int:
     """The column with the most words, and of those with as many the most characters."""
     sizes = {index: "".join([cell or "" for cell in columns[index]]) for index in indexes}
     return max(indexes, key=lambda index: (sizes[index].count(" "), len(sizes[index])))
 
 
-def _rise(column: Sequence[Any]) -> bool:
+def _rise(column: Items) -> bool:
     return len(column) > 1 and None not in column and all([a < b for a, b in pairwise(column)])
 
 
-def _are_whole(column: Sequence[Any]) -> bool:
+def _are_whole(column: Items) -> bool:
     return all([isinstance(cell, int) or hasattr(type(cell), "__index__") for cell in column])
 
 
-def _are_names(column: Sequence[Any]) -> bool:
+def _are_names(column: Items) -> bool:
     return len(set(column)) == len(column) and not any([cell is None or _SENTENCE.search(cell) for cell in column])

@@ -91,11 +91,6 @@ def _output(place: str, **places: str) -> Callable[[Any], Any]:
     return _parts(**{STRUCTURED: place}, **places)
 
 
-def _none(event: Any) -> Any:
-    """An event that says nothing."""
-    return {}
-
-
 OPENERS: dict[str, Callable[[Any], Any]] = {
     "dspy.Prediction": _dspy_prediction,
     "dspy.StreamResponse": lambda it: {"text": "" if it.signature_field_name in _REASONING else it.chunk},
@@ -106,7 +101,9 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "pydantic_ai.AgentRun": lambda run: None if run.result is None else _pydantic_ai_run(run.result),
     **dict.fromkeys(("pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync"), _pydantic_ai_stream),
     "pydantic_ai.PartStartEvent": lambda event: {"content": [event.part]},
-    "pydantic_ai.PartDeltaEvent": lambda event: {"text": _pydantic_ai_delta(event.delta)},
+    "pydantic_ai.PartDeltaEvent": lambda event: {
+        "text": event.delta.content_delta if event.delta.part_delta_kind == "text" else "",
+    },
     **dict.fromkeys(
         (
             "openai.LegacyAPIResponse", "openai.BaseAPIResponse",  # `with_raw_response`
@@ -121,7 +118,8 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "smolagents.FinalAnswerStep": _output("output"),
     **dict.fromkeys(("agno.RunContentEvent", "agno.RunCompletedEvent"), _output("content")),
     **dict.fromkeys(
-        ("dspy.StatusMessage", "pydantic_ai.PartEndEvent", "smolagents.ActionStep", "agno.BaseAgentRunEvent"), _none
+        ("dspy.StatusMessage", "pydantic_ai.PartEndEvent", "smolagents.ActionStep", "agno.BaseAgentRunEvent"),
+        lambda event: {},  # it says nothing
     ),
     # The content has a role, too; a part of a stream is followed by the whole.
     "google.Event": _parts(author="author", content="content", usage="usage_metadata"),
@@ -148,10 +146,6 @@ _WHOLE_RESULTS = frozenset(
         "pydantic_ai.AgentRun", "pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync",
     }
 )  # fmt: skip
-
-
-def _pydantic_ai_delta(delta: Any) -> str:
-    return delta.content_delta if delta.part_delta_kind == "text" else ""
 
 
 @lru_cache(maxsize=1024)

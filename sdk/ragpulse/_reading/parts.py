@@ -9,13 +9,15 @@ from ragpulse import _names as names
 
 from .values import fields_of, plain, to_json, type_name, value_of
 
+Parts = tuple[str | None, float | None, str | None, dict[Any, Any]]
+"""Id, score, text and metadata of a hit."""
 _TEXTS, _IDS, _FIELDS = map(frozenset, (names.DOCUMENT_TEXT_KEYS, names.DOCUMENT_ID_KEYS, names.DOCUMENT_FIELD_KEYS))
 _ALL = _TEXTS | _IDS | {*names.DOCUMENT_SOURCE_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS}
 _GENERATED = re.compile(r"\d+|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{64}")
 """An id that a library or a store makes where the application gives none: a number, a UUID, a SHA-256."""
 
 
-def parts_of(hit: Any, field: str | None = None) -> tuple[str | None, float | None, str | None, dict[Any, Any]]:
+def parts_of(hit: Any, field: str | None = None) -> Parts:
     """Id, score, text and metadata of a hit, by name: its own, those of the document in it, those in the metadata.
 
     The metadata also get the name of the document and the distance where the hit has them beside it.

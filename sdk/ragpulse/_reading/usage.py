@@ -103,7 +103,7 @@ _INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk", "delta")).ke
 """Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
 Facts = dict[str, Any]
-"""Span attributes that are read from a result."""
+"""Span attributes, as they are read from a result."""
 
 
 def reply_facts(result: Any) -> Facts:

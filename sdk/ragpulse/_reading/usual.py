@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse import _names, shapes
 
 from .openers import STRUCTURED, known_as
+from .parts import Parts
 from .values import fields_of, has_own
 
 Names = tuple[str, ...]
@@ -87,22 +88,22 @@ def _has_fields(cls: type) -> bool:
 
 
 # --- hits ------------------------------------------------------------------------------------------------------------
-_ROLES = {
-    **dict.fromkeys(_names.DOCUMENT_FIELD_KEYS, "fields"),
-    **dict.fromkeys(_names.DOCUMENT_DISTANCE_KEYS, "distance"),
-    **dict.fromkeys(_names.DOCUMENT_SOURCE_KEYS, "source"),
-    **dict.fromkeys(_names.DOCUMENT_ID_KEYS, "id"),
-    **dict.fromkeys(_names.DOCUMENT_SCORE_KEYS, "score"),
-    **dict.fromkeys(_names.DOCUMENT_METADATA_KEYS, "metadata"),
-    **dict.fromkeys(_names.DOCUMENT_TEXT_KEYS, "text"),
+_KEYS = {
+    "fields": _names.DOCUMENT_FIELD_KEYS,
+    "distance": _names.DOCUMENT_DISTANCE_KEYS,
+    "source": _names.DOCUMENT_SOURCE_KEYS,
+    "id": _names.DOCUMENT_ID_KEYS,
+    "score": _names.DOCUMENT_SCORE_KEYS,
+    "metadata": _names.DOCUMENT_METADATA_KEYS,
+    "text": _names.DOCUMENT_TEXT_KEYS,
 }
+_ROLES = {name: role for role, keys in _KEYS.items() for name in keys}
 """Names that the rule asks for → what they hold; those of sources in its order."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "text": (str,), "id": (str, int), "score": (float,), "metadata": (dict,), "source": (str,),
 }  # fmt: skip
 _NOT_IN_METADATA = frozenset({name for name, role in _ROLES.items() if role in ("id", "score", "distance")})
 _OF_ROWS = ("__len__", "_asdict", "to_pylist", "tolist", "to_list")
-Parts = tuple[str | None, float | None, str, dict[Any, Any]]
 
 
 def usual_parts(hit: Any) -> Parts | None:

@@ -8,7 +8,7 @@ them, and spans of GenAI and OpenInference instrumentations; it never receives a
 
 import re
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opentelemetry import trace
@@ -18,10 +18,19 @@ from opentelemetry.trace import SpanKind
 
 from ragpulse import _names as names
 from ragpulse._export import encoder
-from ragpulse._export.encoder import Origin
+from ragpulse._export.encoder import AttributeMap, Origin
 from ragpulse._export.exporter import Exporter
 
-from .content import IDENTITIES, ContentPolicy, all_attributes, cleaned, encode_attributes, failure, is_content
+from .content import (
+    IDENTITIES,
+    ContentPolicy,
+    all_attributes,
+    cleaned,
+    encode_attributes,
+    encode_tail,
+    failure,
+    is_content,
+)
 from .frameworks.runs import RUNS
 from .otel import RECORDING_KEY, SCOPE_KEY, SPAN_KEY
 from .recording import CLIENT, INTERNAL, Recording, SpanPlan, error_name
@@ -58,7 +67,9 @@ class _Queued:
         """The span as an OTLP protobuf message, under our own content policy."""
         policy = self.forwarder.policy
         attributes = cleaned(self.span.attributes or {}, policy)
-        return b"".join([*self._head(), *self._attributes(attributes, policy), *self._tail(policy)])
+        status = self.span.status.status_code.value, self._description()
+        tail = encode_tail(self._events(), self.span.links, status, policy)
+        return b"".join([*self._head(), *self._attributes(attributes, policy), *tail])
 
     def _head(self) -> list[bytes]:
         span, identity, parent = self.span, self.span.get_span_context(), self.span.parent
@@ -71,29 +82,16 @@ class _Queued:
             encoder.flags(bool(parent and parent.is_remote)),
         ]
 
-    def _attributes(self, attributes: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
+    def _attributes(self, attributes: AttributeMap, policy: ContentPolicy) -> list[bytes]:
         dropped = encoder.varint(self.span.dropped_attributes)
         return [*encoder.key_value_parts(encoder.SPAN_ATTRIBUTES, attributes.items()), b"\x50", dropped]
 
-    def _events(self) -> list[tuple[int, str, Mapping[str, Any]]]:
+    def _events(self) -> list[tuple[int, str, AttributeMap]]:
         return [(event.timestamp, event.name, event.attributes or {}) for event in self.span.events]
 
     def _description(self) -> str | None:
         description: str | None = self.span.status.description
         return description
-
-    def _tail(self, policy: ContentPolicy) -> list[bytes]:
-        """Events, links and status."""
-        events = [encoder.event(time_ns, name, cleaned(values, policy)) for time_ns, name, values in self._events()]
-        links = [
-            encoder.link(link.context.trace_id, link.context.span_id, link.context.is_remote, link.attributes or {})
-            for link in self.span.links
-        ]
-        return [
-            *events,
-            *links,
-            encoder.status(self.span.status.status_code.value, policy.description(self._description())),
-        ]
 
 
 class ForwardedSpan(_Queued):
@@ -162,10 +160,10 @@ class AttachedSpan(Recording, _Queued):
         """Estimates the bytes it holds in memory."""
         return 2000 + super().size()
 
-    def _attributes(self, attributes: Mapping[str, Any], policy: ContentPolicy) -> list[bytes]:
+    def _attributes(self, attributes: AttributeMap, policy: ContentPolicy) -> list[bytes]:
         return encode_attributes(self, self.scope, policy, attributes)
 
-    def _events(self) -> list[tuple[int, str, Mapping[str, Any]]]:
+    def _events(self) -> list[tuple[int, str, AttributeMap]]:
         """The span's events; our record of its exception replaces the reduced one that the span carries."""
         events = super()._events()
         if self.failure is not None:
@@ -178,13 +176,13 @@ class AttachedSpan(Recording, _Queued):
         return super()._description() if self.failure is None else self.failure[2]
 
 
+@dataclass(eq=False)
 class AttachTracer:
     """Starts our spans with a tracer of the application's provider."""
 
-    def __init__(self, tracer: trace.Tracer, forwarder: "Forwarder", unsampled: Unsampled) -> None:
-        self._tracer = tracer
-        self._forwarder = forwarder
-        self._unsampled = unsampled
+    _tracer: trace.Tracer
+    _forwarder: "Forwarder"
+    _unsampled: Unsampled
 
     def start(self, plan: SpanPlan, context: Context) -> tuple[AttachedSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
@@ -219,7 +217,7 @@ class Forwarder(SpanProcessor):
     """A span processor on the application's provider: selects the spans that our collector receives."""
 
     def __init__(
-        self, exporter: Exporter, policy: ContentPolicy, *, content_on_spans: bool, resource: Mapping[str, Any]
+        self, exporter: Exporter, policy: ContentPolicy, *, content_on_spans: bool, resource: AttributeMap
     ) -> None:
         self.active = True
         self.policy = policy
@@ -258,7 +256,7 @@ class Forwarder(SpanProcessor):
                 elif not is_content(key):
                     span.set_attribute(key, policy.redact(value, []))
         if recording.failure is not None:
-            policy = policy.with_capture(self._content_on_spans)
+            policy = replace(policy, capture=self._content_on_spans)
             time_ns, attributes, description = recording.failure
             span.add_event(names.EXCEPTION_EVENT, cleaned(attributes, policy), time_ns)
             span.set_status(trace.Status(trace.StatusCode.ERROR, policy.description(description)))

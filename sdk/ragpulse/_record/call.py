@@ -81,9 +81,9 @@ class RecordedCall:
             if self.recording.records:
                 self._capture.result(self.recording, result, self.candidates)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
-            self._end()
             GUARD.contain("recording a result", error)
-        self._end()
+        finally:
+            self._end()
 
     def failed(self, error: BaseException) -> None:
         """Records the exception that leaves the function, and ends the span; control flow is no failure."""
@@ -100,9 +100,9 @@ class RecordedCall:
             if flow is None:
                 self.recording.fail(error)
         except Exception as trouble:  # noqa: BLE001 - the boundary to the application
-            self._end()
             GUARD.contain("recording an exception", trouble)
-        self._end()
+        finally:
+            self._end()
 
     def _end(self) -> None:
         if self.done:
@@ -246,9 +246,9 @@ class RecordedCall:
         try:
             self._record_stream()
         except Exception as error:  # noqa: BLE001 - the boundary to the application
-            self._end()
             GUARD.contain("recording a stream", error)
-        self._end()
+        finally:
+            self._end()
 
     def closed_early(self) -> None:
         """The stream was closed before its end: no error, but marked."""

@@ -13,7 +13,7 @@ from ragpulse._reading.contexts import RecordedDocument, documents_in, with_cand
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
 from ragpulse._reading.replies import Said, error_in, missing_reason, said_in
-from ragpulse._reading.usage import facts_in, usage_facts
+from ragpulse._reading.usage import Facts, facts_in, usage_facts
 from ragpulse._reading.usual import usual_text
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
@@ -27,6 +27,7 @@ _QUERY_NAMES = (
     "input", "inputs", "text", "texts",
 )  # fmt: skip
 _TOP_K_NAMES = ("k", "top_k", "limit", "n_results", "num_results", "similarity_top_k", "top_n")
+_RECEIVERS = ("self", "cls")
 _WHOLE_INPUT = frozenset({"tool", "agent"})
 _DOCUMENT_KINDS = frozenset({"retriever", "reranker"})
 _CANDIDATE_NAMES = ("documents", "docs", "candidates", "contexts", "passages", "chunks", "nodes", "results", "texts")
@@ -36,7 +37,9 @@ _QUESTION_KINDS = frozenset({"llm", "rag"})
 FACT_KINDS = _MODEL_KINDS | TEXT_KINDS
 """Kinds whose results are searched for token counts."""
 
-Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+Arguments = tuple[Any, ...]
+Named = Mapping[str, Any]
+Getter = Callable[[Arguments, Named], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +80,6 @@ def _getter(signature: inspect.Signature, name: str) -> Getter | None:
     return None
 
 
-def _own_parameters(signature: inspect.Signature) -> list[str]:
-    parameters = list(signature.parameters)
-    return parameters[1:] if parameters and parameters[0] in ("self", "cls") else parameters
-
-
 def _unknown_parameter(function: str, name: str, signature: inspect.Signature) -> str:
     suggestions = get_close_matches(name, signature.parameters, 1)
     names = ", ".join(signature.parameters)
@@ -119,7 +117,7 @@ class Capture:
             if getter is None:
                 GUARD.contain("query=", ValueError(_unknown_parameter(self._name, options, signature)))
             return getter
-        parameters = [name for name in _own_parameters(signature) if not is_secret_name(name)]
+        parameters = [name for name in signature.parameters if name not in _RECEIVERS and not is_secret_name(name)]
         if self.kind in _WHOLE_INPUT or self.kind not in names.OPERATIONS:
             return lambda args, kwargs: self._arguments(args, kwargs)
         parameter = next((name for name in _QUERY_NAMES if name in parameters), parameters[0] if parameters else None)
@@ -131,18 +129,18 @@ class Capture:
         name = next((name for name in parameters if name in signature.parameters), None) if signature else None
         return _getter(signature, name) if signature and name else None
 
-    def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RecordedDocument, ...]:
+    def candidates(self, args: Arguments, kwargs: Named) -> tuple[RecordedDocument, ...]:
         """The documents that a reranker receives, read before it sorts them: its result may name them by index only."""
         return () if self._candidates is None else documents_in(self._candidates(args, kwargs), self._field) or ()
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _bound(self, args: Arguments, kwargs: Named) -> Mapping[str, Any]:
         if self._signature is None:
             return kwargs
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return bound.arguments
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _arguments(self, args: Arguments, kwargs: Named) -> Any:
         """All arguments by name, as a plain mapping; a single text stays a text."""
         try:
             bound = dict(self._bound(args, kwargs))
@@ -153,7 +151,7 @@ class Capture:
         name, value = next(iter(bound.items()), ("", None))
         return value if len(bound) == 1 and isinstance(value, str) and not is_secret_name(name) else bound or None
 
-    def arguments(self, recording: Recording, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def arguments(self, recording: Recording, args: Arguments, kwargs: Named) -> None:
         """Records the query and `top_k` before the function may change its arguments."""
         if self._query is not None:
             value = self._query(args, kwargs)
@@ -247,17 +245,14 @@ class Capture:
         if usual:
             recording.response = bounded(usual)
         else:
-            self._unusual(recording, reply, result)
+            said = said_in(reply)
+            error = None if said.text else error_in(reply)
+            if error is None:
+                self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
+            else:
+                fail_reply(recording, *error)
         if self.kind == "rag":
             self.sources(recording, reply)
-
-    def _unusual(self, recording: Recording, reply: Any, result: Any) -> None:
-        said = said_in(reply)
-        error = None if said.text else error_in(reply)
-        if error is None:
-            self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
-        else:
-            fail_reply(recording, *error)
 
     def sources(self, recording: Recording, reply: Any) -> None:
         """Records the documents that the answer of an application has beside it."""
@@ -281,7 +276,7 @@ class Capture:
             put_output_messages(recording, text, said.calls)
 
 
-def declared_usage(value: Any) -> dict[str, Any]:
+def declared_usage(value: Any) -> Facts:
     """The figures in what a user gives as usage: a `Usage`, or a provider's object or mapping."""
     facts = usage_facts(value)
     if not facts:

@@ -5,14 +5,27 @@ Runs on the exporting thread wherever it can. Strings are immutable, so what a s
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace import Link
 
 from ragpulse import _names as names
 from ragpulse import shapes
-from ragpulse._export.encoder import SPAN_ATTRIBUTES, Origin, key_value_parts, log_record, utf8
+from ragpulse._export.encoder import (
+    SPAN_ATTRIBUTES,
+    AttributeMap,
+    Origin,
+    event,
+    key_value_parts,
+    link,
+    log_record,
+    utf8,
+)
+from ragpulse._export.encoder import status as encode_status
 from ragpulse._reading.contexts import RecordedDocument, quoting, to_documents_json
+from ragpulse._reading.usage import Facts
 from ragpulse._reading.values import MAX_TEXT, CutText, JsonText, to_json, without_files
 
 from .credentials import is_secret_name
@@ -54,7 +67,7 @@ def is_content(key: str) -> bool:
     return key.startswith(_CONTENT)
 
 
-def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def without_content(attributes: AttributeMap) -> Facts:
     """The attributes that hold figures and identities only."""
     kept = {key: value for key, value in attributes.items() if not is_content(key)}
     if names.EXCEPTION_STACKTRACE in kept:
@@ -84,7 +97,7 @@ def _passed_withholding(error: BaseException | None) -> bool:
     return False
 
 
-def cleaned(attributes: Mapping[str, Any], policy: "ContentPolicy") -> dict[str, Any]:
+def cleaned(attributes: AttributeMap, policy: "ContentPolicy") -> Facts:
     """Applies the policy to attributes of a span or event that did not come from a recording."""
     kept = attributes if policy.capture else without_content(attributes)
     return {key: policy.redact.value(key, value, []) for key, value in kept.items()}
@@ -100,13 +113,22 @@ class ContentPolicy:
     max_text_bytes: int = 65_536
     """A longer text is cut, with a visible mark, its length and a hash."""
 
-    def with_capture(self, capture: bool) -> "ContentPolicy":
-        """The same policy with or without content."""
-        return self if capture is self.capture else replace(self, capture=capture)
-
     def description(self, text: str | None) -> str | None:
         """A status description under this policy: it often repeats the message of an exception."""
         return self.redact(text, []) if text and self.capture else None
+
+
+def encode_tail(
+    events: Iterable[tuple[int, str, AttributeMap]],
+    links: Iterable[Link],
+    status: tuple[int, str | None] | None,
+    policy: ContentPolicy,
+) -> list[bytes]:
+    """Events, links and status (code and description) of a span as parts of an OTLP protobuf message."""
+    parts = [event(time_ns, name, cleaned(values, policy)) for time_ns, name, values in events]
+    targets = [(item.context, item.attributes or {}) for item in links]
+    parts += [link(target.trace_id, target.span_id, target.is_remote, values) for target, values in targets]
+    return parts if status is None else [*parts, encode_status(status[0], policy.description(status[1]))]
 
 
 class _Rendering:
@@ -135,7 +157,7 @@ class _Rendering:
         self._is_clean = is_ordinary and len(data) * 2 <= self._limit and len(data) < MAX_TEXT
         """Nothing to redact and nothing to cut, as with nearly every span."""
         self.redacted: list[str] = []
-        self.truncated: dict[str, dict[str, Any]] = {}
+        self.truncated: dict[str, Facts] = {}
 
     def text(self, key: str, text: str) -> str:
         kind = type(text)
@@ -151,14 +173,13 @@ class _Rendering:
             clean = redact(kept, self.redacted)
         limit = self._limit
         if kind is CutText:
-            return self._cut(key, clean, limit, text.bytes, text.sha256)  # type: ignore[attr-defined]
+            return self._cut(key, clean, text.bytes, text.sha256)  # type: ignore[attr-defined]
         if len(clean) * 4 <= limit or (clean.isascii() and len(clean) <= limit):
             return clean if kind is str else str(clean)
-        text = clean
-        data = utf8(text)
+        data = utf8(clean)
         if len(data) <= limit:
-            return text
-        return self._cut(key, text, limit, len(data), hashlib.sha256(data).hexdigest()[:16])
+            return clean
+        return self._cut(key, clean, len(data), hashlib.sha256(data).hexdigest()[:16])
 
     def fact(self, key: str, value: Any) -> Any:
         """An attribute that the application or another instrumentation set, or a figure."""
@@ -166,9 +187,9 @@ class _Rendering:
             return self.text(key, value)
         return self._policy.redact.value(key, value, self.redacted) if isinstance(value, (str, tuple)) else value
 
-    def _cut(self, key: str, text: str, limit: int, size: int, digest: str) -> str:
+    def _cut(self, key: str, text: str, size: int, digest: str) -> str:
         self.truncated.setdefault(key, {"bytes": size, "sha256": digest})
-        return utf8(text)[:limit].decode("utf-8", "ignore") + f"… [truncated: {size} bytes, sha256 {digest}]"
+        return utf8(text)[: self._limit].decode("utf-8", "ignore") + f"… [truncated: {size} bytes, sha256 {digest}]"
 
     def documents(self, documents: tuple[RecordedDocument, ...]) -> str:
         key = names.RETRIEVAL_DOCUMENTS
@@ -190,9 +211,9 @@ class _Rendering:
 
     def _metadata(self, metadata: str) -> str | None:
         text = self._policy.redact.json(metadata, self.redacted) if self._redacts else metadata
-        if len(text) * 4 <= self._policy.max_text_bytes:
+        if len(text) * 4 <= self._limit:
             return text
-        return None if len(utf8(text)) > self._policy.max_text_bytes else text
+        return None if len(utf8(text)) > self._limit else text
 
 
 def _without_files(text: str) -> str:
@@ -213,10 +234,10 @@ def _texts(recording: Recording) -> list[str]:
     return texts
 
 
-def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
+def render(recording: Recording, policy: ContentPolicy) -> Facts:
     """What the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
     rendering = _Rendering(policy, recording)
-    out: dict[str, Any] = {}
+    out: Facts = {}
     if recording.documents is not None:
         out[names.RETRIEVAL_DOCUMENTS] = rendering.documents(recording.documents)
     if policy.capture:
@@ -236,13 +257,13 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
     return out
 
 
-def all_attributes(recording: Recording, scope: RequestScope, policy: ContentPolicy) -> dict[str, Any]:
+def all_attributes(recording: Recording, scope: RequestScope, policy: ContentPolicy) -> Facts:
     """Everything that is sent of a recording: its constants, its scope and its content."""
     return {**recording.plan.constants, **scope.shown(policy.redact).attributes, **render(recording, policy)}
 
 
 def encode_attributes(
-    recording: Recording, scope: RequestScope, policy: ContentPolicy, others: Mapping[str, Any]
+    recording: Recording, scope: RequestScope, policy: ContentPolicy, others: AttributeMap
 ) -> list[bytes]:
     """Encodes `all_attributes` and `others` (set on the span by others) as parts of an OTLP protobuf message.
 
@@ -254,9 +275,9 @@ def encode_attributes(
     return key_value_parts(SPAN_ATTRIBUTES, {**others, **plan.constants, **scope.attributes, **dynamic}.items())
 
 
-def _text_attributes(recording: Recording, rendering: _Rendering) -> dict[str, Any]:
+def _text_attributes(recording: Recording, rendering: _Rendering) -> Facts:
     """Query, response and further texts, with the types of those that are JSON."""
-    query, response, out = recording.query, recording.response, dict[str, Any]()
+    query, response, out = recording.query, recording.response, Facts()
     if query is not None:
         clean = rendering.text(names.INPUT_VALUE, query)
         for key in recording.plan.query_keys:
@@ -300,7 +321,7 @@ class FeedbackRecord:
     def encode(self) -> bytes:
         """The score as an OTLP log record, its comment redacted like any text."""
         policy = self.sender.policy
-        attributes: dict[str, Any] = {
+        attributes: Facts = {
             names.EVALUATION_NAME: self.name,
             names.EVALUATION_SCORE: self.score,
             names.SCORE_SOURCE: names.SCORE_SOURCE_HUMAN,

@@ -20,6 +20,9 @@ from ragpulse._reading.values import fields_of, plain, to_json
 
 from .recording import Recording
 
+Part = dict[str, Any]
+"""Of a message, or a message."""
+
 
 class ErrorReply(Exception):
     """A failure that a provider reported in a reply with status 200."""
@@ -36,11 +39,11 @@ def fail_reply(recording: Any, kind: str | None, message: str) -> None:
 
 def put_output_messages(recording: Recording, text: str | None, calls: list[Call]) -> None:
     """Records the model's message in the shape of the conventions."""
-    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    parts: list[Part] = [{"type": "text", "content": text}] if text else []
     parts += _calls(calls)
     if not parts:
         return
-    message: dict[str, Any] = {"role": "assistant", "parts": parts}
+    message: Part = {"role": "assistant", "parts": parts}
     reasons = (recording.facts or {}).get(names.FINISH_REASONS)
     if reasons:
         message["finish_reason"] = reasons[0]
@@ -60,7 +63,7 @@ def put_question(recording: Recording, value: Any) -> None:
         recording.query = to_json(value)
 
 
-def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
+def to_messages(value: list[Any]) -> list[Part] | None:
     """Chat messages in any library's shape -> OpenTelemetry's `{"role", "parts"}`; None when these are no messages."""
     messages = []
     for item in value:
@@ -76,12 +79,12 @@ def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
     return messages or None
 
 
-def _parts(content: Any, calls: list[Call]) -> list[dict[str, Any]]:
+def _parts(content: Any, calls: list[Call]) -> list[Part]:
     if isinstance(content, str):
         return [{"type": "text", "content": content}]
     if not isinstance(content, list):
         return []
-    parts: list[dict[str, Any]] = []
+    parts: list[Part] = []
     for part in content:
         fields = {} if isinstance(part, str) else fields_of(part)
         if is_call(fields):
@@ -92,5 +95,5 @@ def _parts(content: Any, calls: list[Call]) -> list[dict[str, Any]]:
     return parts
 
 
-def _calls(calls: list[Call]) -> list[dict[str, Any]]:
+def _calls(calls: list[Call]) -> list[Part]:
     return [{"type": "tool_call", **call} for call in calls]

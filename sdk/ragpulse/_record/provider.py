@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
@@ -81,12 +82,12 @@ class Provider(trace.TracerProvider):
                 processor.shutdown()
 
 
+@dataclass(eq=False)
 class ProviderTracer(trace.Tracer):
     """The tracer of one instrumentation library on our provider."""
 
-    def __init__(self, provider: Provider, library: Any) -> None:
-        self._provider = provider
-        self._library = library
+    _provider: Provider
+    _library: Any
 
     def start_span(
         self,

@@ -6,7 +6,7 @@ A recording holds snapshots only: strings (immutable), numbers, and JSON made on
 
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 from ragpulse import _names as names
-from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, AttributeMap, key_values, span_head
 from ragpulse._reading.contexts import RecordedDocument, documents_in, has_texts
-from ragpulse._reading.usage import instrumented_facts
+from ragpulse._reading.usage import Facts, instrumented_facts
 from ragpulse._reading.values import bounded, to_json, type_name
 
 INTERNAL, CLIENT = 1, 3
@@ -83,13 +83,13 @@ class SpanPlan:
     """Our span kind; empty for a span of another instrumentation on our provider."""
     span_kind: int
     """OTLP's number: 1 internal, 3 client."""
-    constants: dict[str, Any]
-    scope: dict[str, Any] = field(default_factory=dict)
+    constants: Facts
+    scope: Facts = field(default_factory=dict)
     """Attributes of the function's own span and of all spans below it."""
     query_keys: tuple[str, ...] = (names.INPUT_VALUE,)
     library: Any = None
     """The InstrumentationScope of the instrumentation that made the span; None for our own."""
-    labels: dict[str, Any] = field(default_factory=dict)
+    labels: Facts = field(default_factory=dict)
     """The constants on a span of the application's provider, where each costs its caller a microsecond."""
     recording: Any = None
     """Of a span of another instrumentation: the innermost recorded call above it."""
@@ -114,7 +114,7 @@ def plan_for(
     model: str | None,
     provider: str | None,
     data_source: str | None,
-    scope: dict[str, Any],
+    scope: Facts,
     withholds: bool = False,
     streams: bool = False,
 ) -> SpanPlan:
@@ -223,9 +223,9 @@ class Recording:
     query: str | None
     response: str | None
     documents: tuple[RecordedDocument, ...] | None
-    facts: dict[str, Any] | None
+    facts: Facts | None
     texts: dict[str, str] | None
-    calls: dict[int, tuple[int, Mapping[str, Any]]] | None
+    calls: dict[int, tuple[int, AttributeMap]] | None
     """Spans of other instrumentations below this model call: id → parent's id, attributes. `crews` adds its own."""
     records: bool
     """Whether the span is sampled and open: only then are its contents sent."""
@@ -242,14 +242,14 @@ class Recording:
             self.texts = {}
         self.texts[key] = text
 
-    def put_facts(self, facts: dict[str, Any]) -> None:
+    def put_facts(self, facts: Facts) -> None:
         """Records several figures at once; the dict becomes the recording's."""
         if self.facts is None:
             self.facts = facts
         else:
             self.facts.update(facts)
 
-    def put_call(self, number: int, parent: int, attributes: Mapping[str, Any]) -> None:
+    def put_call(self, number: int, parent: int, attributes: AttributeMap) -> None:
         """Keeps what another instrumentation recorded below a model call: the call's own result may be a mere text."""
         if self.plan.kind == "llm" and self.records:
             self.calls = {} if self.calls is None else self.calls
@@ -282,7 +282,7 @@ class Recording:
         self.put(names.RESULT_UNREAD, reason)
         return reason
 
-    def put_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def put_metadata(self, metadata: AttributeMap) -> None:
         """Records the application's metadata as a JSON object, added to what is already there."""
         earlier = (self.texts or {}).get(names.METADATA)
         self.put_text(names.METADATA, to_json({**(json.loads(earlier) if earlier else {}), **metadata}))

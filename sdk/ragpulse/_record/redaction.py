@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ragpulse._guard import GUARD
@@ -39,16 +40,8 @@ def _may_hold_card(data: bytes, special: bytes) -> bool:
     )
 
 
-def _may_hold_email(data: bytes, special: bytes) -> bool:
-    return b"@" in data
-
-
 def _redact_cards(text: str) -> str:
     return _CARD.sub(lambda match: "[redacted:card]" if _luhn(match.group()) else match.group(), text)
-
-
-def _redact_emails(text: str) -> str:
-    return _EMAIL.sub("[redacted:email]", text)
 
 
 def _luhn(number: str) -> bool:
@@ -64,7 +57,7 @@ def _unguarded(data: bytes, special: bytes) -> bool:
 _RULES: dict[str, tuple[Redactor, Guard]] = {
     "key": (redact_keys, may_hold_key),
     "card": (_redact_cards, _may_hold_card),
-    "email": (_redact_emails, _may_hold_email),
+    "email": (partial(_EMAIL.sub, "[redacted:email]"), lambda data, special: b"@" in data),
 }
 _SETS: dict[str, tuple[str, ...]] = {"default": ("key", "card"), "all": ("key", "card", "email"), "off": (), "none": ()}
 

@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 
 from ragpulse import _names as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
+from ragpulse._reading.usage import Facts
 from ragpulse._reading.values import JsonText, to_json
 
 from .otel import BAGGAGE_KEY, SCOPE_KEY
@@ -28,7 +29,7 @@ class RequestScope:
 
     __slots__ = ("_merged", "_shown", "attributes", "encoded", "metadata")
 
-    def __init__(self, attributes: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, attributes: Facts, metadata: Mapping[str, Any] | None = None) -> None:
         self.metadata = dict(metadata or {})
         """The application's own facts; rendered per span under the content policy."""
         self.attributes = attributes
@@ -36,14 +37,14 @@ class RequestScope:
         self._merged: dict[int, tuple[object, RequestScope]] = {}
         self._shown: tuple[object, RequestScope] | None = None
 
-    def with_attributes(self, more: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> "RequestScope":
+    def with_attributes(self, more: Facts, metadata: Mapping[str, Any] | None = None) -> "RequestScope":
         """This scope and `more`, which wins; tags are joined."""
         merged = {**self.attributes, **more}
         if names.TAGS in self.attributes and names.TAGS in more:
             merged[names.TAGS] = tuple(dict.fromkeys([*self.attributes[names.TAGS], *more[names.TAGS]]))
         return RequestScope(merged, {**self.metadata, **(metadata or {})})
 
-    def joined(self, more: dict[str, Any]) -> "RequestScope":
+    def joined(self, more: Facts) -> "RequestScope":
         """As `with_attributes`, remembering the answer for the same `more` object (a plan's, which lives on)."""
         entry = self._merged.get(id(more))
         if entry is None or entry[0] is not more:
@@ -77,7 +78,7 @@ def current_scope(context: Context) -> RequestScope:
     return RequestScope({key: str(entries[key]) for key in _IDENTITY_NAMES if key in entries})
 
 
-def scope_of(context: Context, more: dict[str, Any]) -> RequestScope:
+def scope_of(context: Context, more: Facts) -> RequestScope:
     """The scope of a span in `context` whose function adds `more` to it."""
     scope = current_scope(context)
     return scope.joined(more) if more else scope
@@ -115,7 +116,7 @@ def scope_attributes(
     prompt_name: str | None = None,
     prompt_version: str | None = None,
     variant: str | None = None,
-) -> dict[str, Any]:
+) -> Facts:
     """The arguments of `attributes()` as attributes, without those that are None."""
     attributes = {
         names.SESSION_ID: session_id,
@@ -125,7 +126,7 @@ def scope_attributes(
         names.PROMPT_VERSION: prompt_version,
         names.VARIANT: variant,
     }
-    present: dict[str, Any] = {key: str(value) for key, value in attributes.items() if value is not None}
+    present: Facts = {key: str(value) for key, value in attributes.items() if value is not None}
     if tags:
         present[names.TAGS] = (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
     return present

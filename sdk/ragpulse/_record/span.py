@@ -13,9 +13,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from ragpulse import _names as names
 from ragpulse._export import encoder
-from ragpulse._export.encoder import Origin
+from ragpulse._export.encoder import AttributeMap, Origin
 
-from .content import all_attributes, cleaned, encode_attributes, failure
+from .content import all_attributes, cleaned, encode_attributes, encode_tail, failure
 from .recording import Recording, SpanPlan, error_name
 from .scope import RequestScope
 
@@ -63,7 +63,7 @@ class OwnSpan(Recording, trace.Span):
         self.start_ns = tracer.clock()
         self.end_ns = 0
         self._name: str | None = None
-        self._events: list[tuple[int, str, Mapping[str, Any]]] | None = None
+        self._events: list[tuple[int, str, AttributeMap]] | None = None
         self._links: list[Link] | None = None
         self._status: tuple[int, str | None] | None = None
         self._context: SpanContext | None = None
@@ -99,13 +99,8 @@ class OwnSpan(Recording, trace.Span):
             encoder.span_times(self.start_ns, self.end_ns),
             encoder.flags(self.parent_is_remote),
         )
-        for time_ns, name, attributes in self._events or ():
-            parts.append(encoder.event(time_ns, name, cleaned(attributes, policy)))
-        for link in self._links or ():
-            target = link.context
-            parts.append(encoder.link(target.trace_id, target.span_id, target.is_remote, link.attributes or {}))
-        if self._status is not None:
-            parts.append(encoder.status(self._status[0], policy.description(self._status[1])))
+        if self._events or self._links or self._status:
+            parts += encode_tail(self._events or (), self._links or (), self._status, policy)
         return b"".join(parts)
 
     # --- opentelemetry.trace.Span ---------------------------------------------------------------------------------
@@ -136,19 +131,19 @@ class OwnSpan(Recording, trace.Span):
         if self.records:
             self.put(key, _immutable(value))
 
-    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+    def set_attributes(self, attributes: AttributeMap) -> None:
         """Records several attributes."""
         for key, value in attributes.items():
             self.set_attribute(key, value)
 
-    def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
+    def add_event(self, name: str, attributes: AttributeMap | None = None, timestamp: int | None = None) -> None:
         """Adds an event, unless the span has 128 already."""
         if self._events is None:
             self._events = []
         if self.records and len(self._events) < _MAX_EVENTS:
             self._events.append((timestamp or self.tracer.clock(), name, _immutable(attributes or {})))
 
-    def add_link(self, context: SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
+    def add_link(self, context: SpanContext, attributes: AttributeMap | None = None) -> None:
         """Links another span."""
         if self._links is None:
             self._links = []
@@ -179,7 +174,7 @@ class OwnSpan(Recording, trace.Span):
     def record_exception(
         self,
         exception: BaseException,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: AttributeMap | None = None,
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
@@ -229,7 +224,7 @@ class OwnSpan(Recording, trace.Span):
         return Status(StatusCode(code), self.tracer.policy.description(text))
 
     @property
-    def attributes(self) -> Mapping[str, Any]:
+    def attributes(self) -> AttributeMap:
         """All attributes as they are sent to the collector: redacted, cut or withheld."""
         return MappingProxyType(all_attributes(self, self.scope, self.tracer.policy))
 

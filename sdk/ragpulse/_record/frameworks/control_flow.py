@@ -53,10 +53,6 @@ def _response(error: Any) -> str | None:
     return "http_4xx" if 400 <= status < 500 and status not in (408, 409, 429) else "exit" if status < 300 else None
 
 
-def _client_error(error: Any) -> str | None:
-    return "http_4xx"
-
-
 _JUDGED: dict[str, Callable[[Any], str | None]] = {
     **dict.fromkeys(("builtins.SystemExit", "click.Exit", "typer.Exit"), _exit),
     **dict.fromkeys(
@@ -74,7 +70,7 @@ _JUDGED: dict[str, Callable[[Any], str | None]] = {
             "django.BadRequest", "django.Http404", "django.PermissionDenied", "django.SuspiciousOperation",
             "fastapi.RequestValidationError", "ninja.ValidationError",
         ),
-        _client_error,
+        lambda error: "http_4xx",
     ),
 }  # fmt: skip
 """Classes whose objects decide; a client of HTTP that receives a 404 raises other classes, and has failed."""
