@@ -270,13 +270,15 @@ def topics(services: int, hours: int) -> Iterator[Promise]:
             changes = [(metric, "change") for metric in OF_TOPICS]
             found = (*changes, *zip(OF_TOPICS, limits, strict=True))
             yield from _false_alarms(store, name, services, hours, found, end=MONDAY)
-    for planted, metrics in () if services < 5 else (
-        (Planted(at=6, other=5.0), ("other_share", "question_drift")), (Planted(at=6, known=2.5), OF_TOPICS[1:2]),
+    if services < 5:  # too few to say when half of them have alarmed
+        return
+    unclear, keen = Planted(at=6, other=5.0), Planted(at=6, known=2.5)
+    for planted, label, metrics in (
+        (unclear, "no topic x 5", ("other_share", "question_drift")), (keen, "a topic x 2.5", ("topic_share:known",)),
     ):  # fmt: skip
         with _temporary_store([World(requests=60.0)] * services, hours, planted) as store:
             for metric in metrics:
-                factor = f"no topic x {planted.other}" if planted.other > 1 else f"known topic x {planted.known}"
-                yield _seen(store, metric, factor, planted, services, hours)
+                yield _seen(store, metric, label, planted, services, hours)
 
 
 def _false_alarms(

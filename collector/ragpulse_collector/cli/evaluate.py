@@ -17,6 +17,7 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Times,
     asking,
     config_option,
     config_path,
@@ -28,7 +29,7 @@ from ragpulse_collector.cli.options import (
     load_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
 )
 from ragpulse_collector.cli.tables import dotted, print_json, table
 from ragpulse_dashboards.words import called
@@ -209,17 +210,17 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
 
 
 @click.command("perturb")
-@since_option("7d")
+@range_option("7d")
 @option("--limit", type=COUNT, default=200, help="The most traces.")
 @_seed_option
 @option("--out", type=FILE, default="perturbed.jsonl", help="The file to write.")
 @asking
-def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
+def perturb_(ask: Ask, span: Times, limit: int, seed: int, out: str) -> None:
     """Make labelled negatives of stored traces, to test a judge: numbers, names and negations are swapped."""
     from ragpulse_evaluators import Case
     from ragpulse_evaluators.grounding import perturb
 
-    params = {"from": since, "limit": limit, "evaluator": "groundedness", "sort": "best"}
+    params = {**span, "limit": limit, "evaluator": "groundedness", "sort": "best"}
     cases = []
     for trace in ask("GET traces", params)["traces"]:
         detail = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})

@@ -27,13 +27,13 @@ from ragpulse_collector.cli.options import (
     Ask,
     Failure,
     Source,
+    Times,
     asking,
     config_path,
     json_option,
     option,
-    since_option,
+    range_option,
     source,
-    tz_option,
     where_option,
 )
 from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, shown_at, table
@@ -46,19 +46,18 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 
 @click.command()
 @click.argument("names", nargs=-1)
-@since_option("1d")
+@range_option("1d")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
-@tz_option
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
 @asking
 def metrics(
-    ask: Ask, names: tuple[str, ...], since: str, step: str, tz: str, group_by: tuple[str, ...],
+    ask: Ask, names: tuple[str, ...], span: Times, step: str, group_by: tuple[str, ...],
     assisted_by: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {"from": since, "step": step, "tz": tz, "group_by": list(group_by), "assisted_by": assisted_by}
+    params = {**span, "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
         ask("GET metrics", params | {"name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
@@ -71,7 +70,7 @@ def metrics(
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
             by = [f"assisted by {series['assisted_by']}"] if series.get("assisted_by") else []
             rows = [
-                (shown_at(point["t"], tz), interval(point), *([_assisted(point["assisted"])] if by else []))
+                (shown_at(point["t"], span["tz"]), interval(point), *([_assisted(point["assisted"])] if by else []))
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
@@ -92,8 +91,7 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 
 
 @click.command()
-@since_option("1d")
-@tz_option
+@range_option("1d")
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
@@ -101,11 +99,11 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 @json_option
 @asking
 def traces(
-    ask: Ask, since: str, tz: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
+    ask: Ask, span: Times, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
     limit: int, as_json: bool
 ) -> None:  # fmt: skip
     """Show the newest traces with their scores."""
-    params = {"from": since, "tz": tz, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
+    params = {**span, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
     answer = ask("GET traces", params)
     if as_json:
         print_json(answer)
@@ -113,7 +111,7 @@ def traces(
     table(
         "traces",
         ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
-        (_row(trace, tz) for trace in answer["traces"]),
+        (_row(trace, span["tz"]) for trace in answer["traces"]),
     )
 
 
@@ -221,6 +219,7 @@ def diagnose(source: Source) -> list[Finding]:
         *findings,
         Finding(True, f"{source.db} can be read" if source.db else f"collector {status['version']} answers"),
         *_data(status),
+        _topics(ask("GET topics", {"from": "-1h", "limit": 1})),
         *_roundtrip(ask, source.db),
     ]
 
@@ -317,6 +316,15 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
     return Finding(
         False, f"{traces} traces are undecided, the oldest came {ago(oldest_s)}: nothing evaluates them", fix
     )
+
+
+def _topics(answer: Mapping[str, Any]) -> Finding:
+    fit, problem = answer["fit"], answer["problem"]
+    if fit is None:
+        return Finding(True, f"no topics yet: {problem or 'the first fit is due, or runs'}")
+    age = datetime.now(UTC) - datetime.fromisoformat(fit["fitted_at"])
+    found = f"{fit['topics']} topics of {fit['questions']:,} questions, fitted {ago(age.total_seconds())}"
+    return Finding(True, f"{found}; {problem}" if problem else found)
 
 
 def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from ragpulse_collector.cli.options import (
     max_usd_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
     source,
     where_option,
     yes_option,
@@ -42,7 +42,7 @@ from ragpulse_dashboards.words import called
 @option("--judge", help="Judge model; default: the collector's.")
 @prompts_option
 @load_option
-@since_option("7d")
+@range_option("7d")
 @where_option
 @option("--limit", type=COUNT, help="The most units.")
 @max_usd_option
@@ -51,11 +51,17 @@ from ragpulse_dashboards.words import called
 @json_option
 @source
 def replay(
-    source: Source, evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool,
-    **options: Any
+    source: Source, evaluators: tuple[str, ...], span: Times, condition: str | None, dry_run: bool,
+    yes: bool, as_json: bool, **options: Any
 ) -> int:  # fmt: skip
     """Evaluate stored traces. The bill comes first; a repeat continues. Exit 3: stopped at its cap."""
-    request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
+    request = {
+        "evaluators": list(evaluators),
+        "where": condition,
+        **span,
+        **options,
+        "loads": list(options.pop("loads")),
+    }
     if source.file:
         return _replay_offline(source.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
     local = LocalReplay(request) if request["loads"] or request["prompts"] else None
@@ -175,19 +181,26 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 @click.argument("b")
 @option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
 @option("--by", help="Also within each value of this column, and at an equal mix of its values: metadata.tenant.")
-@since_option("7d")
+@range_option("7d")
 @where_option
 @json_option
 @asking
 def compare(
-    ask: Ask, a: str, b: str, evaluator: str | None, by: str | None, since: str, condition: str | None, as_json: bool
+    ask: Ask,
+    a: str,
+    b: str,
+    evaluator: str | None,
+    by: str | None,
+    span: Times,
+    condition: str | None,
+    as_json: bool,
 ) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
     metadata.KEY:....
     """
-    params = {"a": a, "b": b, "evaluator": evaluator, "by": by, "from": since, "where": condition}
+    params = {"a": a, "b": b, "evaluator": evaluator, "by": by, **span, "where": condition}
     answer = ask("GET compare", params)
     if as_json:
         print_json(answer)
@@ -229,19 +242,19 @@ def compare(
 @option("--min", "minimum", type=float, help="Required quality on the normalized score, 0..1.")
 @option("--max", "maximum", type=float, help="Or the most that is allowed, of a fail rate or an unclear rate.")
 @option("--measure", help="quality (default), pass_rate, fail_rate or unclear_rate.")
-@since_option("1d")
+@range_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
 @source
 def check(
-    source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
+    source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, span: Times,
     condition: str | None, summary: str | None, corrected: bool,
 ) -> int:  # fmt: skip
     """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
         limits = {"min": minimum, "max": maximum, "measure": measure, "corrected": str(corrected).lower()}
-        params = {"evaluator": evaluator, "from": since, "where": condition, **limits}
+        params = {"evaluator": evaluator, **span, "where": condition, **limits}
         answer = source.asker()("GET check", params)
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
@@ -264,12 +277,12 @@ def check(
 @click.command()
 @evaluator_option
 @option("--half-width", type=float, required=True, help="Precision: 0.02 means +-0.02.")
-@since_option("7d")
+@range_option("7d")
 @json_option
 @asking
-def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
+def plan(ask: Ask, evaluator: str, half_width: float, span: Times, as_json: bool) -> None:
     """Plan how many traces to score, at which rate, at what cost; with better rates of the rules that have strata."""
-    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": since})
+    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, **span})
     if as_json:
         print_json(answer)
         return

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,6 @@ from ragpulse_collector.cli.options import (
     option,
     prompts_option,
     since_option,
-    since_time,
     where_option,
     yes_option,
 )
@@ -64,7 +64,7 @@ _SAMPLED = """
 def generate_questions(
     ask: Ask,
     judge: str | None,
-    since: str,
+    since: datetime,
     condition: str | None,
     count: int,
     seed: int,
@@ -108,11 +108,11 @@ def configured_judge(model: str | None, command: str) -> tuple[Settings, Judge, 
     return settings, judge, price
 
 
-def _contexts(ask: Ask, since: str, condition: str | None, count: int, seed: int) -> list[Context]:
+def _contexts(ask: Ask, since: datetime, condition: str | None, count: int, seed: int) -> list[Context]:
     """Return a random sample of the distinct contexts of the matching traces."""
     from ragpulse_evaluators import Context
 
-    start = since_time(since).replace(tzinfo=None).isoformat(sep=" ")
+    start = since.replace(tzinfo=None).isoformat(sep=" ")
     query = _SAMPLED.format(condition=f" AND ({condition})" if condition else "", count=count)
     rows = ask("POST sql", {"query": query, "params": [start, str(seed)]})["rows"]
     if not rows:
