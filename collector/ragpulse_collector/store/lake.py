@@ -158,11 +158,11 @@ class LakeStore(Writing):
 
     def size_bytes(self) -> int:
         """Return the bytes of the current data files."""
-        return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
+        return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").value)
 
     def used_bytes(self) -> int:
         """Return the bytes of live rows; a file does not shrink when rows are deleted."""
-        return int(self.read(_USED).rows[0][0])
+        return int(self.read(_USED).value)
 
     def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._doubt.settle()

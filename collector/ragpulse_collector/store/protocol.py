@@ -40,6 +40,16 @@ class Rows:
     truncated: bool = False
     """True where a row or size limit cut the answer."""
 
+    @property
+    def value(self) -> Any:
+        """The first value of the first row."""
+        return self.rows[0][0]
+
+    @property
+    def values(self) -> list[Any]:
+        """The first value of each row."""
+        return [row[0] for row in self.rows]
+
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

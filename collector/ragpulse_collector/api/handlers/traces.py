@@ -96,7 +96,7 @@ def trace_list(store: Store, params: TraceList, lead: Callable[[], str] = str) -
 
 def _total(store: Store, params: TraceChoice, judge: str | None, matching: Filter) -> int:
     sql = f"SELECT count(*) FROM {_relation(params, judge)} WHERE {matching.sql}"
-    return int(store.read(sql, matching.parameters).rows[0][0])
+    return int(store.read(sql, matching.parameters).value)
 
 
 class Listed(NamedTuple):

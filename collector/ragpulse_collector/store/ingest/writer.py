@@ -202,7 +202,7 @@ class Writer:
         return now if self._last > now + _MAX_CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
     def _last_time(self) -> datetime:
-        newest: datetime | None = fetch(self._cursor, "SELECT max(received_at) FROM raw.spans").rows[0][0]
+        newest: datetime | None = fetch(self._cursor, "SELECT max(received_at) FROM raw.spans").value
         return max(newest or EPOCH, EPOCH)
 
 

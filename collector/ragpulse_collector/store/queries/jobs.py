@@ -174,24 +174,24 @@ def unfinished_of_run(
 
 def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:
     """Return those of the ids that are jobs of this replay."""
-    rows = read(
+    stored = read(
         "SELECT job_id FROM raw.eval_jobs WHERE run_id = $run AND job_id IN (SELECT unnest($ids::UUID[]))",
         {"run": run_id, "ids": list(job_ids)},
-    ).rows
-    return {job_id.hex for (job_id,) in rows}
+    )
+    return {job_id.hex for job_id in stored.values}
 
 
 def stored_keys(
     read: Read, trace_ids: Collection[str], keys: Sequence[str], first: datetime, last: datetime
 ) -> set[str]:
     """Return those of the keys under which a final score of these traces, requested between two times, is stored."""
-    rows = read(
+    stored = read(
         "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
         " AND request_time BETWEEN $first AND $last"
         " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
         {"ids": sorted(trace_ids), "keys": list(keys), "first": first, "last": last},
-    ).rows
-    return {key for (key,) in rows}
+    )
+    return set(stored.values)
 
 
 _COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "rule", "created_at")
@@ -295,7 +295,7 @@ def spent_usd(
         "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
         " AND ($day IS NULL OR day = $day::DATE) AND ($rule IS NULL OR rule = $rule)"
     )
-    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).rows[0][0])
+    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).value)
 
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:

@@ -72,7 +72,7 @@ def add_monitor(tx: Transaction, monitor: Stored, *, actor: str, action: str) ->
 def monitors_named(read: Read, prefix: str) -> list[str]:
     """Return the monitors with a stored state whose names start with `prefix`, in order."""
     sql = "SELECT DISTINCT monitor FROM raw.monitor_states WHERE starts_with(monitor, $prefix) ORDER BY 1"
-    return [str(name) for (name,) in read(sql, {"prefix": prefix}).rows]
+    return read(sql, {"prefix": prefix}).values
 
 
 def firing(read: Read) -> set[str]:
@@ -81,7 +81,7 @@ def firing(read: Read) -> set[str]:
         "SELECT DISTINCT monitor FROM (FROM raw.monitor_states QUALIFY row_number() OVER (PARTITION BY monitor,"
         " \"group\" ORDER BY created_at DESC) = 1) WHERE state = 'firing'"
     )
-    return {name for (name,) in read(sql).rows}
+    return set(read(sql).values)
 
 
 def latest_states(read: Read, monitor: str) -> dict[str, StoredState]:

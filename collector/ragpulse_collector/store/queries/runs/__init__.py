@@ -144,12 +144,11 @@ def close_finished(store: Store) -> list[str]:
     if not running:
         return []
     of_runs = "run_id IN (SELECT unnest($ids::VARCHAR[]))"
-    rows = store.read(
+    done = store.read(
         "SELECT unnest($ids::VARCHAR[]) EXCEPT"
         f" SELECT run_id FROM ({unfinished(of_runs, scores=of_runs, decisions='false')})",
         {"ids": list(running)},
-    ).rows
-    done = [run_id for (run_id,) in rows]
+    ).values
 
     def work(tx: Transaction) -> None:
         for run_id in done:
@@ -212,7 +211,7 @@ def add_run(tx: Transaction, run: Run) -> None:
 
 def started_at(read: Read, run_id: str) -> datetime | None:
     """Return when a replay was started."""
-    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
+    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).value
     return start
 
 
@@ -245,7 +244,7 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
 
 def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
     """Count those of the units (trace id, span id) that have a final score of this evaluator, version and judge."""
-    rows = read(
+    scored = read(
         "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
         " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
         " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
@@ -256,8 +255,8 @@ def units_scored(read: Read, evaluator: str, version: str, judge: str | None, un
             "traces": [trace_id for trace_id, _ in units],
             "spans": [span_id for _, span_id in units],
         },
-    ).rows
-    return int(rows[0][0])
+    )
+    return int(scored.value)
 
 
 class Finished(NamedTuple):
