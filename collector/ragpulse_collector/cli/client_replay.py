@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.cli.options import Ask, config_path, failing
+from ragpulse_collector.cli.options import Ask, failing, priced_settings
 from ragpulse_collector.cli.tables import Show, progress
 from ragpulse_collector.refusals import Refusal
 
@@ -32,18 +32,13 @@ class LocalReplay:
     def __init__(self, request: Mapping[str, Any]) -> None:
         """Make the evaluators named in the request; raises Failure naming the mistake."""
         from ragpulse_collector.catalog import Catalog
-        from ragpulse_collector.configuration import load_settings
-        from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
-        from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
+        settings, price = priced_settings(request["judge"])
+        gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+        gated = partial(GatedJudge, gate=gate)
         with failing(OSError, Refusal):
-            settings = load_settings(config_path(None))
-            settings = settings.with_options("judge", {"model": request["judge"]})
-            gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-            price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
-            priced, gated = partial(PricedJudge, prices=price), partial(GatedJudge, gate=gate)
-            catalog = Catalog(settings, loads=request["loads"], priced=priced, wrap=gated)
+            catalog = Catalog(settings, loads=request["loads"], priced=price.priced, wrap=gated)
             names, prompts = request["evaluators"], request["prompts"]
             evaluators = [catalog.online(name, prompts=prompts) for name in names]
         self._evaluators = {evaluator.name: evaluator for evaluator in evaluators}

@@ -53,11 +53,11 @@ _SCALED = ("value", "lo", "hi")
 @option("-o", "--out", type=FILE, default="queries.jsonl", help="The file to write.")
 @option("--dataset", help="Store them as a dataset of the collector instead of in a file.")
 @asking
-def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, dataset: str | None) -> None:
+def freeze(ask: Ask, since: str, where: str | None, limit: int, out: str, dataset: str | None) -> None:
     """Store the baseline of `regress`: distinct questions with their documents, answers and scores."""
     from ragpulse_collector.cli.baseline import newest_answers, write_baseline
 
-    answers = newest_answers(ask, since=_utc(since), where=condition, limit=limit)
+    answers = newest_answers(ask, since=_utc(since), where=where, limit=limit)
     if not answers:
         raise Failure("no answered question in this range: look further back with --since")
     if dataset:
@@ -114,8 +114,8 @@ def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regress
         after = _answers_of_app(before, ask, source, options)
     else:
         queries, trace_ids = [answer.query for answer in before], [answer.trace_id for answer in before]
-        since, where = _utc(options["since"]), options["condition"]
-        after = newest_answers(ask, since=since, where=where, queries=queries, without=trace_ids)
+        since = _utc(options["since"])
+        after = newest_answers(ask, since=since, where=options["where"], queries=queries, without=trace_ids)
     if not after:
         raise Failure("none of these questions has a new trace: name --app, or look further back with --since")
     pairs = _pairs(before, after, options["similarity"])
@@ -157,7 +157,7 @@ def _answers_of_app(before: Sequence[Answered], ask: Ask, source: Source, option
     queries = [answer.query for answer in before]
     evaluators = {score.evaluator for answer in before for score in answer.scores}
     deadline = time.monotonic() + options["wait"]
-    read = partial(newest_answers, ask, since=since, where=options["condition"], queries=queries)
+    read = partial(newest_answers, ask, since=since, where=options["where"], queries=queries)
     while True:
         after = read()
         if len(after) == len(before) and not pending_scores(ask, after, evaluators):

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, in_ci
+from ragpulse_collector.cli.options import Answer, Ask, Failure, asking, in_ci, json_option
 from ragpulse_dashboards import zones
 from ragpulse_dashboards.words import called, level
 
@@ -166,6 +167,29 @@ def interval(point: Mapping[str, Any] | None) -> str:
     value, lo, hi = float(point["value"]), point.get("lo"), point.get("hi")
     text = cell(value) if lo is None or hi is None else level(value, lo, hi)
     return text + (f" n={point['n']:,}" if point.get("n") is not None else "")
+
+
+def showing(operation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command that asks `operation` with its options, and prints JSON with --json or calls `show`."""
+
+    def decorated(show: Callable[..., None]) -> Callable[..., None]:
+        @wraps(show)
+        def run(ask: Ask, as_json: bool, **params: Any) -> None:
+            answer = ask(operation, params)
+            print_json(answer) if as_json else show(answer, **params)
+
+        return json_option(asking(run))
+
+    return decorated
+
+
+def report(title: str, content: Answer, *, as_json: bool) -> None:
+    """Print what is known, intervals as such and nested figures under dotted names; or JSON."""
+    if as_json:
+        print_json(content)
+        return
+    rows = [(name, called(value) if name == "evaluator" else value) for name, value in dotted(content)]
+    table(title, ("name", "value"), [(name, value) for name, value in rows if value not in (None, {}, [], ())])
 
 
 def print_json(content: Any) -> None:
