@@ -19,7 +19,7 @@ from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
-from ragpulse_collector.conventions.values import number, parsed, true, unquoted
+from ragpulse_collector.conventions.values import SEARCHES, number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.otlp.wire import Vector, WireBatch, WireEvent, WireLink, WireScope, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
@@ -39,7 +39,6 @@ _CARRIERS = ("evaluator", "other")
 """Kinds of spans that may only bring a score; others state their own work, and their links another thing."""
 _NO_ERROR = (None, None)
 _MISSING = "response_missing_reason"
-_SEARCHES = ("retriever", "reranker")
 
 
 def rule_book() -> RuleBook:
@@ -217,7 +216,7 @@ def _truncated_contexts(
         truncated.update(
             row
             for row in wire.dropped_attributes
-            if (contexts is None or contexts[row] is None) and kinds[row] in _SEARCHES
+            if (contexts is None or contexts[row] is None) and kinds[row] in SEARCHES
         )
     return truncated | mapping.truncated
 

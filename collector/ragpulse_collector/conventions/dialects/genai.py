@@ -20,8 +20,11 @@ from ragpulse_collector.conventions.texts import (
     response_of_output,
 )
 from ragpulse_collector.conventions.values import (
+    SEARCHES,
     count,
     first_reason,
+    of_event,
+    of_kinds,
     one_of,
     parsed,
     positive,
@@ -94,11 +97,6 @@ def _reason_in_messages(value: Any, span: SpanView) -> str | None:
     return first_reason(first.get("finish_reason"), span) if type(first) is dict else None
 
 
-def _top_k(value: Any, span: SpanView) -> int | None:
-    """Read the name before `gen_ai.retrieval.top_k`, which model calls use for a parameter of sampling."""
-    return small_count(value, span) if span.kind in ("retriever", "reranker") else None
-
-
 def _all_modalities(name: str) -> dict[str, Read]:
     """Return readers of the sum over the modalities, for senders that state no total."""
     attributes = [f"gen_ai.usage.{modality}.{name}" for modality in ("text", "image", "audio", "video")]
@@ -152,10 +150,6 @@ def _event_text(event: Any, *keys: str) -> str | None:
     reader = query_in if "prompt" in event.name or "user" in event.name else response_in
     result = or_text(reader, field="query")(value, BareSpan())
     return result.value if isinstance(result, Result) else None
-
-
-def _event_reason(events: Any, span: SpanView) -> str | None:
-    return first_reason(events[0].attributes.get("finish_reason"), span)
 
 
 def _details_query(events: Any, span: SpanView) -> Result | None:
@@ -228,7 +222,7 @@ LAST = rules(
         "gen_ai.response.finish_reason": first_reason,
         "gen_ai.completion.0.finish_reason": first_reason,
         names.OUTPUT_MESSAGES: _reason_in_messages,
-        "event:gen_ai.choice": _event_reason,
+        "event:gen_ai.choice": of_event(0, "finish_reason", first_reason),
     },
     input_tokens=_all_modalities("input_tokens"),
     output_tokens=_all_modalities("output_tokens"),
@@ -237,7 +231,7 @@ LAST = rules(
         names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,
     },
-    top_k={"gen_ai.request.top_k": _top_k},
+    top_k={"gen_ai.request.top_k": of_kinds(SEARCHES, small_count)},  # of model calls a parameter of sampling
     response_missing_reason={"gen_ai.output.messages_ref": _elsewhere},
     model={names.RESPONSE_MODEL: text},
     ttft_ms={"gen_ai.server.time_to_first_token": _streaming_only},
