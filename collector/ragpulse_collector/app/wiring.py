@@ -33,7 +33,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
-from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -59,7 +59,7 @@ class Components:
 
     def __init__(
         self,
-        store: AnyStore,
+        store: Store,
         settings: Settings,
         *,
         prices: Prices,

@@ -40,7 +40,7 @@ from ragpulse_collector.api.handlers.settings import shown_db
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.store import AnyStore, Store
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.protocol import utc_now
@@ -59,7 +59,7 @@ class Status:
 
     def __init__(
         self,
-        store: AnyStore,
+        store: Store,
         settings: Settings,
         counters: Counters,
         *,

@@ -15,7 +15,7 @@ from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.connection import is_short_of_memory
 from ragpulse_collector.store.ingest.prices import Prices
-from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.protocol import Backlog, Transaction
 
 
 @dataclass(slots=True, eq=False)
@@ -44,17 +44,6 @@ class WorkItem:
 
 
 Item = BodyItem | WorkItem
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Bodies that were accepted and are not on disk: bytes, number, and the age of the oldest."""
-
-    bytes: int = 0
-    bodies: int = 0
-    oldest_s: float = 0.0
-    refused: str | None = None
-    """Why the last group was not written; None if it was."""
 
 
 class WriterQueue:
