@@ -207,8 +207,7 @@ class Ledger:
         add_entries(tx, entries, at=utc_now())
 
     def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
-        costs = [self._price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        return _sum(self._price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls)
 
     def spent(self, day: datetime) -> float:
         """USD spent or set aside online on a UTC day."""

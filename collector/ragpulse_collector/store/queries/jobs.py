@@ -198,12 +198,12 @@ _COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_i
 
 
 def add_replay_jobs(
-    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[str, int, datetime | None, float]]
+    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[UUID, int, datetime, float | None]]
 ) -> None:
     """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
     rows = [
-        (_replay_job_id(run_id, trace, span), trace, span, request_time, evaluator, run_id, "replay", u, None, tx.at)
-        for trace, span, request_time, u in units
+        (_replay_job_id(run_id, trace.hex, span), trace, span, time, evaluator, run_id, "replay", u, None, tx.at)
+        for trace, span, time, u in units
     ]
     if rows:
         tx.append("eval_jobs", _COLUMNS, rows)

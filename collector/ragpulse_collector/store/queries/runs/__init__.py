@@ -242,8 +242,8 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
     return [ReplayUnit(*row) for row in rows]
 
 
-def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
-    """Count those of the units (trace id, span id) that have a final score of this evaluator, version and judge."""
+def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[ReplayUnit]) -> int:
+    """Count those of the units that have a final score of this evaluator, version and judge."""
     scored = read(
         "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
         " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
@@ -252,8 +252,8 @@ def units_scored(read: Read, evaluator: str, version: str, judge: str | None, un
             "name": evaluator,
             "version": version,
             "judge": judge,
-            "traces": [trace_id for trace_id, _ in units],
-            "spans": [span_id for _, span_id in units],
+            "traces": [unit.trace_id for unit in units],
+            "spans": [unit.span_id for unit in units],
         },
     )
     return int(scored.value)
