@@ -9,7 +9,6 @@ import asyncio
 import copy
 import inspect
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 _FIELDS = {
@@ -39,7 +38,7 @@ _SETTINGS = ("model", "model_name", "temperature", "instruction", "language")
 """Attributes that are read of an object that a metric holds."""
 
 
-class Foreign(Evaluator):
+class Foreign(AskingEvaluator):
     """A metric of another package; its class, settings and model and the package's version are part of the version."""
 
     parser: ClassVar[str] = "foreign"
@@ -79,14 +78,6 @@ class Foreign(Evaluator):
         """An error of a package that asks a model may pass: the packages do not say which do not."""
         failed = super()._failure(case, calls, error)
         return failed.model_copy(update={"retriable": failed.status == "error" and self.cost_class != "free"})
-
-    async def run(self, case: Case) -> Outcome:
-        """Score one case without recording the calls of the package."""
-        return await self._attempt(case, [])
-
-    @abstractmethod
-    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
-        """Ask the other package about the case."""
 
 
 def _attributes(target: Any) -> dict[str, Any]:

@@ -216,6 +216,27 @@ class Evaluator(ABC):
         return EvaluationResult.of(self, case=case, calls=tuple(calls), **values)
 
 
+class AskingEvaluator(Evaluator):
+    """Base of evaluators that record the calls they make: subclasses write `_attempt`."""
+
+    async def run(self, case: Case) -> Any:
+        """Score one case without recording the calls."""
+        return await self._attempt(case, [])
+
+    @abstractmethod
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        """Score one case; the calls are added to the list."""
+
+
+class PlainEvaluator(Evaluator):
+    """Base of our evaluators that have no parameter but the threshold; `constants` are part of the version, too."""
+
+    constants: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __init__(self, *, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, **self.constants)
+
+
 _ALIASES = {"input": "query", "output": "response", "expected": "reference"}
 _FIELDS = frozenset(Case.model_fields)
 

@@ -79,11 +79,18 @@ class Entry:
 
     @classmethod
     def of(
-        cls, kind: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
+        cls,
+        kind: type[Evaluator] | Evaluator,
+        *,
+        source: str,
+        description: str | None = None,
+        options: str = "",
+        **fields: Any,
     ) -> Entry:
-        """The entry of an evaluator class: name, needs, scale and cost are those of the class.
+        """The entry of an evaluator class, or of a sample that stands for what `factory` makes.
 
-        The description is by default the first line of the docstring; `options` are the parameters in the example.
+        Name, needs, scale and cost are its own. The description is by default the first line of the docstring;
+        `options` are the parameters in the example.
         """
         described: dict[str, Any] = {
             "name": kind.name,
@@ -92,7 +99,7 @@ class Entry:
             "scale": kind.scale,
             "cost_class": kind.cost_class,
             "source": source,
-            "description": description or (kind.__doc__ or "").strip().partition("\n")[0],
+            "description": ((kind.__doc__ if description is None else description) or "").strip().partition("\n")[0],
             "example": f'get_evaluator("{kind.name}"{options and ", "}{options})',
         }
         return cls(**described | fields)
@@ -121,16 +128,7 @@ class Entry:
             return Function(function, scale=scale or Scale(), **given)
 
         set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
-        example = factory()
-        return cls(
-            name=example.name,
-            factory=factory,
-            needs=tuple(field for field in Case.model_fields if field in example.needs),
-            scale=example.scale,
-            source=source,
-            description=description,
-            example=f'get_evaluator("{example.name}"{options and ", "}{options})',
-        )
+        return cls.of(factory(), factory=factory, source=source, description=description, options=options)
 
     def check_packages(self) -> None:
         """Raise `ConfigurationError` with the install command where a package is missing."""

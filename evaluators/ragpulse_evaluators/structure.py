@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -110,8 +110,7 @@ def _kind(value: Any) -> type:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return excerpt(json.dumps(value, ensure_ascii=False), 60)
 
 
 class JsonSchema(Evaluator):
@@ -264,13 +263,11 @@ ENTRIES: tuple[Entry, ...] = (
         description="Does the answer match the regular expression?",
         options='pattern=r"\\d{4}"',
     ),
-    Entry(
-        name="format_adherence",
+    Entry.of(
+        _format_adherence(),
         factory=_format_adherence,
-        needs=("response",),
-        scale=Scale(),
         source="LangSmith-style format check",
         description="Is the answer in the expected format: JSON, a schema, or a pattern as a whole?",
-        example='get_evaluator("format_adherence", pattern=r"\\d+ (EUR|USD)")',
+        options='pattern=r"\\d+ (EUR|USD)"',
     ),
 )

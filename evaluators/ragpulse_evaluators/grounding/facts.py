@@ -21,8 +21,6 @@ from ragpulse_evaluators.grounding.lexicon import (
 )
 from ragpulse_evaluators.grounding.text import Word
 
-__all__ = ["Quantity", "is_derived", "quantities"]
-
 _ROUNDED = 0.09
 """Values in two units may differ by this share: "5 miles" is "8 km", "a month" is "four weeks"."""
 _WORKING = 1.4

@@ -17,7 +17,7 @@ from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import final_text, read_number
-from ragpulse_evaluators.judges.protocol import brief, for_sampling, together
+from ragpulse_evaluators.judges.protocol import brief, together
 from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
@@ -112,8 +112,6 @@ class GEval(JudgedEvaluator):
             self._dimensions = _dimensions(task, dimension)
             if dimension:
                 self.scale = Scale(lo=0, hi=self._dimensions[0].highest, kind="ratio")
-        if self.judge is not None and n > 1 and not use_logprobs:
-            self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
         if self.judge is not None:
             self.judge = brief(self.judge, _MARK_TOKENS)
 

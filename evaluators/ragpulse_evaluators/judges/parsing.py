@@ -324,9 +324,12 @@ def not_applicable(text: str, words: Words) -> bool:
         return True
     first = next(iter(json_objects(text)), {})
     values = [value for key, value in first.items() if folded_key(key) not in _REASONS]
-    return any(
-        value is None or (isinstance(value, str) and value.strip(" .").casefold() in words.none) for value in values
-    )
+    return any(is_nothing(value, words.none) for value in values)
+
+
+def is_nothing(value: Any, none: Collection[str]) -> bool:
+    """Whether a value is null or one of the words for it."""
+    return value is None or (isinstance(value, str) and value.strip(" .").casefold() in none)
 
 
 _THOUGHT = re.compile(r"[<\[](think|thinking|thought|reasoning)[>\]].*?[<\[]/\1[>\]]", re.DOTALL | re.IGNORECASE)

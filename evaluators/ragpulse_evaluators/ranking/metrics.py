@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator, PlainEvaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.matching import nonempty_references, normalize_answer, words
@@ -164,29 +164,19 @@ class Ndcg(RankingMetric):
 
 
 def _ranking_entry(name: str, measure: Callable[..., float], description: str) -> Entry:
-    return Entry(
-        name=name,
-        factory=partial(RankingMetric, name=name, measure=measure),
-        needs=("relevant_ids",),
-        scale=Scale(),
-        source="trec_eval",
-        description=description,
-        example=f'get_evaluator("{name}", k=5)',
-    )
+    factory = partial(RankingMetric, name=name, measure=measure)
+    return Entry.of(factory(), factory=factory, source="trec_eval", description=description, options="k=5")
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
-class RetrieverRecall(Evaluator):
+class RetrieverRecall(PlainEvaluator):
     """The share of reference passages contained in the joined retrieved text, both normalised (AdalFlow)."""
 
     name = "retriever_recall"
     needs = frozenset({"contexts", "reference"})
     parser = "passages"
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold)
 
     async def run(self, case: Case) -> Outcome:
         """Look for each reference passage; parts say which were found."""

@@ -19,8 +19,6 @@ from ragpulse_evaluators.grounding.perturb import edits
 from ragpulse_evaluators.grounding.perturb.edits import Donors, Edit, Material, cased_like
 from ragpulse_evaluators.grounding.text import names, split_sentences, tokenize
 
-__all__ = ("KINDS", "EditKind", "LabelledCase", "perturb")
-
 
 def _pairs(text: str) -> dict[str, str]:
     """Read "a:b c_d:e": each word and what takes its place; `_` is a space."""

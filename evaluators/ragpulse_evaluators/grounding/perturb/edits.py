@@ -14,20 +14,6 @@ from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
 from ragpulse_evaluators.grounding.text import Token, names, split_sentences, tokenize
 
-__all__ = (
-    "Donors",
-    "Edit",
-    "Material",
-    "cased_like",
-    "edit_clause",
-    "edit_date",
-    "edit_name",
-    "edit_negation",
-    "edit_number",
-    "edit_unit",
-    "edit_version",
-)
-
 
 def _pairs(text: str) -> dict[str, str]:
     return dict(pair.split(":") for pair in text.split())
