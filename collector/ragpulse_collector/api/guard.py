@@ -54,7 +54,9 @@ def refused_page(
         ours = site in _OWN_SITES or _opens_page(method, path, headers)
         return None if ours else _other_page(origin or site)
     if origin is not None:
-        return None if origin.lower() == own or _same_host(origin, headers.get("host", "")) else _other_page(origin)
+        # Host and port alone count: behind a proxy that ends TLS the scheme of the connection is another one.
+        same_host = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        return None if origin.lower() == own or same_host else _other_page(origin)
     if method == "GET" and path.startswith(_COPIES) and headers.get("user-agent", "").startswith("Mozilla/"):
         return "this browser does not say which page asks for the copy: ask with POST"
     return None
@@ -78,11 +80,6 @@ def _opens_page(method: str, path: str, headers: Mapping[str, str]) -> bool:
         and "sec-purpose" not in headers  # prefetched: nobody has clicked
         and not path.startswith(_NO_PAGES)
     )
-
-
-def _same_host(origin: str, host: str) -> bool:
-    """Compare host and port alone: behind a proxy that ends TLS the scheme of the connection is another one."""
-    return urlsplit(origin).netloc.lower() == host.lower()
 
 
 def _other_page(sender: str) -> str:

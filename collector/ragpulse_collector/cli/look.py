@@ -24,9 +24,9 @@ import click
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
-    Answer,
     Ask,
     Failure,
+    Json,
     Source,
     asking,
     config_path,
@@ -107,7 +107,7 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
 @option("--limit", type=COUNT, default=20, help="The most traces.")
 @showing("GET traces")
-def traces(answer: Answer, tz: str, **_: object) -> None:
+def traces(answer: Json, tz: str, **_: object) -> None:
     """Show the newest traces with their scores."""
     table(
         "traces",
@@ -328,7 +328,7 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
 
 @click.command()
 @showing("GET status")
-def status(answer: Answer) -> None:
+def status(answer: Json) -> None:
     """Show what was received, rejected, evaluated and dropped."""
     table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ragpulse_collector.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-Answer = Mapping[str, Any]
-Ask = Callable[[str, Mapping[str, Any]], Any]
+Json = Mapping[str, Any]
+"""A JSON object, as operations take and answer it."""
+Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
@@ -99,7 +100,7 @@ class Source(NamedTuple):
         client = connected(self.url, self.api_key)
         client.hint += " (or read a closed file with --db)"
 
-        def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        def ask(operation: str, params: Json) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
@@ -107,7 +108,7 @@ class Source(NamedTuple):
 
         return ask
 
-    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+    def download(self, operation: str, params: Json, target: Path) -> None:
         """Write the file that an operation answers; like the database, only its owner can read it."""
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
@@ -237,7 +238,7 @@ def asker_of(operations: Operations) -> Ask:
     from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
-    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+    def ask(operation: str, params: Json) -> Any:
         try:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers

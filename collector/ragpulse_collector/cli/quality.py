@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from ragpulse_collector.cli.client_replay import LocalReplay
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
-    Answer,
     Ask,
     Failure,
+    Json,
     Source,
     asker_of,
     asking,
@@ -112,7 +111,7 @@ def _replay(
     return 3 if capped else 0
 
 
-def _show_result(run: Mapping[str, Any]) -> None:
+def _show_result(run: Json) -> None:
     """Print what a replay found, and whether it is in use."""
     result, against = run["result"], run["result"]["against"]
     lines = [("scores", result["words"])]
@@ -175,7 +174,7 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 @since_option("7d", "from")
 @where_option
 @showing("GET compare")
-def compare(answer: Answer, by: str | None, **_: object) -> None:
+def compare(answer: Json, by: str | None, **_: object) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
@@ -265,7 +264,7 @@ def plan(ask: Ask, as_json: bool, **params: Any) -> None:
             _propose(ask, rule)
 
 
-def _propose(ask: Ask, rule: Mapping[str, Any]) -> None:
+def _propose(ask: Ask, rule: Json) -> None:
     """Print the rates that the collector proposes for a rule, and the keys to copy."""
     draft = {key: rule[key] for key in ("name", "evaluators", "rate", "where", "unit")}
     proposal = ask("GET rules/preview", {**draft, "strata": json.dumps(rule["strata"])})["proposal"]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from ragpulse_collector.cli.options import COUNT, Answer, Ask, asking, json_option, option, since_option
+from ragpulse_collector.cli.options import COUNT, Ask, Json, asking, json_option, option, since_option
 from ragpulse_collector.cli.tables import cell, interval, print_json, safe, showing, table
 
 
@@ -41,7 +41,7 @@ def topics(ask: Ask, since: str, limit: int, rename: tuple[str, str] | None, fit
 @click.command()
 @since_option("7d", "from")
 @showing("GET digest")
-def digest(answer: Answer, **_: object) -> None:
+def digest(answer: Json, **_: object) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:

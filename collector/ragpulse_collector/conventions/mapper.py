@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from operator import lt
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ def rule_book() -> RuleBook:
     """Return the rules of all dialects."""
     return RuleBook(
         DIALECTS,
-        watch={"vectors": _is_vector, "scores": _is_score},
+        watch={"vectors": lambda name: name.endswith(".embedding.vector"), "scores": _SCORE_NAME.fullmatch},
     )
 
 
@@ -59,15 +60,15 @@ class MappedBatch(NamedTuple):
     """Spans for which a rule raised: stored with their raw attributes, as kind `other`, flagged `unmapped`."""
 
 
+@dataclass(frozen=True)
 class Mapper:
     """Maps batches by a rule book."""
 
-    def __init__(self, book: RuleBook) -> None:
-        self._book = book
+    book: RuleBook
 
     def fields(self, wire: WireBatch) -> FieldMapping:
         """Return the canonical fields of a batch of spans, or of log records in the form of spans."""
-        return FieldMapping(wire, self._book)
+        return FieldMapping(wire, self.book)
 
     def spans(self, wire: WireBatch) -> MappedBatch:
         """Return a batch in canonical columns."""
@@ -317,18 +318,10 @@ def _score(wire: WireBatch, row: int, values: Mapping[str, Any], scope: Any, spa
     )
 
 
-def _is_score(name: str) -> bool:
-    return _SCORE_NAME.fullmatch(name) is not None
-
-
 def _upstream_pi(trace_state: str) -> float:
     """Return the probability of OpenTelemetry's rejection threshold (`ot=th:c`: a quarter)."""
     match = _THRESHOLD.search(trace_state)
     return 1.0 if match is None else (2**56 - int(match[1].ljust(14, "0"), 16)) / 2**56
-
-
-def _is_vector(name: str) -> bool:
-    return name.endswith(".embedding.vector")
 
 
 def _vector(value: Any) -> Any:

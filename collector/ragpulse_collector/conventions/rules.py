@@ -130,7 +130,7 @@ class RuleBook:
         self,
         dialects: Iterable[Sequence[FieldRule]],
         *,
-        watch: Mapping[str, Callable[[str], bool]] | None = None,
+        watch: Mapping[str, Callable[[str], object]] | None = None,
     ) -> None:
         self.rules = [rule for dialect in dialects for rule in dialect]
         self.rules.sort(key=lambda rule: rule.field != "kind")

@@ -125,11 +125,11 @@ class Verdict:
         )
 
 
-def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
+def outbox(ledger: Ledger) -> Batcher[Verdict, None]:
     """Return a batcher that stores verdicts; awaiting it returns once the verdict is on disk."""
 
     async def write(verdicts: list[Verdict]) -> Sequence[None]:
-        await commit(store, lambda tx: append_verdicts(tx, ledger, verdicts))
+        await commit(ledger.store, lambda tx: append_verdicts(tx, ledger, verdicts))
         return [None] * len(verdicts)
 
     return Batcher(write, every_s=0.02)

@@ -44,10 +44,6 @@ def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
     return last is not None and timedelta() <= now - last < interval
 
 
-def _unscaled(_evaluator: str) -> tuple[float, str]:
-    return 1.0, ""
-
-
 class Sampler:
     """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root; sessions (for rules
     that ask for them) once they have been quiet for `session_quiet_s`.
@@ -67,7 +63,7 @@ class Sampler:
         quiet_s: float = 30.0,
         session_quiet_s: float = 1800.0,
         salt: str = "ragpulse",
-        pi_scale: Scale = _unscaled,
+        pi_scale: Scale = lambda _: (1.0, ""),
         every_s: float = 2.0,
         acceptance: Sequence[str] = ACCEPTANCE,
         scales: Mapping[str, tuple[float, float]] | None = None,

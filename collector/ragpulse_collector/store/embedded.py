@@ -78,7 +78,7 @@ class Writing(Reading):
         writer = Writer(
             self._queue,
             options,
-            cursor=self._cursor,
+            new_cursor=self._cursor,
             reopen=self._reopen,
             begin=self._begin,
             commit=self._commit,
