@@ -384,7 +384,4 @@ class Reservations:
             self._released = asyncio.Event()
 
     async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[BudgetExceeded | None]:
-        answers: Sequence[BudgetExceeded | None] = await commit(
-            self._ledger.store, lambda tx: self._ledger.reserve(tx, reservations)
-        )
-        return answers
+        return await commit(self._ledger.store, lambda tx: self._ledger.reserve(tx, reservations))

@@ -186,8 +186,8 @@ class Sampler:
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
-        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        spans = [*_uncounted(DoubtfulSpan(*row) for row in rows)]
+        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()})
+        spans = [*_uncounted(rows.tuples(DoubtfulSpan))]
         return Uncounted(
             traces=[trace_id for trace_id, _, _ in spans],
             spans=[int(span_id, 16) for _, span_id, _ in spans],

@@ -50,6 +50,10 @@ class Rows:
         """The first value of each row."""
         return [row[0] for row in self.rows]
 
+    def tuples(self, kind: Callable[..., T]) -> list[T]:
+        """Return a named tuple for each row, of its values in order."""
+        return [kind(*row) for row in self.rows]
+
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

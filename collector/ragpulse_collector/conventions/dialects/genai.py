@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragpulse import shapes
@@ -152,15 +153,14 @@ def _event_text(event: Any, *keys: str) -> str | None:
     return result.value if isinstance(result, Result) else None
 
 
-def _details_query(events: Any, span: SpanView) -> Result | None:
-    """Read the details events of Strands: one has the input, one the output."""
-    values = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
-    return next((Result(result.value) for value in values if (result := last_user_text(value, span))), None)
+def _of_details(name: str, read: Read, order: Callable[[Any], Iterable[Any]]) -> Read:
+    """Make a reader of the details events of Strands: one has the input, one the output."""
 
+    def read_details(events: Any, span: SpanView) -> Result | None:
+        values = (event.attributes.get(name) for event in order(events))
+        return next((Result(result.value) for value in values if (result := read(value, span))), None)
 
-def _details_response(events: Any, span: SpanView) -> Result | None:
-    values = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
-    return next((Result(result.value) for value in values if (result := first_message_text(value, span))), None)
+    return read_details
 
 
 RULES = rules(
@@ -241,7 +241,7 @@ LAST = rules(
         "gen_ai.prompt": or_text(query_in, field="query"),
         "event:gen_ai.user.message": _event_query,
         "event:gen_ai.content.prompt": _event_query,
-        f"event:{DETAILS_EVENT}": _details_query,
+        f"event:{DETAILS_EVENT}": _of_details(names.INPUT_MESSAGES, last_user_text, iter),
         "gen_ai.tool.call.arguments": query_of_input,
     },
     response={
@@ -249,7 +249,7 @@ LAST = rules(
         "gen_ai.completion": response_of_completion,
         "event:gen_ai.choice": _event_response,
         "event:gen_ai.content.completion": _event_response,
-        f"event:{DETAILS_EVENT}": _details_response,
+        f"event:{DETAILS_EVENT}": _of_details(names.OUTPUT_MESSAGES, first_message_text, reversed),
         "gen_ai.tool.call.result": response_of_output,
     },
     contexts={"gen_ai.tool.call.result": documents_in_output},

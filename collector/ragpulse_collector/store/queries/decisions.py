@@ -155,7 +155,7 @@ class StoredRule(NamedTuple):
 def stored_rules(read: Read) -> list[StoredRule]:
     """Return each rule that was made over the API, by name."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
-    return [StoredRule(*row) for row in read(sql).rows]
+    return read(sql).tuples(StoredRule)
 
 
 def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:

@@ -18,7 +18,7 @@ from datetime import date, datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ragpulse_collector.store.protocol import Read, Rows, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""
@@ -136,11 +136,7 @@ def pending_online(
     times = read(f"SELECT min(request_time), max(request_time) {_SINCE} AND created_at < $until", window).rows[0]
     bounds = {"first": times[0], "last": times[1]}
     chosen = {"limit": limit, "claimed": list(claimed), "full": list(full)}
-    return _job_rows(read(_NEWEST if newest else _OLDEST, {**window, **bounds, **chosen}))
-
-
-def _job_rows(found: Rows) -> list[JobRow]:
-    return [JobRow(*row) for row in found.rows]
+    return read(_NEWEST if newest else _OLDEST, {**window, **bounds, **chosen}).tuples(JobRow)
 
 
 def pending_of_runs(
@@ -148,14 +144,14 @@ def pending_of_runs(
 ) -> list[JobRow]:
     """Return the first pending jobs of these replays in order of u; `full` holds evaluator, newline, run id."""
     named = {"runs": list(runs), "limit": limit, "claimed": list(claimed), "full": list(full)}
-    return _job_rows(read(_OF_RUNS, named))
+    return read(_OF_RUNS, named).tuples(JobRow)
 
 
 def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[JobRow]:
     """Return the unfinished jobs of these ids."""
     condition = "job_id IN (SELECT unnest($ids::UUID[]))"
     sql = f"SELECT {_JOB} FROM ({unfinished(condition, scores=condition)}) f"
-    return _job_rows(read(sql, {"ids": list(job_ids)}))
+    return read(sql, {"ids": list(job_ids)}).tuples(JobRow)
 
 
 def unfinished_of_run(
@@ -169,7 +165,7 @@ def unfinished_of_run(
     )
     row_limit = 2**31 if limit is None else limit
     sql = f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit"
-    return _job_rows(read(sql, {"run": run_id, "ids": job_ids, "limit": row_limit}))
+    return read(sql, {"run": run_id, "ids": job_ids, "limit": row_limit}).tuples(JobRow)
 
 
 def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:

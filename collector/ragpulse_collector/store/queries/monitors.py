@@ -59,7 +59,7 @@ def stored_monitors(read: Read) -> list[Stored]:
         "SELECT name, definition, mute_until, deleted FROM raw.monitors"
         " QUALIFY row_number() OVER (PARTITION BY name ORDER BY created_at DESC) = 1 ORDER BY name"
     )
-    return [Stored(*row) for row in read(sql).rows]
+    return read(sql).tuples(Stored)
 
 
 def add_monitor(tx: Transaction, monitor: Stored, *, actor: str, action: str) -> None:
@@ -107,7 +107,7 @@ def states(read: Read, monitor: str) -> list[StoredState]:
         f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
         " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT 100"
     )
-    return [StoredState(*row) for row in read(sql, {"monitor": monitor}).rows]
+    return read(sql, {"monitor": monitor}).tuples(StoredState)
 
 
 def add_state(
@@ -134,7 +134,7 @@ def pending_messages(read: Read, destination: str) -> list[Message]:
         " FROM raw.alert_messages WHERE destination = $destination GROUP BY event_id"
         " HAVING arg_max(state, attempt) = 'pending' ORDER BY 5"
     )
-    return [Message(*row) for row in read(sql, {"destination": destination}).rows]
+    return read(sql, {"destination": destination}).tuples(Message)
 
 
 def add_attempt(

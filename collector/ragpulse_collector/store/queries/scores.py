@@ -271,8 +271,7 @@ def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> lis
 
     The mean is that of the scores as they are; they are no sample of the traffic.
     """
-    rows = store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).rows
-    return [OtherScores(*row) for row in rows]
+    return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).tuples(OtherScores)
 
 
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
@@ -373,7 +372,7 @@ def scored_by_class(
     store: Store, number: str, units: str, days: int, evaluators: Sequence[str]
 ) -> Sequence[ClassScores]:
     """Return the traces of the last days by class and evaluator; `number` and `units` are SQL over `traces`."""
-    rows = (
+    return (
         store.limited()
         .read(
             f"""
@@ -390,6 +389,5 @@ def scored_by_class(
             LEFT JOIN scored s ON s.number = c.number""",
             [list(evaluators)],
         )
-        .rows
+        .tuples(ClassScores)
     )
-    return [ClassScores(*row) for row in rows]

@@ -230,7 +230,7 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
 
     Of a trace with several units these are the decided ones.
     """
-    rows = read(
+    return read(
         "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
         f"   AND start_time >= $first AND start_time < $last AND {condition}),"
         " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
@@ -238,8 +238,7 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
         " SELECT f.trace_id, coalesce(d.span_id, f.unit_span_id), coalesce(d.request_time, f.start_time), d.u"
         " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
         parameters,
-    ).rows
-    return [ReplayUnit(*row) for row in rows]
+    ).tuples(ReplayUnit)
 
 
 def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[ReplayUnit]) -> int:
@@ -273,7 +272,7 @@ class Finished(NamedTuple):
 
 def progress(read: Read, run_id: str) -> list[Finished]:
     """Return the finished units of a replay, by status."""
-    rows = read(
+    return read(
         "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
         " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
         "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
@@ -282,5 +281,4 @@ def progress(read: Read, run_id: str) -> list[Finished]:
         " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
         " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
         {"run": run_id},
-    ).rows
-    return [Finished(*row) for row in rows]
+    ).tuples(Finished)
