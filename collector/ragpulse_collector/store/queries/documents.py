@@ -343,7 +343,7 @@ def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filt
     """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
     parts, choice = _KINDS[kind]
     sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
-    return [PartMean(*row) for row in store.read(sql, {**within, **filter.parameters}).rows]
+    return store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
 
 
 def documents_before(store: Store, first: datetime, *, least: int, limit: int) -> Sequence[tuple[str, int, datetime]]:
