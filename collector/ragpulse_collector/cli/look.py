@@ -26,8 +26,8 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
     Source,
-    Times,
     asking,
     config_path,
     json_option,
@@ -36,7 +36,18 @@ from ragpulse_collector.cli.options import (
     source,
     where_option,
 )
-from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, shown_at, table
+from ragpulse_collector.cli.tables import (
+    ago,
+    cell,
+    dotted,
+    interval,
+    measured,
+    print_json,
+    safe,
+    showing,
+    shown_at,
+    table,
+)
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -52,14 +63,10 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
 @asking
-def metrics(
-    ask: Ask, names: tuple[str, ...], span: Times, step: str, group_by: tuple[str, ...],
-    assisted_by: str | None, as_json: bool
-) -> None:  # fmt: skip
+def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: Any) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {**span, "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
-        ask("GET metrics", params | {"name": name})
+        ask("GET metrics", {**params, "tz": tz, "name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
     ]
     if as_json:
@@ -70,7 +77,7 @@ def metrics(
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
             by = [f"assisted by {series['assisted_by']}"] if series.get("assisted_by") else []
             rows = [
-                (shown_at(point["t"], span["tz"]), interval(point), *([_assisted(point["assisted"])] if by else []))
+                (shown_at(point["t"], tz), interval(point), *([_assisted(point["assisted"])] if by else []))
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
@@ -96,22 +103,13 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
 @option("--limit", type=COUNT, default=20, help="The most traces.")
-@json_option
-@asking
-def traces(
-    ask: Ask, span: Times, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
-    limit: int, as_json: bool
-) -> None:  # fmt: skip
+@showing("GET traces")
+def traces(answer: Json, tz: str, **_: object) -> None:
     """Show the newest traces with their scores."""
-    params = {**span, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
-    answer = ask("GET traces", params)
-    if as_json:
-        print_json(answer)
-        return
     table(
         "traces",
         ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
-        (_row(trace, span["tz"]) for trace in answer["traces"]),
+        (_row(trace, tz) for trace in answer["traces"]),
     )
 
 
@@ -318,11 +316,11 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
     )
 
 
-def _topics(answer: Mapping[str, Any]) -> Finding:
+def _topics(answer: Json) -> Finding:
     fit, problem = answer["fit"], answer["problem"]
     if fit is None:
         return Finding(True, f"no topics yet: {problem or 'the first fit is due, or runs'}")
-    age = datetime.now(UTC) - datetime.fromisoformat(fit["fitted_at"])
+    age = datetime.now(UTC) - datetime.fromisoformat(str(fit["fitted_at"])).replace(tzinfo=UTC)
     found = f"{fit['topics']} topics of {fit['questions']:,} questions, fitted {ago(age.total_seconds())}"
     return Finding(True, f"{found}; {problem}" if problem else found)
 
@@ -336,14 +334,9 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
 
 
 @click.command()
-@json_option
-@asking
-def status(ask: Ask, as_json: bool) -> None:
+@showing("GET status")
+def status(answer: Json) -> None:
     """Show what was received, rejected, evaluated and dropped."""
-    answer = ask("GET status", {})
-    if as_json:
-        print_json(answer)
-        return
     table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 

@@ -21,11 +21,13 @@ from ragpulse_dashboards.zones import DAYS
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
     from ragpulse_collector.client import Client
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-Ask = Callable[[str, Mapping[str, Any]], Any]
-Times = Mapping[str, str]
-"""The parameters `from` and `tz` of the API."""
+Json = Mapping[str, Any]
+"""A JSON object, as operations take and answer it."""
+Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
@@ -98,7 +100,7 @@ class Source(NamedTuple):
         client = connected(self.url, self.api_key)
         client.hint += " (or read a closed file with --db)"
 
-        def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        def ask(operation: str, params: Json) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
@@ -106,7 +108,7 @@ class Source(NamedTuple):
 
         return ask
 
-    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+    def download(self, operation: str, params: Json, target: Path) -> None:
         """Write the file that an operation answers; like the database, only its owner can read it."""
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
@@ -181,7 +183,7 @@ load_option = option(
 prompts_option = option(
     "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
 )
-where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+where_option = option("--where", help="SQL condition over the columns of `traces`.")
 max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
 dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 yes_option = option("--yes", is_flag=True, help="Do not ask.")
@@ -193,23 +195,28 @@ def key_option(text: str) -> Callable[[F], F]:
 
 
 def since_option(default: str) -> Callable[[F], F]:
-    """Declare --since for a command that needs the time itself."""
+    """Declare --since, passed as a time."""
     return option("--since", type=since_time, default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
 
 
-def range_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare --since and --tz; the command gets both as `span`."""
+def range_option(default: str) -> Callable[[F], F]:
+    """Declare --since and --tz, passed as the parameters `from` and `tz` of an operation."""
     days = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+    since = option("--since", "from", type=age, default=default, help=days)
+    zone = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")
+    return lambda command: since(zone(command))
 
-    def declare(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def run(since: str, tz: str, **options: Any) -> Any:
-            return command(span={"from": since, "tz": tz}, **options)
 
-        zoned = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")(run)
-        return option("--since", type=age, default=default, help=days)(zoned)
+def priced_settings(judge: str | None) -> tuple[Settings, JudgePrices]:
+    """Return this folder's configuration with another judge, if one is named, and the prices of models."""
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import Prices
 
-    return declare
+    with failing(OSError, Refusal):
+        settings = load_settings(config_path(None)).with_options("judge", {"model": judge})
+        return settings, JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
 
 
 def _offline(db: str) -> Ask:
@@ -236,7 +243,7 @@ def asker_of(operations: Operations) -> Ask:
     from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
-    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+    def ask(operation: str, params: Json) -> Any:
         try:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
