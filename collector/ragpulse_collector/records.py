@@ -250,6 +250,3 @@ class DecodeError(ValueError):
 
 class TooLarge(DecodeError):
     """The body holds more than one body may; nothing of it was stored."""
-
-
-JSON = Any

@@ -135,7 +135,7 @@ def vacuum(db: str, dry_run: bool) -> None:
         if dry_run:
             with closing(FileReader(db)) as reader:
                 size, used = reader.size_bytes(), reader.used_bytes()
-                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").rows[0][0]
+                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").value
             more = "" if "ZSTD" in ddl else ", and compress the texts, which an older version stored as they are"
             click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
             return

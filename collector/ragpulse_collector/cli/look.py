@@ -26,6 +26,7 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
     Source,
     asking,
     config_path,
@@ -36,7 +37,18 @@ from ragpulse_collector.cli.options import (
     tz_option,
     where_option,
 )
-from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, shown_at, table
+from ragpulse_collector.cli.tables import (
+    ago,
+    cell,
+    dotted,
+    interval,
+    measured,
+    print_json,
+    safe,
+    showing,
+    shown_at,
+    table,
+)
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -46,21 +58,17 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 
 @click.command()
 @click.argument("names", nargs=-1)
-@since_option("1d")
+@since_option("1d", "from")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
 @tz_option
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
 @asking
-def metrics(
-    ask: Ask, names: tuple[str, ...], since: str, step: str, tz: str, group_by: tuple[str, ...],
-    assisted_by: str | None, as_json: bool
-) -> None:  # fmt: skip
+def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: Any) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {"from": since, "step": step, "tz": tz, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
-        ask("GET metrics", params | {"name": name})
+        ask("GET metrics", {**params, "tz": tz, "name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
     ]
     if as_json:
@@ -92,24 +100,15 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 
 
 @click.command()
-@since_option("1d")
+@since_option("1d", "from")
 @tz_option
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
 @option("--limit", type=COUNT, default=20, help="The most traces.")
-@json_option
-@asking
-def traces(
-    ask: Ask, since: str, tz: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
-    limit: int, as_json: bool
-) -> None:  # fmt: skip
+@showing("GET traces")
+def traces(answer: Json, tz: str, **_: object) -> None:
     """Show the newest traces with their scores."""
-    params = {"from": since, "tz": tz, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
-    answer = ask("GET traces", params)
-    if as_json:
-        print_json(answer)
-        return
     table(
         "traces",
         ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
@@ -328,14 +327,9 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
 
 
 @click.command()
-@json_option
-@asking
-def status(ask: Ask, as_json: bool) -> None:
+@showing("GET status")
+def status(answer: Json) -> None:
     """Show what was received, rejected, evaluated and dropped."""
-    answer = ask("GET status", {})
-    if as_json:
-        print_json(answer)
-        return
     table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 

@@ -21,9 +21,13 @@ from ragpulse_dashboards.zones import DAYS
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
     from ragpulse_collector.client import Client
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-Ask = Callable[[str, Mapping[str, Any]], Any]
+Json = Mapping[str, Any]
+"""A JSON object, as operations take and answer it."""
+Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
@@ -96,7 +100,7 @@ class Source(NamedTuple):
         client = connected(self.url, self.api_key)
         client.hint += " (or read a closed file with --db)"
 
-        def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        def ask(operation: str, params: Json) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
@@ -104,7 +108,7 @@ class Source(NamedTuple):
 
         return ask
 
-    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+    def download(self, operation: str, params: Json, target: Path) -> None:
         """Write the file that an operation answers; like the database, only its owner can read it."""
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
@@ -180,7 +184,7 @@ prompts_option = option(
     "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
 )
 tz_option = option("--tz", default="UTC", help="IANA zone of local days, such as Europe/Berlin.")
-where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+where_option = option("--where", help="SQL condition over the columns of `traces`.")
 max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
 dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 yes_option = option("--yes", is_flag=True, help="Do not ask.")
@@ -191,11 +195,23 @@ def key_option(text: str) -> Callable[[F], F]:
     return option("--api-key", env="RAGPULSE_API_KEY", help=text)
 
 
-def since_option(default: str) -> Callable[[F], F]:
-    """Declare --since."""
+def since_option(default: str, name: str = "since") -> Callable[[F], F]:
+    """Declare --since, passed to the command as `name`."""
     return option(
-        "--since", type=age, default=default, help=f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+        "--since", name, type=age, default=default, help=f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
     )
+
+
+def priced_settings(judge: str | None) -> tuple[Settings, JudgePrices]:
+    """Return this folder's configuration with another judge, if one is named, and the prices of models."""
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import Prices
+
+    with failing(OSError, Refusal):
+        settings = load_settings(config_path(None)).with_options("judge", {"model": judge})
+        return settings, JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
 
 
 def _offline(db: str) -> Ask:
@@ -222,7 +238,7 @@ def asker_of(operations: Operations) -> Ask:
     from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
-    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+    def ask(operation: str, params: Json) -> Any:
         try:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers

@@ -6,8 +6,8 @@ from typing import Literal
 
 import click
 
-from ragpulse_collector.cli.options import COUNT, Ask, asking, json_option, option, since_option
-from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
+from ragpulse_collector.cli.options import COUNT, Ask, Json, asking, json_option, option, since_option
+from ragpulse_collector.cli.tables import cell, interval, print_json, safe, showing, table
 
 
 @click.command()
@@ -39,14 +39,10 @@ def topics(ask: Ask, since: str, limit: int, rename: tuple[str, str] | None, fit
 
 
 @click.command()
-@since_option("7d")
-@json_option
-@asking
-def digest(ask: Ask, since: str, as_json: bool) -> None:
+@since_option("7d", "from")
+@showing("GET digest")
+def digest(answer: Json, **_: object) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
-    answer = ask("GET digest", {"from": since})
-    if as_json:
-        return print_json(answer)
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
         lead = answer["overview"]["lead"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.queries.traces import Filter, first_span, with_columns
 from ragpulse_evaluators.statistics import Interval
 
-__all__ = ["COUNTED", "Compare", "count_comparisons", "may_replace"]
+__all__ = ["COUNTED", "Compare", "count_comparisons", "either", "may_replace"]
 
 _REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "variant"})
 """A new value of these dimensions replaces an old one and is compared with it from its first answers."""
@@ -106,10 +106,11 @@ def _blank(lasted: list[float]) -> Counts:
     return Counts([0.0] * len(lasted), [0.0] * len(lasted), lasted.copy())
 
 
-def _either(changes: Sequence[Change]) -> Interval:
-    """Return the difference, whichever of the comparisons is right."""
-    moves = [change.move for change in changes]
-    return Interval(moves[0].value, min(move.lo for move in moves), max(move.hi for move in moves))
+def either(changes: Iterable[Change | None]) -> Change | None:
+    """Return the first comparison with the difference of whichever is right; None for none."""
+    known = [change for change in changes if change]
+    lows, highs = [change.move.lo for change in known], [change.move.hi for change in known]
+    return replace(known[0], move=Interval(known[0].move.value, min(lows), max(highs))) if known else None
 
 
 def _predecessor(
@@ -140,12 +141,13 @@ def _count_comparison(
     replaced = None if predecessor is None else group_key(groups, predecessor)
 
     def compare(confidence: float) -> list[Change]:
-        changes = []
-        for length in lengths(periods):
-            size = length // periods.step_s
-            found = [count_change(counts, before, periods, size, n_known, confidence) for before in references]
-            if known := [change for change in found if change]:
-                changes.append(replace(known[0], group=name, predecessor=replaced, move=_either(known)))
-        return changes
+        changes = (
+            either(
+                count_change(counts, before, periods, length // periods.step_s, n_known, confidence)
+                for before in references
+            )
+            for length in lengths(periods)
+        )
+        return [replace(change, group=name, predecessor=replaced) for change in changes if change]
 
     return compare

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from statistics import NormalDist
 
-from ragpulse_collector.analysis.changes.levels import Periods, is_sure, lengths
+from ragpulse_collector.analysis.changes.levels import Periods, is_sure, lengths, whole_days
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
@@ -185,7 +185,7 @@ def _change_seen_after(
     store: Store, monitor: MonitorSettings, typical: _Typical, after: float, periods: Periods
 ) -> float | None:
     """Return the seconds until one of the comparisons is sure; None: never."""
-    step, windows_s = periods.step_s, lengths(periods)
+    step, windows_s = periods.step_s, [whole_days(length) for length in lengths(periods)]
     confidence = confidence_for(
         monitor.false_alarms_per_year / (typical.groups * len(windows_s)) / 2.0, step, looks=1.0
     )
@@ -198,7 +198,7 @@ def _change_seen_after(
 
 
 def _length_seen_after(
-    length_s: int, step_s: int, typical: _Typical, after: float, base: float, confidence: float
+    length_s: float, step_s: int, typical: _Typical, after: float, base: float, confidence: float
 ) -> float | None:
     """Return the seconds until the comparison of the last `length_s` with the same hours of the baseline is sure."""
     before_n = base * min(1.0, length_s / DAY_S)
@@ -213,7 +213,7 @@ def _length_seen_after(
         move = minus(typical.read(mixed, trials, error if after < typical.level else -error, confidence), before)
         return is_sure(move)
 
-    windows = range(1, length_s // step_s + 1)
+    windows = range(1, int(length_s // step_s) + 1)
     index = bisect_left(windows, True, key=differs)
     return float(windows[index] * step_s) if index < len(windows) else None
 

@@ -44,10 +44,6 @@ def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
     return last is not None and timedelta() <= now - last < interval
 
 
-def _unscaled(_evaluator: str) -> tuple[float, str]:
-    return 1.0, ""
-
-
 class Sampler:
     """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root; sessions (for rules
     that ask for them) once they have been quiet for `session_quiet_s`.
@@ -67,7 +63,7 @@ class Sampler:
         quiet_s: float = 30.0,
         session_quiet_s: float = 1800.0,
         salt: str = "ragpulse",
-        pi_scale: Scale = _unscaled,
+        pi_scale: Scale = lambda _: (1.0, ""),
         every_s: float = 2.0,
         acceptance: Sequence[str] = ACCEPTANCE,
         scales: Mapping[str, tuple[float, float]] | None = None,
@@ -190,8 +186,8 @@ class Sampler:
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
-        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        spans = [*_uncounted(DoubtfulSpan(*row) for row in rows)]
+        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()})
+        spans = [*_uncounted(rows.tuples(DoubtfulSpan))]
         return Uncounted(
             traces=[trace_id for trace_id, _, _ in spans],
             spans=[int(span_id, 16) for _, span_id, _ in spans],
@@ -212,7 +208,7 @@ class Sampler:
         run, lo = transaction.execute, {"lo": due.lo}
         parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
-        if run(sql.COUNT_DOUBLES).rows[0][0]:
+        if run(sql.COUNT_DOUBLES).value:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
             run(sql.DUE_SPANS, parameters)
@@ -250,7 +246,7 @@ class Sampler:
         if len(history) > 1:
             transaction.execute(sql.FIRST_DECIDED, lo | {"times": [each.since for each in history]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (index,) in transaction.execute(sql.RULE_SETS).rows:
+            for index in transaction.execute(sql.RULE_SETS).values:
                 rules = history[max(0, index)].rules
                 if rules:
                     where = sql.decided_under(max(0, index))
@@ -270,7 +266,7 @@ class Sampler:
     def _rule_sets(self, transaction: Transaction, time: datetime) -> list[RuleSet]:
         """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
         now = tuple(self._rules())
-        sets = [RuleSet.stored(text) for (text,) in transaction.execute(sql.KNOWN_RULES).rows]
+        sets = list(map(RuleSet.stored, transaction.execute(sql.KNOWN_RULES).values))
         if not sets or not sets[-1].decides_like(now):
             sets.append(RuleSet(time, now))
             transaction.execute(sql.ADD_RULES, {"value": sets[-1].text})
@@ -278,7 +274,7 @@ class Sampler:
 
     def _add_texts_below(self, transaction: Transaction, lo: Mapping[str, datetime | None]) -> None:
         """Give units without query or response the texts of the spans below."""
-        if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
+        if not transaction.execute(documents.COUNT_SILENT).value:
             transaction.execute(documents.NOTHING_BELOW)
             return
         transaction.execute(documents.BELOW, lo)
@@ -350,7 +346,7 @@ def redecide(
     run(sql.scores_seen(names), bound)
     run(draw_sql(rules, scales))
     run(sql.RAISED, bound | {"evaluators": evaluators, "policies": [rule.policy for rule in rules]})
-    count = int(run("SELECT count(*) FROM drawn").rows[0][0])
+    count = int(run("SELECT count(*) FROM drawn").value)
     if count:
         run(sql.RETIRE_DECISIONS, bound)
         run(sql.ADD_DECISIONS, {"at": transaction.at})
@@ -395,7 +391,7 @@ def decide_sessions(
     run(sql.RETIRE_SESSIONS, lo)
     run(sql.ADD_DECISIONS, {"at": transaction.at})
     run(sql.ADD_JOBS, {"at": transaction.at})
-    return int(run("SELECT count(*) FROM unit").rows[0][0])
+    return int(run("SELECT count(*) FROM unit").value)
 
 
 def _session_bounds(
@@ -407,5 +403,5 @@ def _session_bounds(
 
 
 def _last_look(read: Callable[..., Rows]) -> datetime | None:
-    last_look: datetime | None = read(sql.SESSIONS_SEEN).rows[0][0]
+    last_look: datetime | None = read(sql.SESSIONS_SEEN).value
     return last_look

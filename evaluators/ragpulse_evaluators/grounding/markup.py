@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Code", "Mark", "Reading", "blank_lead_in", "claims_nothing", "find_marks", "read_markup"]
-
 _MARK = re.compile(r"\[([^\[\]\n]{1,80})\](?!\()|【([^【】\n]{1,80})】|\(([^()\n]{1,80})\)")
 _NUMBERS = re.compile(
     r"\^?(?:(?:doc(?:ument)?|source|context|passage|ref|chunk|文档|来源|資料|资料|quelle|fuente|fonte)s?\.?\s*#?:?\s*)?"

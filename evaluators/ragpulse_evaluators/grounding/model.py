@@ -21,19 +21,6 @@ from ragpulse_evaluators.grounding.facts import Quantity, is_derived, quantities
 from ragpulse_evaluators.grounding.lexicon import OPPOSITES
 from ragpulse_evaluators.grounding.text import Word
 
-__all__ = (
-    "FEATURES",
-    "POOLED",
-    "WEIGHTS",
-    "Findings",
-    "answer_score",
-    "answer_verdict",
-    "claim_score",
-    "claim_verdict",
-    "measure",
-    "pool",
-)
-
 WEIGHTS: dict[str, Any] = json.loads(Path(__file__).with_name("weights.json").read_text(encoding="utf-8"))
 FEATURES = ("words", "names", "pairs", "order", "lost", "negation", "objected")
 """Of a claim: share of words in no context, new names, share of word pairs in no context, share of words

@@ -17,9 +17,8 @@ from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import final_text, read_number
-from ragpulse_evaluators.judges.protocol import brief, for_sampling, together
+from ragpulse_evaluators.judges.protocol import brief, together
 from ragpulse_evaluators.judges.replies import end_of
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
@@ -112,8 +111,6 @@ class GEval(JudgedEvaluator):
             self._dimensions = _dimensions(task, dimension)
             if dimension:
                 self.scale = Scale(lo=0, hi=self._dimensions[0].highest, kind="ratio")
-        if self.judge is not None and n > 1 and not use_logprobs:
-            self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
         if self.judge is not None:
             self.judge = brief(self.judge, _MARK_TOKENS)
 
@@ -213,4 +210,4 @@ def _explanation(ratios: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {'unreadable' if r is None else format(r, '.3g')}" for name, r in ratios.items())
 
 
-ENTRIES: tuple[Entry, ...] = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)
+ENTRIES = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)

@@ -133,6 +133,11 @@ def lengths(periods: Periods) -> list[int]:
     return seconds
 
 
+def whole_days(seconds: float) -> float:
+    """Return a length without its part of a day: with it a rhythm of the day is a change."""
+    return seconds // DAY_S * DAY_S or seconds
+
+
 def onset(points: Sequence[tuple[datetime, float, float]]) -> tuple[datetime, float] | None:
     """Return since when the level differs most surely, and by how much, from (time, expected, excess) of each point."""
     best, start, shift, weight, excess = -1.0, None, 0.0, 0.0, 0.0
@@ -227,7 +232,7 @@ def _spread(rows: Sequence[Sequence[tuple[float, float]]], minimum: float, mean:
     shows at every time of the day, the spread between days only once a day: it is less certain and enlarged more.
     """
     days, times = len(rows[0]), len(rows)
-    fitted = [[_rate(row) * total for _, total in row] for row in rows]
+    fitted = [[rate * total for _, total in row] for row in rows for rate in (_rate(row),)]
     expected = [math.fsum(day) for day in zip(*fitted, strict=True)]
     if math.fsum(expected) <= 0.0:
         return minimum

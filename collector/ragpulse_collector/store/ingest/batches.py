@@ -182,5 +182,5 @@ def _of_new_spans(scores: Iterable[ScoreRecord], new_spans: Iterable[SpanBatch])
 
 def _newest_ns(transaction: Transaction) -> int:
     """Return the start of the newest stored span; the table has whole microseconds."""
-    newest = transaction.execute(_NEWEST).rows[0][0]
+    newest = transaction.execute(_NEWEST).value
     return 0 if newest is None else unix_ns(newest) + 999

@@ -192,8 +192,8 @@ class ResponseScores(_Waiting[str]):
         """Set trace and span of new scores, and of waiting scores whose span is new."""
         since = {"since": transaction.at - _WAIT_FOR_SCORE}
         if self._waiting is None:
-            unjoined = transaction.execute(_UNJOINED_SCORES, since).rows
-            self._waiting = dict.fromkeys((response for (response,) in unjoined), transaction.at)
+            unjoined = transaction.execute(_UNJOINED_SCORES, since).values
+            self._waiting = dict.fromkeys(unjoined, transaction.at)
         unplaced = [score for score in scores if score.trace_id is None and score.response_id is not None]
         if not (unplaced or self._waiting):
             return

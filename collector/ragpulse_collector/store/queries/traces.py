@@ -322,7 +322,7 @@ def prompts_in(filter: Filter) -> str:
 def has_service(store: Store, service: str, within: Mapping[str, datetime]) -> bool:
     """Whether a decided trace of this service starts in the range."""
     sql = f"SELECT EXISTS (FROM ({FACTS}) WHERE service = $service AND start_time >= $first AND start_time < $last)"
-    return bool(store.read(sql, {**within, "service": service}).rows[0][0])
+    return bool(store.read(sql, {**within, "service": service}).value)
 
 
 def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
@@ -333,5 +333,5 @@ def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
 
 def first_span(store: Store) -> datetime | None:
     """When the earliest span started; None for an empty store."""
-    start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
+    start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").value
     return start
