@@ -8,7 +8,7 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, NothingToScore, excerpt
-from ragpulse_evaluators.evaluator import PlainEvaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
@@ -210,7 +210,6 @@ class Groundedness(PlainEvaluator):
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
     label = "5"
     constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
@@ -308,7 +307,7 @@ _FORMER = (
     "the score is the mean probability of the claims since version 5, not the share of supported ones, and answers"
     " worded too freely are unclear, neither passing nor failing"
 )
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Groundedness,
         source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",

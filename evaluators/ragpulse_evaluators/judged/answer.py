@@ -18,7 +18,6 @@ from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesN
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import Embedder, cosine, together
 from ragpulse_evaluators.judges.providers import as_embedder
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -292,7 +291,7 @@ class Correctness(JudgedEvaluator):
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Correctness, "LlamaIndex", "threshold=4.0"),
     judged_entry(AnswerCorrectness, "RAGAS (arXiv:2309.15217)", 'mode="fbeta", weights=(0.75, 0.25)'),
     judged_entry(AnswerRelevancy, "RAGAS (arXiv:2309.15217), PolyEval"),

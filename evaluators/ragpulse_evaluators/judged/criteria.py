@@ -16,7 +16,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -240,7 +239,7 @@ def _interval(scores: Sequence[float]) -> tuple[float, float]:
     return (estimate.lo, estimate.hi)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Guideline, "LlamaIndex", 'guidelines="Polite, no promises about dates."'),
     judged_entry(Rubric, "criteria evaluators", 'criterion="Cites a source for every number."'),
     *(judged_entry(kind, "criteria evaluators") for kind in (Conciseness, Helpfulness, Harmfulness, Bias, Toxicity)),

@@ -19,7 +19,6 @@ from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import final_text, read_number
 from ragpulse_evaluators.judges.protocol import brief, together
 from ragpulse_evaluators.judges.replies import end_of
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
@@ -211,4 +210,4 @@ def _explanation(ratios: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {'unreadable' if r is None else format(r, '.3g')}" for name, r in ratios.items())
 
 
-ENTRIES: tuple[Entry, ...] = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)
+ENTRIES = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)

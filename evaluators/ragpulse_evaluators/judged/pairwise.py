@@ -9,12 +9,10 @@ from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
-from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
@@ -69,7 +67,7 @@ class Pairwise(JudgedEvaluator):
     name = "pairwise"
     needs = frozenset({"query", "response"})
     parser = "choice"
-    cost_class: CostClass = "k calls"
+    cost_class = "k calls"
 
     def __init__(self, *, consensus: bool = True, **options: Any) -> None:
         super().__init__(consensus=consensus, **options)
@@ -114,4 +112,4 @@ def _settle(first: float, flipped: float) -> float:
     return _TIE if votes == 1.0 else _FIRST if votes > 1.0 else _SECOND
 
 
-ENTRIES: tuple[Entry, ...] = (judged_entry(Pairwise, "LlamaIndex", "consensus=True"),)
+ENTRIES = (judged_entry(Pairwise, "LlamaIndex", "consensus=True"),)

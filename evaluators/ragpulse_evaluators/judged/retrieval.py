@@ -16,7 +16,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, is_nothing, read_model, read_number, words_of
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -215,7 +214,7 @@ def _position(text: str, sentences: Sequence[str]) -> int:
     raise Unreadable(f"{text!r} is no sentence of the contexts")
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(ContextPrecision, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRecall, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRelevancy, "RAGAS (arXiv:2309.15217)", 'mode="sentence"'),
