@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling.rules import OFFLINE, Rule, RuleSet, draw_sql, of_unit, scored_evaluators
 from ragpulse_collector.settings import ACCEPTANCE
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
@@ -153,16 +153,12 @@ class Sampler:
             if not is_marked(self._store.read, quiet):
                 self._store.write(lambda transaction: mark_sessions(transaction, quiet)).result()
             return 0
-        scales, salt, limit = self._scales(rules), self._salt, self._max_traces
-        return self._store.write(
-            lambda transaction: decide_sessions(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
-        ).result()
+        decide = partial(decide_sessions, rules=rules, scales=self._scales(rules), before=quiet, salt=self._salt)
+        return self._store.write(partial(decide, limit=self._max_traces)).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
-        scales, limit = self._scales(rules), self._max_traces
-        return self._store.write(
-            lambda transaction: redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
-        ).result()
+        decide = partial(redecide, rules=rules, scales=self._scales(rules), lo=lo, since=since)
+        return self._store.write(partial(decide, limit=self._max_traces)).result()
 
     def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
         return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
@@ -199,10 +195,10 @@ class Sampler:
         topics_of = self._topics()
         if topics_of is None:
             return QuestionTopics([], [], [])
-        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo}).rows
-        found = topics_of([row[1] for row in rows])
+        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo})
+        found = topics_of([text for _, text in rows.rows])
         topics, distances = [one.topic_id for one in found], [one.distance for one in found]
-        return QuestionTopics([row[0] for row in rows], topics, distances)
+        return QuestionTopics(rows.values, topics, distances)
 
     def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
@@ -317,14 +313,13 @@ class NewScores(NamedTuple):
     last: datetime
 
 
-def new_scores(read: Callable[..., Rows], names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
+def new_scores(read: Read, names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
     """Return what scores were made since then, the oldest `limit` of them; None for none."""
-    rows = read(
+    (found,) = read(
         f"SELECT count(*), min(request_time), max(created_at) FROM ({sql.SCORES_SINCE})",
         {"names": list(names), "since": since, "most": limit},
-    )
-    count, first, last = rows.rows[0]
-    return NewScores(count, first, last) if count else None
+    ).tuples(NewScores)
+    return found if found.n else None
 
 
 def redecide(
@@ -354,12 +349,12 @@ def redecide(
     return count
 
 
-def has_quiet_session(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> bool:
+def has_quiet_session(read: Read, rules: Sequence[Rule], before: datetime) -> bool:
     """Whether a session whose last turn ended `before` is undecided."""
     return bool(read(f"{sql.QUIET_SESSIONS} LIMIT 1", _session_bounds(read, rules, before)).rows)
 
 
-def is_marked(read: Callable[..., Rows], before: datetime) -> bool:
+def is_marked(read: Read, before: datetime) -> bool:
     """Whether the mark of the last look need not be moved yet."""
     last_look = _last_look(read)
     return last_look is not None and before - last_look < _MARK_LAG
@@ -394,14 +389,12 @@ def decide_sessions(
     return int(run("SELECT count(*) FROM unit").value)
 
 
-def _session_bounds(
-    read: Callable[..., Rows], rules: Sequence[Rule], before: datetime
-) -> dict[str, datetime | list[str]]:
+def _session_bounds(read: Read, rules: Sequence[Rule], before: datetime) -> dict[str, datetime | list[str]]:
     evaluators = sorted({name for rule in rules for name in rule.evaluators})
     last_look = max(min(_last_look(read) or before, before), before - _MAX_REACH)
     return {"quiet": before, "since": last_look - _REACH, "evaluators": evaluators}
 
 
-def _last_look(read: Callable[..., Rows]) -> datetime | None:
+def _last_look(read: Read) -> datetime | None:
     last_look: datetime | None = read(sql.SESSIONS_SEEN).value
     return last_look
