@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
 from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, Evaluator
-from ragpulse_evaluators.isolated_child import Source, framed
+from ragpulse_evaluators.isolated_child import Message, Source, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
 from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
@@ -48,7 +48,6 @@ _COPIED = (
     *("judge", "wants_judge", "takes_all", "version", "max_cpu_share"),
 )
 """Attributes that are those of the user's evaluator."""
-Message = dict[str, Any]
 Relay = Callable[[Message], Awaitable[Message]]
 """Puts a question of the child to the judge; returns the reply for the child."""
 

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
-from ragpulse_collector.api.params import Caller, Params
+from ragpulse_collector.api.params import Caller, Params, Values
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope
 from ragpulse_dashboards import ApiError
@@ -106,7 +106,7 @@ class Operations:
     def __iter__(self) -> Iterator[AnyOperation]:
         return iter(self._operations)
 
-    async def call(self, operation: str, params: Mapping[str, Any], caller: Caller | None = None) -> Any:
+    async def call(self, operation: str, params: Values, caller: Caller | None = None) -> Any:
         """Run `"GET traces/abc"` and return its answer; raises ApiError."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
@@ -119,7 +119,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """A disk that is full, read-only or failing: not a bug of ours."""
 
 
-async def perform(operation: Operation[P], values: Mapping[str, Any], caller: Caller | None = None) -> Any:
+async def perform(operation: Operation[P], values: Values, caller: Caller | None = None) -> Any:
     """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
 
     `caller` is None within this process; the pages and HTTP have one.
@@ -181,7 +181,7 @@ def _response(answer: Any) -> Response:
     return answer if isinstance(answer, Response) else json_response(answer)
 
 
-async def _values(request: Request) -> Mapping[str, Any]:
+async def _values(request: Request) -> Values:
     """Return query, body and path as one mapping; a repeated query parameter is a list."""
     query = {key: request.query_params.getlist(key) for key in request.query_params}
     values: dict[str, Any] = {key: texts[0] if len(texts) == 1 else texts for key, texts in query.items()}
@@ -190,7 +190,7 @@ async def _values(request: Request) -> Mapping[str, Any]:
     return values | request.path_params
 
 
-async def _json_body(request: Request) -> Mapping[str, Any]:
+async def _json_body(request: Request) -> Values:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = b""
     async for chunk in request.stream():
@@ -210,6 +210,8 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
     return parsed
 
 
+Schema = dict[str, Any]
+"""A part of an OpenAPI document."""
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     "400": "A parameter is wrong or unknown.",
@@ -222,11 +224,11 @@ _ERRORS = {
 }
 
 
-def document(operations: Iterable[AnyOperation], version: str, *, root: str = "") -> dict[str, Any]:
+def document(operations: Iterable[AnyOperation], version: str, *, root: str = "") -> Schema:
     """Return an OpenAPI 3.1 document of the JSON API, hosted below `root`."""
-    definitions: dict[str, Any] = {}
+    definitions: Schema = {}
     _answer(Problem, definitions)
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Schema] = {}
     for operation in operations:
         paths.setdefault(f"/api/v1/{operation.path}", {})[operation.method.lower()] = _operation(operation, definitions)
     return {
@@ -243,12 +245,12 @@ def document(operations: Iterable[AnyOperation], version: str, *, root: str = ""
     }
 
 
-def _refusal(description: str) -> dict[str, Any]:
+def _refusal(description: str) -> Schema:
     schema = {"$ref": _REF.format(model=Problem.__name__)}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _operation(operation: AnyOperation, definitions: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: AnyOperation, definitions: Schema) -> Schema:
     schemas = properties(operation.params, definitions)
     required = operation.params.model_json_schema().get("required", [])
     in_query = operation.method in ("GET", "DELETE")
@@ -256,7 +258,7 @@ def _operation(operation: AnyOperation, definitions: dict[str, Any]) -> dict[str
     parameters = [_parameter(name, "path", schemas[name], required=True) for name in operation.in_path]
     if in_query:
         parameters += [_parameter(name, "query", schema, required=name in required) for name, schema in rest.items()]
-    entry: dict[str, Any] = {
+    entry: Schema = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
         "description": f"Needs the scope `{operation.scope}`.",
@@ -279,7 +281,7 @@ def _identifier(operation: AnyOperation) -> str:
     return "_".join((operation.method.lower(), *words))
 
 
-def properties(params: type[Params], definitions: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+def properties(params: type[Params], definitions: Schema | None = None) -> dict[str, Schema]:
     """Return the schema of each parameter, and add their references to the definitions."""
     schema = params.model_json_schema(ref_template=_REF)
     if definitions is not None:
@@ -287,26 +289,26 @@ def properties(params: type[Params], definitions: dict[str, Any] | None = None) 
     return {name: _not_null(value) for name, value in schema.get("properties", {}).items()}
 
 
-def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _not_null(schema: Schema) -> Schema:
     """Return the schema without null: a parameter without a value is absent."""
     rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != ("default", None)}
     choices = [choice for choice in rest.pop("anyOf", []) if choice != {"type": "null"}]
     return (choices[0] | rest) if len(choices) == 1 else rest | ({"anyOf": choices} if choices else {})
 
 
-def _parameter(name: str, location: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+def _parameter(name: str, location: str, schema: Schema, *, required: bool) -> Schema:
     description = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": location, "required": required, **description, "schema": schema}
 
 
-def _content(operation: AnyOperation, definitions: dict[str, Any]) -> dict[str, Any]:
+def _content(operation: AnyOperation, definitions: Schema) -> Schema:
     content = {media: {"schema": {"type": "string", "format": "binary"}} for media in operation.files}
     if operation.answer is None:
         return content
     return {"application/json": {"schema": _answer(operation.answer, definitions)}, **content}
 
 
-def _answer(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _answer(kind: Any, definitions: Schema) -> Schema:
     """Return a reference to the schema of an answer, and add the schema to the definitions."""
     choices = get_args(kind)
     if choices:

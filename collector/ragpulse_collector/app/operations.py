@@ -59,7 +59,7 @@ from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.settings.lead import Lead
-from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.queries.scores import measured, met_evaluators
@@ -236,7 +236,7 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[AnyOperation, ...]:
     )  # fmt: skip
 
 
-def _data(store: AnyStore, settings: Settings, prices: Prices, lead: Lead) -> tuple[AnyOperation, ...]:
+def _data(store: Store, settings: Settings, prices: Prices, lead: Lead) -> tuple[AnyOperation, ...]:
     copies = Copies(outbox_folder(store.path))
     views: dict[str, Any] = {"run": partial(data.export_archive, store, copies), "params": models.Export,
                              "files": ("application/x-tar",),

@@ -33,7 +33,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
-from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -59,7 +59,7 @@ class Components:
 
     def __init__(
         self,
-        store: AnyStore,
+        store: Store,
         settings: Settings,
         *,
         prices: Prices,
@@ -207,7 +207,7 @@ class Components:
     def checker(self) -> JudgeChecker:
         """Checks judges on labelled answers."""
         unrecorded = self.catalog.unrecorded
-        return JudgeChecker(self.store, self.started_with, unrecorded, price=self._price, ledger=self._ledger)
+        return JudgeChecker(self.started_with, unrecorded, price=self._price, ledger=self._ledger)
 
     def price_table(self) -> Mapping[str, str | None]:
         """Return the price table and its date."""
@@ -317,15 +317,19 @@ class BackgroundTasks:
     def _jobs(self) -> list[Job]:
         jobs = []
         if "evaluate" in self._settings.roles:
-            jobs.append(Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide))
-            jobs.append(Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0))
-            jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
+            jobs += [
+                Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide),
+                Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0),
+                Job("checking judges", CHECK_EVERY_S, self._check_judges),
+            ]
         if "maintain" in self._settings.roles:
-            jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
-            jobs.append(Job("topics", TOPICS_EVERY_S, self._components.refits.tick))
-            jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
-            jobs.append(Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0))
-            jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
+            jobs += [
+                Job("retention", PRUNE_EVERY_S, self._prune),
+                Job("topics", TOPICS_EVERY_S, self._components.refits.tick),
+                Job("monitors", MONITOR_EVERY_S, self._components.monitors.check),
+                Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0),
+                Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check),
+            ]
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))

@@ -76,7 +76,7 @@ def _reason(result: EvaluationResult) -> str:
     return result.explanation or f"{result.status}, but without a 0..1 form"
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Composite,
         source="Prompt Evaluation (S3)",

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
-from ragpulse_evaluators.evaluator import PlainEvaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.groundedness import (
     MAX_RESPONSE_CHARS,
@@ -60,7 +60,6 @@ class CitationCheck(PlainEvaluator):
 
     name = "citation_check"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
     constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
 
@@ -212,7 +211,6 @@ class ContextUtilization(PlainEvaluator):
 
     name = "context_utilization"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
     constants = MappingProxyType({"enough": _ENOUGH, "as_good": _AS_GOOD, "lexicon": LEXICON_ID})
 
@@ -250,7 +248,7 @@ def context_use(response: str, contexts: Sequence[str], ids: Sequence[str | None
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         ContextUtilization,
         source="this project",

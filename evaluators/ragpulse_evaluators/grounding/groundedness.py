@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, NothingToScore, excerpt
-from ragpulse_evaluators.evaluator import PlainEvaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
@@ -108,8 +108,7 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code, reading.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A sentence, what was found for it (None where it claims nothing), and the best context sentence."""
 
     place: Sentence
@@ -210,7 +209,6 @@ class Groundedness(PlainEvaluator):
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
     label = "5"
     constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
@@ -308,7 +306,7 @@ _FORMER = (
     "the score is the mean probability of the claims since version 5, not the share of supported ones, and answers"
     " worded too freely are unclear, neither passing nor failing"
 )
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Groundedness,
         source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",

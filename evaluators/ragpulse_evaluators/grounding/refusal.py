@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.evaluator import PlainEvaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.markup import claims_nothing, read_markup
 from ragpulse_evaluators.grounding.text import content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
@@ -161,7 +161,6 @@ class Refusal(PlainEvaluator):
 
     name = "refusal"
     needs = frozenset({"response"})
-    scale = Scale()
     immediate = True
     label = "3"
     constants = MappingProxyType({"patterns": DECLINES.pattern, "rest": _MAX_REST})
@@ -220,7 +219,7 @@ def _content_after_but(tail: str) -> int:
     return content_size(tail[match.end() :]) * 2 if match else 0
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Refusal,
         source="this project",

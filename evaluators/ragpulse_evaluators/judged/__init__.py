@@ -11,9 +11,8 @@ from ragpulse_evaluators.judged import (
     pairwise,
     retrieval,
 )
-from ragpulse_evaluators.registry import Entry
 
 __all__ = ("ENTRIES",)
 
 _FAMILIES = (faithfulness, answer, pairwise, retrieval, criteria, geval, grouse, conversation, custom_yaml)
-ENTRIES: tuple[Entry, ...] = tuple(entry for family in _FAMILIES for entry in family.ENTRIES)
+ENTRIES = tuple(entry for family in _FAMILIES for entry in family.ENTRIES)

@@ -18,7 +18,6 @@ from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesN
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import Embedder, cosine, together
 from ragpulse_evaluators.judges.providers import as_embedder
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -231,6 +230,7 @@ class AnswerRelevancy(JudgedEvaluator):
         self._embedder = as_embedder(embedder)
         self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
+        self.calls = self._n if self._embedder else 2 * self._n  # as many comparisons as questions
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Make up questions, compare, average."""
@@ -251,10 +251,6 @@ class AnswerRelevancy(JudgedEvaluator):
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
         return [share.score for share in await together(session.reply(prompt, ShareReply) for prompt in prompts)]
-
-    def calls_for(self, case: Case) -> int:
-        """`n` questions, and as many comparisons without an embedder."""
-        return self._n if self._embedder else 2 * self._n
 
 
 class MarkReply(Reply, title="Mark"):
@@ -292,7 +288,7 @@ class Correctness(JudgedEvaluator):
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Correctness, "LlamaIndex", "threshold=4.0"),
     judged_entry(AnswerCorrectness, "RAGAS (arXiv:2309.15217)", 'mode="fbeta", weights=(0.75, 0.25)'),
     judged_entry(AnswerRelevancy, "RAGAS (arXiv:2309.15217), PolyEval"),

@@ -23,7 +23,6 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import is_nothing, read_json, read_number, unwrapped, words_of
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
 _LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)
@@ -275,4 +274,4 @@ _KINDS: tuple[type[_Grouse], ...] = (
     GrousePositiveAcceptance,
     GrouseNegativeRejection,
 )
-ENTRIES: tuple[Entry, ...] = tuple(judged_entry(kind, "GroUSE (arXiv:2409.06595)") for kind in _KINDS)
+ENTRIES = tuple(judged_entry(kind, "GroUSE (arXiv:2409.06595)") for kind in _KINDS)

@@ -16,7 +16,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
 from ragpulse_evaluators.judges.parsing import Words, is_nothing, read_model, read_number, words_of
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -168,7 +167,7 @@ class ContextRelevancy(JudgedEvaluator):
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
         super().__init__(mode=mode, **options)
         self._dual = mode == "dual"
-        self.cost_class = "k calls" if self._dual else "1 call"
+        self._ask_times(2 if self._dual else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Count sentences, or ask two judges."""
@@ -194,10 +193,6 @@ class ContextRelevancy(JudgedEvaluator):
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
 
-    def calls_for(self, case: Case) -> int:
-        """Two for the dual judge."""
-        return 2 if self._dual else 1
-
 
 def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
     """The reason and the distinct numbers of relevant sentences; a sentence that was not shown is unreadable."""
@@ -215,7 +210,7 @@ def _position(text: str, sentences: Sequence[str]) -> int:
     raise Unreadable(f"{text!r} is no sentence of the contexts")
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(ContextPrecision, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRecall, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRelevancy, "RAGAS (arXiv:2309.15217)", 'mode="sentence"'),

@@ -47,7 +47,7 @@ def _values(recorded: Iterable[Any]) -> list[float]:
     return [float(value) for value in values]
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Perplexity,
         source="Jelinek et al. 1977",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
-from ragpulse_collector.store.protocol import Rows, Store
+from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
 
@@ -146,7 +146,7 @@ class NamedDocument(NamedTuple):
     source: str | None
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, datetime]) -> dict[int, NamedDocument]:
+def named_documents(store: Store, docs: Sequence[int], within: Within) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
@@ -157,7 +157,7 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, date
     return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
-def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, datetime]) -> Rows:
+def retrievals(store: Store, trace_ids: Sequence[str], within: Within) -> Rows:
     """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found in all.
 
     `number` is the request's index in `trace_ids`.
@@ -175,7 +175,7 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 
 def shared_documents(
     store: Store, trace_ids: Sequence[str], chosen: Sequence[int], late: Sequence[int],
-    within: Mapping[str, datetime], *, least: int,
+    within: Within, *, least: int,
 ) -> Rows:  # fmt: skip
     """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
@@ -203,7 +203,7 @@ _IN_RANGE = Filter("start_time >= $first AND start_time < $last")
 
 
 def asked_again(
-    store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Mapping[str, datetime]
+    store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Within
 ) -> Rows:
     """Rows of (doc, number): the late requests with a question for which most earlier ones had the document."""
     return store.read(
@@ -339,11 +339,11 @@ class PartMean(NamedTuple):
     """The square of its standard error; requests of one user are dependent."""
 
 
-def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filter: Filter) -> list[PartMean]:
+def means_of_parts(store: Store, kind: str, within: Within, filter: Filter) -> list[PartMean]:
     """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
     parts, choice = _KINDS[kind]
     sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
-    return [PartMean(*row) for row in store.read(sql, {**within, **filter.parameters}).rows]
+    return store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
 
 
 def documents_before(store: Store, first: datetime, *, least: int, limit: int) -> Sequence[tuple[str, int, datetime]]:

@@ -117,7 +117,7 @@ def growth(store: Store, since: datetime) -> tuple[int, int, datetime | None]:
 
 def spans_of_service(store: Store, service: str) -> int:
     """Return how many spans of a service are stored."""
-    return int(store.read("SELECT count(*) FROM raw.spans WHERE service = $service", {"service": service}).rows[0][0])
+    return int(store.read("SELECT count(*) FROM raw.spans WHERE service = $service", {"service": service}).value)
 
 
 def probe(tx: Transaction) -> None:
