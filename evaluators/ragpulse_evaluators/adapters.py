@@ -77,6 +77,10 @@ class Foreign(AskingEvaluator):
         """Case fields that the metric is known to need before it runs."""
         return ("response",)
 
+    def _call(self, sent: int | None, received: int | None, cost: float | None) -> JudgeCall:
+        """Tokens and cost of all calls of a case as one."""
+        return JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
+
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         """An error of a package that asks a model may pass: the packages do not say which do not."""
         failed = super()._failure(case, calls, error)
@@ -230,8 +234,7 @@ class DeepEvalMetric(Foreign):
     def _calls(self, metric: Any) -> list[JudgeCall]:
         """Cost and tokens of the metric's calls, as one call; none where it tells neither."""
         cost, sent, received = (getattr(metric, k, None) for k in ("evaluation_cost", "input_tokens", "output_tokens"))
-        call = JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
-        return [] if cost is None and not sent else [call]
+        return [] if cost is None and not sent else [self._call(sent, received, cost)]
 
 
 class AutoevalsScorer(Foreign):
@@ -293,14 +296,7 @@ class TruLensMetric(Foreign):
         result, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **arguments)
         cost = tally()
         if cost.n_requests:
-            calls.append(
-                JudgeCall(
-                    model=self.model or "",
-                    input_tokens=cost.n_prompt_tokens,
-                    output_tokens=cost.n_completion_tokens,
-                    cost_usd=cost.cost,
-                )
-            )
+            calls.append(self._call(cost.n_prompt_tokens, cost.n_completion_tokens, cost.cost))
         score, details = result if isinstance(result, tuple) else (result, None)
         reasons = details.items() if isinstance(details, Mapping) else ()
         reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)

@@ -35,7 +35,7 @@ class Guideline(JudgedEvaluator):
             raise ConfigurationError("guideline needs guidelines='...' (or several in a list)")
         super().__init__(guidelines=rules, **options)
         self._rules = rules
-        self.cost_class = "1 call" if len(rules) == 1 else "k calls"
+        self._ask_times(len(rules))
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
@@ -48,10 +48,6 @@ class Guideline(JudgedEvaluator):
             rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
         }
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per guideline."""
-        return len(self._rules)
 
 
 class Marked(Reply):
@@ -215,21 +211,17 @@ class Judgement(JudgedEvaluator):
         if not self._question.strip():
             raise ConfigurationError("judge: question is a text")
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
-        self._n = n
+        self.calls = n
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
-        replies = await session.samples(prompt, JudgedReply, n=self._n)
+        replies = await session.samples(prompt, JudgedReply, n=self.calls)
         scores = [reply.score for reply in replies]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per sample."""
-        return self._n
 
 
 def _interval(scores: Sequence[float]) -> tuple[float, float]:

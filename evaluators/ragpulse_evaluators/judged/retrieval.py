@@ -167,7 +167,7 @@ class ContextRelevancy(JudgedEvaluator):
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
         super().__init__(mode=mode, **options)
         self._dual = mode == "dual"
-        self.cost_class = "k calls" if self._dual else "1 call"
+        self._ask_times(2 if self._dual else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Count sentences, or ask two judges."""
@@ -192,10 +192,6 @@ class ContextRelevancy(JudgedEvaluator):
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
-
-    def calls_for(self, case: Case) -> int:
-        """Two for the dual judge."""
-        return 2 if self._dual else 1
 
 
 def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:

@@ -9,6 +9,7 @@ import re
 from calendar import month_name
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
@@ -65,8 +66,7 @@ class Edit:
         return f"{response[self.start : self.end].strip() or '∅'} → {self.text.strip() or '∅'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Donors:
+class Donors(NamedTuple):
     """What other cases lend: names (case-folded to as written) and clauses."""
 
     names: dict[str, str]
