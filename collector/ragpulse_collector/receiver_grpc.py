@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import anyio
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
-from google.rpc.status_pb2 import Status
 
 from ragpulse_collector.otlp.intake import (
     MIB,
@@ -24,6 +23,7 @@ from ragpulse_collector.otlp.intake import (
     Flight,
     Limits,
     OtlpRefusal,
+    error_status,
     hand_over,
     inflate_aside,
     success,
@@ -154,35 +154,29 @@ class GrpcReceiver:
         return int(server.add_secure_port(address, self._credentials))
 
 
-class ExportMethod:
-    """The one method of a signal's service.
+async def _export(
+    intake: GrpcIntake, signal: Signal, requests: AsyncIterator[bytes], context: aio.ServicerContext
+) -> bytes:
+    """Answer one request of a signal's service once its content is on disk.
 
     The server treats the request as a stream, which is the same on the wire: so the key is checked before a message is
     read, and a message is read only when its peer has a free place.
     """
-
-    def __init__(self, signal: Signal, intake: GrpcIntake) -> None:
-        self._signal = signal
-        self._intake = intake
-
-    async def response(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
-        """Answer one request once its content is on disk."""
-        intake = self._intake
-        try:
-            binding = _binding(intake.authorize, _metadata(context, "authorization"))
-            with intake.flight.board() as ticket:
-                request = await intake.arrivals.message(requests, _host(context.peer()))
-                ticket.take(len(request))
-                encoding = _ENCODINGS.get(request[:1])
-                if encoding is not None:
-                    request = await inflate_aside(request, encoding, ticket, intake.workers)
-                body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
-                receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
-        except OtlpRefusal as refusal:
-            intake.counters.refused(self._signal, refusal.status)
-            await _abort(context, refusal)
-        intake.counters.taken(self._signal, len(request), receipt)
-        return success(self._signal, PROTOBUF, receipt)
+    try:
+        binding = _binding(intake.authorize, _metadata(context, "authorization"))
+        with intake.flight.board() as ticket:
+            request = await intake.arrivals.message(requests, _host(context.peer()))
+            ticket.take(len(request))
+            encoding = _ENCODINGS.get(request[:1])
+            if encoding is not None:
+                request = await inflate_aside(request, encoding, ticket, intake.workers)
+            body = RawBody(signal=signal, content_type=PROTOBUF, body=request, binding=binding)
+            receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
+    except OtlpRefusal as refusal:
+        intake.counters.refused(signal, refusal.status)
+        await _abort(context, refusal)
+    intake.counters.taken(signal, len(request), receipt)
+    return success(signal, PROTOBUF, receipt)
 
 
 def _binding(authorize: Authorize, authorization: str | None) -> Binding | None:
@@ -203,7 +197,7 @@ async def _next_message(requests: AsyncIterator[bytes], limits: Limits) -> bytes
 
 
 def _handler(name: str, signal: Signal, intake: GrpcIntake) -> grpc.GenericRpcHandler:
-    method = grpc.stream_unary_rpc_method_handler(ExportMethod(signal, intake).response)
+    method = grpc.stream_unary_rpc_method_handler(partial(_export, intake, signal))
     return grpc.method_handlers_generic_handler(name, {"Export": method})
 
 
@@ -233,21 +227,14 @@ def _metadata(context: aio.ServicerContext, key: str) -> str | None:
 async def _abort(context: aio.ServicerContext, refusal: OtlpRefusal) -> NoReturn:
     code = _CODES[refusal.status]
     trailers: list[tuple[str, bytes]] = []
-    details: list[AnyMessage] = []
+    details: list[Any] = []
     if refusal.retry_after_s is not None:
         info = RetryInfo(retry_delay=Duration(seconds=refusal.retry_after_s))
         trailers.append(("google.rpc.retryinfo-bin", info.SerializeToString()))
-        details.append(_packed(info))
+        details.append(info)
     if refusal.status == 400:
         violation = BadRequest.FieldViolation(field="request", description=refusal.message)
-        details.append(_packed(BadRequest(field_violations=[violation])))
-    status = Status(code=code.value[0], message=refusal.message, details=details)
-    trailers.append(("grpc-status-details-bin", status.SerializeToString()))
+        details.append(BadRequest(field_violations=[violation]))
+    trailers.append(("grpc-status-details-bin", error_status(code.value[0], refusal.message, details)))
     await context.abort(code, refusal.message, trailing_metadata=tuple(trailers))
     raise AssertionError("abort raises")
-
-
-def _packed(message: Any) -> AnyMessage:
-    packed = AnyMessage()
-    packed.Pack(message)
-    return packed

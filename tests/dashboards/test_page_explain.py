@@ -131,6 +131,15 @@ def test_why_compares_before_with_after() -> None:
     assert "The rest, −0.010, is in no version" in quality
 
 
+def test_a_document_that_vanished_may_explain_a_fall() -> None:
+    """Without an interval the time alone speaks for it."""
+    lost = {"attribute": "document", "value": "guide.md", "before": 0.25, "after": 0.0, "amount": -0.08, "also": []}
+    may = since("quality:groundedness", parts=[lost | {"lo": None, "hi": None}])
+    assert "Document guide.md : 25 % → 0 % of the answers; may explain −0.080 of −0.080." in may
+    sure = since("quality:groundedness", parts=[lost | {"lo": -0.1, "hi": -0.06}])
+    assert "of the answers; explains −0.080 of −0.080." in sure
+
+
 def test_why_says_no_cause_of_what_is_not_sure() -> None:
     """Chance may explain the difference; the mix of requests, where it does, is said first."""
     unsure = since("quality:groundedness", change={"value": -0.01, "lo": -0.03, "hi": 0.01}, parts=[])

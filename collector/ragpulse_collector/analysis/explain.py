@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
@@ -17,9 +17,9 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
 from ragpulse_collector.analysis.why.since import around, change_at
-from ragpulse_collector.analysis.why.values import CONTEXTS
+from ragpulse_collector.analysis.why.values import CONTEXTS, LOST, vanished
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.documents import retrievals, shared_documents
+from ragpulse_collector.store.queries.documents import asked_again, retrievals, shared_documents
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
 
 LEAST = 5
@@ -33,10 +33,13 @@ _FEW = 100
 Members = dict[Key, set[int]]
 
 
-def members_of(store: Store, rows: Sequence[ChartedRequest], chosen: set[int], window: Window) -> tuple[Members, int]:
+def members_of(
+    store: Store, rows: Sequence[ChartedRequest], chosen: set[int], window: Window, late: Set[int] = frozenset()
+) -> tuple[Members, int]:
     """Return the rows of each attribute value, retriever, number of contexts and document.
 
-    With the number of documents that were left out because fewer of the chosen rows have them.
+    With the number of documents that were left out because fewer of the chosen rows have them. `late` rows: a document
+    that only others have is also a lost one, with the late rows that ask a question for which it was found.
     """
     ids = [row.trace_id for row in rows]
     members: Members = defaultdict(set)
@@ -51,10 +54,15 @@ def members_of(store: Store, rows: Sequence[ChartedRequest], chosen: set[int], w
     for index, n in totals.items():
         members[CONTEXTS, str(n)].add(index)
     others = 0
-    for doc, index, n in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
+    for doc, index, n in shared_documents(store, ids, [*chosen], [*late], window.parameters, least=LEAST).rows:
         members["document", doc].add(index)
         others = n
-    return members, max(0, others - sum(1 for kind, _ in members if kind == "document"))
+    documents = {name: owners for (kind, name), owners in members.items() if kind == "document"}
+    if lost := late and vanished(rows, documents, late):
+        members.update(((LOST, name), set(documents[name])) for name in lost)
+        for name, index in asked_again(store, ids, lost, [*late], window.parameters).rows:
+            members[LOST, name].add(index)
+    return members, max(0, others - len(documents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +120,8 @@ def compare_attributes(
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
     sizes = [Counter(map(counts.get, side.indexes)) for side in sides]
-    looked_at = {
-        key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
-    }
+    apart = {without, VERDICT, LOST}
+    looked_at = {key: owners for key, owners in members.items() if key[0] not in apart and len(owners) >= LEAST}
     found = {
         key: _within(counts, sizes, sides, owners, plain) if key[0] == "document" else plain
         for key, owners in looked_at.items()
@@ -327,7 +334,8 @@ def explain(
     selected = {index for index in inside if rows[index].bad or not bad}
     differ = bool(selected) and len(selected) < len(rows)
     failing = {index for index in selected if rows[index].bad} if span else selected
-    members, left_out = members_of(store, rows, failing or selected, window) if differ else ({}, 0)
+    late = {index for index, row in enumerate(rows) if span and at and row.time >= at}
+    members, left_out = members_of(store, rows, failing or selected, window, late) if differ else ({}, 0)
     without = metric.partition("_")[0]
     return Explanation(
         metric=metric,

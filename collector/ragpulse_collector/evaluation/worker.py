@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ from ragpulse_collector.evaluation.jobs import (
 )
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
@@ -73,7 +73,7 @@ class Worker:
         throttle: Throttle | None = None,
         poll_s: float = 1.0,
         skew: timedelta = timedelta(minutes=10),
-        clock: Callable[[], datetime] = utc_now,
+        clock: Clock = utc_now,
         running_jobs: Path | None = None,
     ) -> None:
         self._store, self._ledger = store, ledger

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling.rules import OFFLINE, Rule, RuleSet, draw_sql, of_unit, scored_evaluators
 from ragpulse_collector.settings import ACCEPTANCE
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
@@ -44,10 +44,6 @@ def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
     return last is not None and timedelta() <= now - last < interval
 
 
-def _unscaled(_evaluator: str) -> tuple[float, str]:
-    return 1.0, ""
-
-
 class Sampler:
     """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root; sessions (for rules
     that ask for them) once they have been quiet for `session_quiet_s`.
@@ -67,7 +63,7 @@ class Sampler:
         quiet_s: float = 30.0,
         session_quiet_s: float = 1800.0,
         salt: str = "ragpulse",
-        pi_scale: Scale = _unscaled,
+        pi_scale: Scale = lambda _: (1.0, ""),
         every_s: float = 2.0,
         acceptance: Sequence[str] = ACCEPTANCE,
         scales: Mapping[str, tuple[float, float]] | None = None,
@@ -157,16 +153,12 @@ class Sampler:
             if not is_marked(self._store.read, quiet):
                 self._store.write(lambda transaction: mark_sessions(transaction, quiet)).result()
             return 0
-        scales, salt, limit = self._scales(rules), self._salt, self._max_traces
-        return self._store.write(
-            lambda transaction: decide_sessions(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
-        ).result()
+        decide = partial(decide_sessions, rules=rules, scales=self._scales(rules), before=quiet, salt=self._salt)
+        return self._store.write(partial(decide, limit=self._max_traces)).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
-        scales, limit = self._scales(rules), self._max_traces
-        return self._store.write(
-            lambda transaction: redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
-        ).result()
+        decide = partial(redecide, rules=rules, scales=self._scales(rules), lo=lo, since=since)
+        return self._store.write(partial(decide, limit=self._max_traces)).result()
 
     def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
         return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
@@ -190,8 +182,8 @@ class Sampler:
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
-        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        spans = [*_uncounted(DoubtfulSpan(*row) for row in rows)]
+        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()})
+        spans = [*_uncounted(rows.tuples(DoubtfulSpan))]
         return Uncounted(
             traces=[trace_id for trace_id, _, _ in spans],
             spans=[int(span_id, 16) for _, span_id, _ in spans],
@@ -203,16 +195,16 @@ class Sampler:
         topics_of = self._topics()
         if topics_of is None:
             return QuestionTopics([], [], [])
-        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo}).rows
-        found = topics_of([row[1] for row in rows])
+        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo})
+        found = topics_of([text for _, text in rows.rows])
         topics, distances = [one.topic_id for one in found], [one.distance for one in found]
-        return QuestionTopics([row[0] for row in rows], topics, distances)
+        return QuestionTopics(rows.values, topics, distances)
 
     def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
         parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
-        if run(sql.COUNT_DOUBLES).rows[0][0]:
+        if run(sql.COUNT_DOUBLES).value:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
             run(sql.DUE_SPANS, parameters)
@@ -250,7 +242,7 @@ class Sampler:
         if len(history) > 1:
             transaction.execute(sql.FIRST_DECIDED, lo | {"times": [each.since for each in history]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (index,) in transaction.execute(sql.RULE_SETS).rows:
+            for index in transaction.execute(sql.RULE_SETS).values:
                 rules = history[max(0, index)].rules
                 if rules:
                     where = sql.decided_under(max(0, index))
@@ -270,7 +262,7 @@ class Sampler:
     def _rule_sets(self, transaction: Transaction, time: datetime) -> list[RuleSet]:
         """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
         now = tuple(self._rules())
-        sets = [RuleSet.stored(text) for (text,) in transaction.execute(sql.KNOWN_RULES).rows]
+        sets = list(map(RuleSet.stored, transaction.execute(sql.KNOWN_RULES).values))
         if not sets or not sets[-1].decides_like(now):
             sets.append(RuleSet(time, now))
             transaction.execute(sql.ADD_RULES, {"value": sets[-1].text})
@@ -278,7 +270,7 @@ class Sampler:
 
     def _add_texts_below(self, transaction: Transaction, lo: Mapping[str, datetime | None]) -> None:
         """Give units without query or response the texts of the spans below."""
-        if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
+        if not transaction.execute(documents.COUNT_SILENT).value:
             transaction.execute(documents.NOTHING_BELOW)
             return
         transaction.execute(documents.BELOW, lo)
@@ -321,14 +313,13 @@ class NewScores(NamedTuple):
     last: datetime
 
 
-def new_scores(read: Callable[..., Rows], names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
+def new_scores(read: Read, names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
     """Return what scores were made since then, the oldest `limit` of them; None for none."""
-    rows = read(
+    (found,) = read(
         f"SELECT count(*), min(request_time), max(created_at) FROM ({sql.SCORES_SINCE})",
         {"names": list(names), "since": since, "most": limit},
-    )
-    count, first, last = rows.rows[0]
-    return NewScores(count, first, last) if count else None
+    ).tuples(NewScores)
+    return found if found.n else None
 
 
 def redecide(
@@ -350,7 +341,7 @@ def redecide(
     run(sql.scores_seen(names), bound)
     run(draw_sql(rules, scales))
     run(sql.RAISED, bound | {"evaluators": evaluators, "policies": [rule.policy for rule in rules]})
-    count = int(run("SELECT count(*) FROM drawn").rows[0][0])
+    count = int(run("SELECT count(*) FROM drawn").value)
     if count:
         run(sql.RETIRE_DECISIONS, bound)
         run(sql.ADD_DECISIONS, {"at": transaction.at})
@@ -358,12 +349,12 @@ def redecide(
     return count
 
 
-def has_quiet_session(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> bool:
+def has_quiet_session(read: Read, rules: Sequence[Rule], before: datetime) -> bool:
     """Whether a session whose last turn ended `before` is undecided."""
     return bool(read(f"{sql.QUIET_SESSIONS} LIMIT 1", _session_bounds(read, rules, before)).rows)
 
 
-def is_marked(read: Callable[..., Rows], before: datetime) -> bool:
+def is_marked(read: Read, before: datetime) -> bool:
     """Whether the mark of the last look need not be moved yet."""
     last_look = _last_look(read)
     return last_look is not None and before - last_look < _MARK_LAG
@@ -395,17 +386,15 @@ def decide_sessions(
     run(sql.RETIRE_SESSIONS, lo)
     run(sql.ADD_DECISIONS, {"at": transaction.at})
     run(sql.ADD_JOBS, {"at": transaction.at})
-    return int(run("SELECT count(*) FROM unit").rows[0][0])
+    return int(run("SELECT count(*) FROM unit").value)
 
 
-def _session_bounds(
-    read: Callable[..., Rows], rules: Sequence[Rule], before: datetime
-) -> dict[str, datetime | list[str]]:
+def _session_bounds(read: Read, rules: Sequence[Rule], before: datetime) -> dict[str, datetime | list[str]]:
     evaluators = sorted({name for rule in rules for name in rule.evaluators})
     last_look = max(min(_last_look(read) or before, before), before - _MAX_REACH)
     return {"quiet": before, "since": last_look - _REACH, "evaluators": evaluators}
 
 
-def _last_look(read: Callable[..., Rows]) -> datetime | None:
-    last_look: datetime | None = read(sql.SESSIONS_SEEN).rows[0][0]
+def _last_look(read: Read) -> datetime | None:
+    last_look: datetime | None = read(sql.SESSIONS_SEEN).value
     return last_look

@@ -5,23 +5,29 @@
 experiment that chose the method.
 """
 
-from ragpulse_collector.topics.clusters import SMALL_GROUPS, SMALLEST
-from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, fit
+from ragpulse_collector.topics.clusters import SMALLEST
+from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, central, fit
 from ragpulse_collector.topics.matching import Matching, match
 from ragpulse_collector.topics.model import Assigned, Topic, Topics, assign, assign_all
+from ragpulse_collector.topics.terms import terms_by_topic
+from ragpulse_collector.topics.vectors import known_tokens, static_vectors, unit
 
 __all__ = [
     "LEAST_QUESTIONS",
     "LEAST_USERS",
     "MOST_QUESTIONS",
     "SMALLEST",
-    "SMALL_GROUPS",
     "Assigned",
     "Matching",
     "Topic",
     "Topics",
     "assign",
     "assign_all",
+    "central",
     "fit",
+    "known_tokens",
     "match",
+    "static_vectors",
+    "terms_by_topic",
+    "unit",
 ]

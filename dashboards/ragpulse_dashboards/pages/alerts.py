@@ -46,7 +46,10 @@ The usual value is that before a change for the worse, else the last week's medi
 LEAST_LIMITS: Final = {"error_rate": 0.05}
 ENOUGH: Final = 100
 """Answers in the window of a preset: with fewer a fall by a tenth is not sure."""
-TRAFFIC: Final = ("error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens")
+TRAFFIC: Final = (
+    "error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens",
+    "unanswered_rate", "other_share", "question_drift",
+)  # fmt: skip
 CONDITIONS: Final = (("<", "falls below"), (">", "rises above"), ("change", "changes either way"), ("no data", "stops"))
 WINDOWS: Final = ("10m", "30m", "1h", "6h", "1d")
 MUTES: Final = (("1h", "1 hour"), ("8h", "8 hours"), ("1d", "1 day"), ("7d", "7 days"))

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.groundedness import (
     MAX_RESPONSE_CHARS,
@@ -21,16 +22,6 @@ from ragpulse_evaluators.grounding.model import WEIGHTS
 from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = [
-    "ENTRIES",
-    "Citation",
-    "CitationCheck",
-    "ContextUse",
-    "ContextUtilization",
-    "check_citations",
-    "context_use",
-]
 
 _MAX_JOINT = 5
 _MAX_INDEXES = 60
@@ -57,7 +48,7 @@ class Citation:
     reasons: tuple[str, ...]
 
 
-class CitationCheck(Evaluator):
+class CitationCheck(PlainEvaluator):
     """Share of citations that point to an existing context which says the claim; skipped without citations.
 
     Marks read: `[1]`, `[2,3]`, `[1-3]`, `[^1]`, `【1】`, `(doc 2)`, and in brackets a context's own id or the name of
@@ -69,11 +60,8 @@ class CitationCheck(Evaluator):
 
     name = "citation_check"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
+    constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""
@@ -212,7 +200,7 @@ class ContextUse:
     cover: float
 
 
-class ContextUtilization(Evaluator):
+class ContextUtilization(PlainEvaluator):
     """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
 
     A context is used when one of its sentences covers at least half of the content words (rare words count more) of a
@@ -223,11 +211,8 @@ class ContextUtilization(Evaluator):
 
     name = "context_utilization"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD, lexicon=LEXICON_ID)
+    constants = MappingProxyType({"enough": _ENOUGH, "as_good": _AS_GOOD, "lexicon": LEXICON_ID})
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""
@@ -263,7 +248,7 @@ def context_use(response: str, contexts: Sequence[str], ids: Sequence[str | None
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         ContextUtilization,
         source="this project",

@@ -17,8 +17,6 @@ from itertools import pairwise
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
 from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, words
 
-__all__ = ["ContextSentence", "EvidenceIndex", "bigrams", "index_of"]
-
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
 _MAX_POSTINGS = 500

@@ -9,9 +9,7 @@ belongs to none. One tuple of patterns for each language; numbers make every sen
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-__all__ = ["Code", "Mark", "Reading", "blank_lead_in", "claims_nothing", "find_marks", "read_markup"]
+from typing import NamedTuple
 
 _MARK = re.compile(r"\[([^\[\]\n]{1,80})\](?!\()|【([^【】\n]{1,80})】|\(([^()\n]{1,80})\)")
 _NUMBERS = re.compile(
@@ -52,8 +50,7 @@ _LINK = re.compile(r"\[([^\[\]\n]{1,200})\]\(([^()\s]*)[^()\n]*\)(?=([\s)\]]*(?:
 _NOISE = re.compile(r"https?://[^\s)\]>]*|\*+|_{2,}|~~|(?<=[^\W\d_]{3})[¹²³⁴-⁹⁰]+|(?<=[.!?,;)])[¹²³⁴-⁹⁰]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """One mark in a response: its place, its text, and the ids or numbers it names."""
 
     start: int
@@ -62,8 +59,7 @@ class Mark:
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """One fenced block of code: its text and its place in the response."""
 
     text: str
@@ -71,8 +67,7 @@ class Code:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A response with everything blank that is no sentence, as long as the response, and its code."""
 
     text: str

@@ -189,7 +189,9 @@ class JudgeSession:
             return self._parsed(call, parse, as_json=schema is not None)
 
     async def samples(self, messages: Sequence[Message], shape: type[Shape], *, n: int) -> list[Shape]:
-        """Ask `n` times and read what can be read; raises `Unreadable` where nothing can."""
+        """Ask `n` times and read what can be read; raises `Unreadable` where nothing can. A single one is repaired."""
+        if n == 1:
+            return [await self.reply(messages, shape)]
         messages, sent_schema = self._with_canary(messages, shape)
         replies: list[Shape] = []
         problem: Exception | None = None

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.grounding.text import split_sentences, words
@@ -24,8 +23,7 @@ _MARGIN = 4
 _SLOT = re.compile(r"\{(context|question|claim|count)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(NamedTuple):
     """A piece of a text; `source` is the number of the text."""
 
     source: int
@@ -33,8 +31,7 @@ class TextPiece:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMark:
+class ReadMark(NamedTuple):
     """The probability that the contexts support a piece of the response: a token, or a whole claim."""
 
     start: int

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.judges.protocol import Embedder, OfflineEmbedder, cosine
 from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.registry import Entry
@@ -58,7 +58,7 @@ DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = 
 class _Embedding(Evaluator):
     needs = frozenset({"response", "reference"})
     parser = "embedding"
-    cost_class: CostClass = "embedding"
+    cost_class = "embedding"
 
     def __init__(
         self, *, embedder: str | Embedder | None = None, threshold: float | None = None, **params: Any
@@ -167,7 +167,7 @@ def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
     return BERTScorer(model_type=model, num_layers=layers, lang=language)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         EmbeddingSimilarity,
         source="PolyEval; S3",

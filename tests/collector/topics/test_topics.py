@@ -11,6 +11,7 @@ import pytest
 
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.topics import Topic, Topics, assign, assign_all, fit, fitting, match, vectors
+from ragpulse_collector.topics.terms import terms_by_topic
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
 pytest.importorskip("sklearn", reason="the extra [topics] is not installed")
@@ -74,6 +75,24 @@ def test_a_topic_tells_what_it_is() -> None:
     assert sum(topic.size for topic in topics.topics) + topics.other == len(made)
     assert [topic.id for topic in topics.topics] == list(range(1, len(topics.topics) + 1))
     assert sorted((topic.size for topic in topics.topics), reverse=True) == [topic.size for topic in topics.topics]
+
+
+@pytest.mark.parametrize(
+    ("frame", "others"),
+    [
+        ("From where to import {}?", "Export every monthly report now, {}"),
+        ("Who will be the judge of {}?", "Ask {} again about yesterday's open ticket"),
+        ("Wie kann ich {} mit dem Kennwort öffnen?", "Zeige {} jede neue Rechnung dieses Jahres gleich"),
+        ("¿Cómo puedo ver los {} de la cuenta?", "Abre {} cada factura nueva hoy mismo gracias amigo"),
+    ],
+)  # fmt: skip
+def test_function_words_are_no_terms(frame: str, others: str) -> None:
+    """Though a topic alone has them: "from", "be", "wie", "los" tell nothing."""
+    asked = [[(text.format(word), f"u{n}") for n in range(9)] for text, word in ((frame, "x"), (others, "y"))]
+    terms = terms_by_topic(asked, 5)[0]
+    assert terms
+    assert not {"from", "where", "to", "who", "be", "the", "of", "wie", "kann", "ich", "mit", "dem", "los", "de",
+                "la"} & set(terms)  # fmt: skip
 
 
 def test_the_same_questions_give_the_same_topics() -> None:

@@ -10,7 +10,8 @@ from ragpulse_collector.analysis.topics import TopicReport, topic_report
 from ragpulse_collector.analysis.traffic import TOPIC_SHARE
 from ragpulse_collector.api.drafts import TopicName
 from ragpulse_collector.api.models import TopicChoice
-from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.api.operations import Admin, AnyOperation, Operation
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.topics import rename, stored_topics
@@ -25,7 +26,7 @@ class RenamedTopic:
     name: str
 
 
-def topics(store: Store, params: TopicChoice, *, lead: Callable[[], str], state: Callable[[], FitState]) -> TopicReport:
+def topics(store: Store, params: TopicChoice, *, lead: Lead, state: Callable[[], FitState]) -> TopicReport:
     """Answer `GET topics`."""
     query, fits = params.query(utc_now()), state()
     reader, evaluator = query.reader(store), params.evaluator or lead()
@@ -45,14 +46,14 @@ def topic_metrics(store: Store) -> set[str]:
 
 
 def topic_operations(
-    store: Store, refits: Refits, *, lead: Callable[[], str], mask: Callable[[str], str]
-) -> tuple[Operation, ...]:
+    store: Store, refits: Refits, *, lead: Lead, mask: Callable[[str], str]
+) -> tuple[AnyOperation, ...]:
     """Return the operations; `lead` returns the evaluator that leads."""
     return (
         Operation("GET topics", partial(topics, store, lead=lead, state=refits.state),
                   "What people ask, how much of it, and where they are failed.", TopicChoice, TopicReport),
-        Operation("POST topics/fit", lambda _: refits.start_fit(), "Find topics again, in the background.",
-                  answer=FitState, scope="admin"),
-        Operation("PUT topics/{id}", partial(rename_topic, store, mask=mask), "Name a topic.", TopicName, RenamedTopic,
-                  scope="admin"),
+        Admin("POST topics/fit", lambda _: refits.start_fit(), "Find topics again, in the background.",
+              answer=FitState),
+        Admin("PUT topics/{id}", partial(rename_topic, store, mask=mask), "Name a topic.", TopicName,
+              RenamedTopic),
     )  # fmt: skip

@@ -9,33 +9,21 @@ import re
 from calendar import month_name
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
 from ragpulse_evaluators.grounding.text import Token, names, split_sentences, tokenize
 
-__all__ = (
-    "Donors",
-    "Edit",
-    "Material",
-    "cased_like",
-    "edit_clause",
-    "edit_date",
-    "edit_name",
-    "edit_negation",
-    "edit_number",
-    "edit_unit",
-    "edit_version",
-)
 
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split(":") for pair in text.split())
+def pairs_in(text: str) -> dict[str, str]:
+    """Read "a:b c_d:e": each word and what takes its place; `_` is a space."""
+    return {one.replace("_", " "): other.replace("_", " ") for one, other in (p.split(":") for p in text.split())}
 
 
 _ENGLISH_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _ENGLISH_MONTHS = tuple(month_name[1:])
-_UNIT_SWAPS = _pairs(
+_UNIT_SWAPS = pairs_in(
     "miles:kilometers mile:kilometer km:miles kilometres:miles kilometers:miles metres:feet meters:feet metre:foot "
     "meter:foot feet:metres foot:metre cm:mm mm:cm inches:centimeters kg:pounds pounds:kilograms lb:kg grams:ounces "
     "tonnes:pounds tons:pounds liters:gallons litres:gallons gallons:litres seconds:minutes second:minute "
@@ -78,8 +66,7 @@ class Edit:
         return f"{response[self.start : self.end].strip() or '∅'} → {self.text.strip() or '∅'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Donors:
+class Donors(NamedTuple):
     """What other cases lend: names (case-folded to as written) and clauses."""
 
     names: dict[str, str]
@@ -119,6 +106,10 @@ class Material:
         token = self.chance.choice(tokens)
         text = change(token)
         return Edit(token.start, token.end, text) if text else None
+
+    def exchange(self, places: Sequence[tuple[int, int]], texts: Sequence[str]) -> Edit | None:
+        """Put one of the texts in one of the places."""
+        return Edit(*self.chance.choice(places), self.chance.choice(texts)) if places and texts else None
 
 
 def edit_number(material: Material) -> Edit | None:
