@@ -76,7 +76,8 @@ class Bars(NamedTuple):
 
     stacks: Sequence[tuple[int, float, float, Bar]]
     """Place, heights of all and of the bad as percent of the highest one, and the counts."""
-    starts: Sequence[str]
+    bad: Mapping[str, int]
+    """The number of bad ones by the start of each bucket."""
     top: int
 
 
@@ -162,7 +163,7 @@ def _bad_words(metric: str, *, bounded: bool) -> str:
 def _bars(bars: Sequence[Bar]) -> Bars:
     top = max((bar.n for bar in bars), default=0) or 1
     stacks = [(x, bar.n / top * 100, bar.bad / top * 100, bar) for x, bar in enumerate(bars) if bar.n]
-    return Bars(stacks, [iso(bar.t) for bar in bars], top)
+    return Bars(stacks, {iso(bar.t): bar.bad for bar in bars}, top)
 
 
 def _cause(
