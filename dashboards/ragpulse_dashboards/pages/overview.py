@@ -237,7 +237,6 @@ def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> li
         return list(charts)
     (lo, hi), n, cost = answer.error_interval or (None, None), answer.n_traces, answer.cost_usd
     of_each = None if cost is None or not n else cost / n / (1.0 - (answer.cost_unknown_share or 0.0) or 1.0)
-    lo, hi = answer.error_interval or (None, None)
     known: dict[str, InRange] = {
         "latency_p95": InRange(answer.latency_p95),
         "requests": InRange(float(n)),
