@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import fit_range, read_metrics
-from ragpulse_dashboards.formats import iso, unit_of
+from ragpulse_dashboards.formats import unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
