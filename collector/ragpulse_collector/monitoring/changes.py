@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
@@ -102,10 +102,8 @@ def _quality_comparisons(
             pairs.setdefault(group, []).append((newest, [bucket for bucket in earlier if bucket]))
     steps = read(periods.recent(periods.baseline_s / 2.0, periods.step_s))
     return {
-        group_key(groups, group): _quality_comparison(
-            pairs_of_group, [bucket for bucket in steps if bucket.group == group], groups
-        )
-        for group, pairs_of_group in pairs.items()
+        group_key(groups, group): partial(_compare, of_group, [step for step in steps if step.group == group], groups)
+        for group, of_group in pairs.items()
     }
 
 
@@ -125,17 +123,16 @@ def _same_hours(filters: Filter, periods: Periods, length_s: float, lag: timedel
     return replace(filters, sql=f"{filters.sql} AND {periods.seconds_back('start_time', lag)} % {DAY_S} < {length_s}")
 
 
-def _quality_comparison(
-    pairs: Sequence[tuple[Bucket, Sequence[Bucket]]], steps: Sequence[Bucket], groups: tuple[str, ...]
-) -> Compare:
-    def compare(confidence: float) -> list[Change]:
-        changes = (
-            either(_quality_change(newest, one, steps, groups, confidence) for one in earlier)
-            for newest, earlier in pairs
-        )
-        return [change for change in changes if change]
-
-    return compare
+def _compare(
+    pairs: Sequence[tuple[Bucket, Sequence[Bucket]]],
+    steps: Sequence[Bucket],
+    groups: tuple[str, ...],
+    confidence: float,
+) -> list[Change]:
+    changes = (
+        either(_quality_change(newest, one, steps, groups, confidence) for one in earlier) for newest, earlier in pairs
+    )
+    return [change for change in changes if change]
 
 
 def _quality_change(

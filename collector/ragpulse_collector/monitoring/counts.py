@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change, Counts, Periods, count_change, lengths
@@ -61,24 +62,21 @@ def count_comparisons(
     }
     comparisons: dict[str, Compare] = {}
     for group, counts in counts_by_group.items():
-        predecessor = None
+        key, predecessor = group_key(groups, group), None
         if group in quiet and groups:
-            predecessor = _predecessor(
-                group, {name: counts_by_group[name] for name in counts_by_group.keys() - quiet}, groups, baseline_index
-            )
+            known = {name: counts_by_group[name] for name in counts_by_group.keys() - quiet}
+            predecessor = _predecessor(group, known, groups, baseline_index)
             if predecessor is None or not share:
-                comparisons[group_key(groups, group)] = lambda confidence: []
+                comparisons[key] = lambda confidence: []
                 continue
-        name = group if predecessor is None else predecessor
-        references = [reading[name] for reading in readings if name in reading]
-        comparisons[group_key(groups, group)] = _count_comparison(
-            counts, references, periods, n_known, group, predecessor, groups
-        )
+        references = [reading[name] for reading in readings if (name := predecessor or group) in reading]
+        replaced = group_key(groups, predecessor) if predecessor else None
+        comparisons[key] = partial(_compare, counts, references, periods, n_known, key, replaced)
     return comparisons
 
 
 def _read_counts(
-    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta = timedelta()
+    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta
 ) -> dict[tuple[GroupValue, ...], Counts]:
     value, is_share = counted(metric), metric not in COUNTS
     rows = store.read(
@@ -132,26 +130,15 @@ def _predecessor(
     )
 
 
-def _count_comparison(
-    counts: Counts,
-    references: Sequence[Counts],
-    periods: Periods,
-    n_known: int,
-    group: tuple[GroupValue, ...],
-    predecessor: tuple[GroupValue, ...] | None,
-    groups: tuple[str, ...],
-) -> Compare:
-    name = group_key(groups, group)
-    replaced = None if predecessor is None else group_key(groups, predecessor)
-
-    def compare(confidence: float) -> list[Change]:
-        changes = (
-            either(
-                count_change(counts, before, periods, length // periods.step_s, n_known, confidence)
-                for before in references
-            )
-            for length in lengths(periods)
+def _compare(
+    counts: Counts, references: Sequence[Counts], periods: Periods, n_known: int, name: str, replaced: str | None,
+    confidence: float,
+) -> list[Change]:  # fmt: skip
+    changes = (
+        either(
+            count_change(counts, before, periods, length // periods.step_s, n_known, confidence)
+            for before in references
         )
-        return [replace(change, group=name, predecessor=replaced) for change in changes if change]
-
-    return compare
+        for length in lengths(periods)
+    )
+    return [replace(change, group=name, predecessor=replaced) for change in changes if change]

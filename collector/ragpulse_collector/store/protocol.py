@@ -89,8 +89,8 @@ Read = Callable[..., Rows]
 
 Clock = Callable[[], datetime]
 """Returns the present as stored in the tables."""
-Within = Mapping[str, datetime]
-"""The ends of a range of time, by the names that queries have for them: `first`, `last`."""
+Within = Mapping[str, datetime | None]
+"""The ends of a range of time, by the names that queries have for them (`first`, `last`); None where it is open."""
 
 
 def utc_now() -> datetime:
