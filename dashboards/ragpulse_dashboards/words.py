@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+DASH = "–"
+"""Stands for a missing value."""
 SHARES = {"refusal": "answered"}
 """Evaluators that answer yes or no: their mean is a share, named by what a yes means.
 

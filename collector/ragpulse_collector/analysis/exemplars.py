@@ -229,11 +229,8 @@ def _members(columns: Sequence[Sequence[Any]]) -> Members:
 
 def _places(column: Sequence[Any]) -> dict[Any, set[int]]:
     """Return where each value of a column is, but for null."""
-    values = set(column)
-    if len(values) == 1:
-        return {} if None in values else {values.pop(): set(range(len(column)))}
-    places = dict[Any, set[int]]((value, set()) for value in values)
+    places: dict[Any, set[int]] = defaultdict(set)
     for index, value in enumerate(column):
-        places[value].add(index)
-    places.pop(None, None)
+        if value is not None:
+            places[value].add(index)
     return places

@@ -16,8 +16,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
-from ragpulse_dashboards.formats import by_unit, iso, unit_of
+from ragpulse_dashboards.formats import by_unit, unit_of
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.overview import RangeSummary

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import fit_range, read_metrics
-from ragpulse_dashboards.formats import iso, unit_of
+from ragpulse_dashboards.formats import unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
@@ -57,8 +58,6 @@ class Column(NamedTuple):
 class Heatmap(NamedTuple):
     """Counts over time and value, with the edges that name a marked region."""
 
-    columns: int
-    rows: int
     cells: Sequence[tuple[int, int, int, int]]
     """Column, row from the bottom, shade 1..4, count; empty cells are left out."""
     x: Sequence[str]
@@ -220,7 +219,7 @@ def _heatmap(counts: HeatCounts) -> Heatmap:
     table = [_table_row(x, y, left, column) for left, column in enumerate(counts.cells) if any(column)]
     # All columns have the same length.
     end = iso(counts.x[-1] + (counts.x[-1] - counts.x[-2])) if len(x) > 1 else ""
-    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=end)
+    return Heatmap(cells=cells, x=x, y=y, table=table[::-1], end=end)
 
 
 def _table_row(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:

@@ -45,9 +45,7 @@ async def sessions(site: Site, request: Request) -> Response:
         "view": view,
         "own": own,
         "sorts": SORTS,
-        "rows": page.sessions,
-        "next": page.next,
-        "judged_by": page.judged_by,
+        "page": page,
     }
     return site.render(request, "sessions.html", context)
 
