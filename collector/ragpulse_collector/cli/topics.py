@@ -35,7 +35,10 @@ def topics(ask: Ask, rename: tuple[str, str] | None, fit: bool, as_json: bool, *
     table(f"topics ({answer['n']:,} questions)", columns, rows)
     moves = ((word, answer[word]) for word in ("appeared", "vanished", "grew"))
     notes = [f"{word}: {', '.join(names)}" for word, names in moves if names]
-    click.echo(safe("\n".join([*notes, *filter(None, [answer["problem"], answer["running"] and "a fit runs"])])))
+    state = [*filter(None, [answer["problem"], answer["running"] and "a fit runs"])]
+    if not (state or answer["fit"]):
+        state = ["no topics yet: a collector finds the first within a minute"]
+    click.echo(safe("\n".join([*notes, *state])))
 
 
 @click.command()

@@ -7,6 +7,8 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +53,9 @@ def collector(shared_collector: Callable[..., Collector]) -> Collector:
     until(client, "SELECT * FROM traces WHERE decided", len(made))
     assert rows(client, "SELECT * FROM traces WHERE topic IS NOT NULL") == []
     assert client.call("GET topics")["problem"] is None
+    with redirect_stdout(StringIO()) as printed:
+        assert run(["topics", "--url", running.url]) == 0
+    assert "within a minute" in printed.getvalue()
     client.call("POST topics/fit")
     until(client, "SELECT * FROM traces WHERE topic IS NOT NULL", len(made) - 1)
     _ask(client, asked(2)[:60], first=len(made))
