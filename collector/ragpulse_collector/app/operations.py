@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.answers import Done
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
-from ragpulse_collector.analysis.traffic import TOPIC_SHARE, check_evaluator, check_metric
+from ragpulse_collector.analysis.traffic import TOPIC_SHARE, check_evaluator, check_metric, topic_metrics
 from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data, datasets
@@ -31,7 +31,7 @@ from ragpulse_collector.api.handlers.rules import (
 )
 from ragpulse_collector.api.handlers.settings import ShownSettings, shown_settings
 from ragpulse_collector.api.handlers.status import Status
-from ragpulse_collector.api.handlers.topics import topic_metrics, topic_operations
+from ragpulse_collector.api.handlers.topics import topic_operations
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts, pytest_case, trace_detail, trace_page
 from ragpulse_collector.api.handlers.traces import (
     SessionPage,

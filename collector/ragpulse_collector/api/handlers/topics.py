@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ragpulse_collector.analysis.topics import TopicReport, topic_report
-from ragpulse_collector.analysis.traffic import TOPIC_SHARE
 from ragpulse_collector.api.drafts import TopicName
 from ragpulse_collector.api.models import TopicChoice
 from ragpulse_collector.api.operations import Admin, AnyOperation, Operation
@@ -45,11 +44,6 @@ def rename_topic(
     renamed = store.write(lambda tx: rename(tx, params.id, name, actor=params.caller.actor)).result()
     note = f"The name before is still in: {', '.join(owners)}." if owners else None
     return RenamedTopic(renamed.topic_id, renamed.name, note)
-
-
-def topic_metrics(store: Store) -> set[str]:
-    """Return the metrics of topics."""
-    return {f"{TOPIC_SHARE}:{topic.name}" for topic in stored_topics(store.read)}
 
 
 def topic_operations(
