@@ -196,7 +196,9 @@ def key_option(text: str) -> Callable[[F], F]:
 
 def since_option(default: str) -> Callable[[F], F]:
     """Declare --since, passed as a time."""
-    return option("--since", type=since_time, default=default, help="How far back: 30m, 6h, 7d, 2w; or a time.")
+    return option(
+        "--since", type=since_time, default=default, metavar="AGE", help="How far back: 30m, 6h, 7d, 2w; or a time."
+    )
 
 
 def range_option(default: str) -> Callable[[F], F]:
