@@ -124,7 +124,9 @@ def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> d
         "visit": visit,
         "error": error,
         "good": latent < _quantiles(np.clip(mean, 0.01, 0.99)),
-        **_questions(rng, world, weights, user, rhythm[hour], _weekend(begin, total)[hour], change, changed[hour]),
+        **_questions(
+            rng.spawn(1)[0], world, weights, user, rhythm[hour], _weekend(begin, total)[hour], change, changed[hour]
+        ),
     }
 
 

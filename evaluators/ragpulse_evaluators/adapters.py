@@ -17,7 +17,7 @@ from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale
-from ragpulse_evaluators.registry import required_of
+from ragpulse_evaluators.registry import Params, required_of
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 _FIELDS = ("query", "response", "contexts", "reference", "second_response")
@@ -60,7 +60,8 @@ class Foreign(AskingEvaluator):
         self.name = name or getattr(target, "name", None) or type(target).__name__
         self.needs = frozenset(self.inferred() if needs is None else needs)
         self.scale = scale
-        self.label = f"{self.distribution} {_version_of(self.distribution)}"
+        versions = (installed.version for installed in distributions(name=self.distribution))
+        self.label = f"{self.distribution} {next(versions, 'unknown')}"
         embeds = any("embedding" in key for key in _attributes(target))
         self.cost_class = "k calls" if self.model else "embedding" if embeds else "free"
 
@@ -69,7 +70,7 @@ class Foreign(AskingEvaluator):
         """The model that the package asks; None where it names none."""
         return self.model
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The configured settings, for the version."""
         return _configured(self.target)
 
@@ -127,10 +128,6 @@ def _model_in(target: Any) -> str | None:
     return None
 
 
-def _version_of(distribution: str) -> str:
-    return next((installed.version for installed in distributions(name=distribution)), "unknown")
-
-
 def _present(case: Case) -> dict[str, Any]:
     """The fields of the case that have a value, as strings."""
     fields = {
@@ -156,7 +153,7 @@ class LlamaIndexEvaluator(Foreign):
 
     distribution = "llama-index-core"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The prompts too, which may be replaced."""
         prompts = self.target.get_prompts() if hasattr(self.target, "get_prompts") else {}
         return {**super().settings(), "prompts": {key: value.get_template() for key, value in prompts.items()}}
@@ -179,7 +176,7 @@ class RagasMetric(Foreign):
 
     distribution = "ragas"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The instructions of its prompts too, which may be replaced."""
         prompts = {key: getattr(value, "instruction", None) for key, value in _attributes(self.target).items()}
         return {**super().settings(), "prompts": {key: text for key, text in prompts.items() if isinstance(text, str)}}
@@ -242,7 +239,7 @@ class AutoevalsScorer(Foreign):
 
     distribution = "autoevals"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The messages too, which a prompt template becomes."""
         return {**super().settings(), "messages": _setting(getattr(self.target, "messages", None))}
 

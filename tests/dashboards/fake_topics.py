@@ -20,6 +20,8 @@ class FakeTopics(FakeFigures):
 
     topics_problem: str | None = None
     """Why there are no topics."""
+    quoted: str | None = None
+    """Who quotes the name that a topic had."""
 
     def get_topics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The topics by answers lost, and `other`."""
@@ -47,7 +49,7 @@ class FakeTopics(FakeFigures):
 
     def put_topics_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A topic under its new name."""
-        return {"topic_id": int(name), "name": params["name"]}
+        return {"topic_id": int(name), "name": params["name"], "note": self.quoted}
 
     def post_topics_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A fit that begins."""

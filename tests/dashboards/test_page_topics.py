@@ -35,6 +35,9 @@ def test_a_topic_is_renamed_in_place() -> None:
     assert ("PUT topics/1", {"name": "Sign in"}) in api.calls
     assert client(api).post("/topics/fit", data={"again": "1"}).status_code == 303
     assert ("POST topics/fit", {}) in api.calls
+    api.quoted = "The name before is still in: rule 'x<y'."
+    answer = client(api).post("/topics/1", data={"name": "Sign in"})
+    assert (answer.status_code, "still in: rule &#39;x&lt;y&#39;." in answer.text) == (200, True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.answers import Done
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import Agreement, calibration
 from ragpulse_collector.analysis.overview import DEMO_SERVICE
-from ragpulse_collector.analysis.traffic import check_evaluator, check_metric
+from ragpulse_collector.analysis.traffic import TOPIC_SHARE, check_evaluator, check_metric
 from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.copies import Copies
 from ragpulse_collector.api.handlers import data, datasets
@@ -92,7 +92,7 @@ def operations(components: Components) -> Operations:
         Operation("GET digest", lambda params: components.digests.of(params.query(utc_now())),
                   "A week in figures and sentences, against the week before.", models.DigestRange, Digest),
         *_data(store, settings, components.prices, lead),
-        *topic_operations(store, components.refits, lead=lead, mask=mask),
+        *topic_operations(store, components.refits, lead=lead, mask=mask, quoting=partial(_quoting, components)),
         *_demo(store),
     )  # fmt: skip
     check = partial(_check_names, components)
@@ -113,6 +113,17 @@ def _check_names(components: Components, params: Params) -> None:
         check_metric(metric, components.names(), met)
     for name in params.named_evaluators():
         check_evaluator(name, components.names(), met)
+
+
+def _quoting(components: Components, topic: str) -> list[str]:
+    """Return the rules, monitors and targets whose metric or conditions name a topic."""
+    rules, targets = components.rules.effective(), components.started_with.target
+    monitors = [one.settings for one in components.monitors.definitions]
+    texts = [(f"rule {one.name!r}", (one.where, *(part.where for part in one.strata))) for one in rules]
+    texts += [(f"monitor {one.name!r}", (one.where, one.metric)) for one in monitors]
+    texts += [(f"target {one.metric!r}", (one.where, one.metric)) for one in targets]
+    value, metric = f"""'{topic.replace("'", "''")}'""", f"{TOPIC_SHARE}:{topic}"
+    return [owner for owner, own in texts if any(text and (value in text or text == metric) for text in own)]
 
 
 def _watched(components: Components) -> set[str]:

@@ -278,17 +278,19 @@ class BackgroundTasks:
         self._components, self._checking = components, threading.Thread()
         self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
         self._leading = False
-        self._ticker = Ticker(self._jobs())
+        self._ticker, self._slow = Ticker(self._jobs()), Ticker(self._slow_jobs())
 
     def start(self) -> None:
         """Start the jobs, and the worker at once where no lease is needed."""
         if self._lease is None:
             self._lead()
         self._ticker.start()
+        self._slow.start()
 
     def stop(self) -> None:
         """Stop after the current work, and release the lease."""
         self._ticker.stop()
+        self._slow.stop()
         self._components.refits.stop()
         self._components.checker.stop()
         self._components.worker.stop()
@@ -328,7 +330,6 @@ class BackgroundTasks:
                 Job("topics", TOPICS_EVERY_S, self._components.refits.tick),
                 Job("monitors", MONITOR_EVERY_S, self._components.monitors.check),
                 Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0),
-                Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check),
             ]
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
@@ -341,6 +342,11 @@ class BackgroundTasks:
         if self._lease is not None:
             jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
         return jobs
+
+    def _slow_jobs(self) -> list[Job]:
+        """Return what takes seconds: decisions do not wait for it."""
+        check = partial(self._if_leading, self._components.digests.check)
+        return [Job("the weekly digest", MONITOR_EVERY_S, check)] if "maintain" in self._settings.roles else []
 
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:

@@ -19,8 +19,8 @@ from ragpulse_collector.cli.tables import cell, interval, print_json, safe, show
 @asking
 def topics(ask: Ask, rename: tuple[str, str] | None, fit: bool, as_json: bool, **params: Any) -> None:
     """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
-    if rename:
-        ask(f"PUT topics/{rename[0]}", {"name": rename[1]})
+    if rename and (note := ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
+        click.echo(safe(note), err=True)
     if fit:
         ask("POST topics/fit", {})
     answer = ask("GET topics", params)

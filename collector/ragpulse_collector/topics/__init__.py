@@ -5,12 +5,11 @@
 experiment that chose the method.
 """
 
+from ragpulse_collector.store.topics import Topic
 from ragpulse_collector.topics.clusters import SMALLEST
-from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, central, fit
+from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, fit
 from ragpulse_collector.topics.matching import Matching, match
-from ragpulse_collector.topics.model import Assigned, Topic, Topics, assign, assign_all
-from ragpulse_collector.topics.terms import terms_by_topic
-from ragpulse_collector.topics.vectors import known_tokens, static_vectors, unit
+from ragpulse_collector.topics.model import Assigned, Topics, assign, assign_all
 
 __all__ = [
     "LEAST_QUESTIONS",
@@ -23,11 +22,6 @@ __all__ = [
     "Topics",
     "assign",
     "assign_all",
-    "central",
     "fit",
-    "known_tokens",
     "match",
-    "static_vectors",
-    "terms_by_topic",
-    "unit",
 ]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragpulse_collector.refusals import Conflict
+from ragpulse_collector.store.topics import Topic
 from ragpulse_collector.topics.clusters import SEED, SMALLEST, clustered
-from ragpulse_collector.topics.model import Topic, Topics, nearest
+from ragpulse_collector.topics.model import Topics, nearest
 from ragpulse_collector.topics.terms import terms_by_topic
 from ragpulse_collector.topics.vectors import static_vectors, unit
 
@@ -121,7 +122,7 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     shown = [central(members, placed.closeness, least_users) for members in placed.members]
     return tuple(
         Topic(
-            id=rank,
+            topic_id=rank,
             name=name_of(tuple(terms[number]), rank),
             question=shown[number][0],
             question_users=shown[number][1],

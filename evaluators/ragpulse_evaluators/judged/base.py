@@ -22,7 +22,7 @@ from pydantic import Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
-from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, as_outcome
+from ragpulse_evaluators.evaluator import AskingEvaluator, CostClass, Estimate, as_outcome
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import (
@@ -164,7 +164,7 @@ class JudgedEvaluator(AskingEvaluator):
 
     prompt_name: ClassVar[str | None] = None
     """Folder of the prompts, where it is not the evaluator's name."""
-    cost_class = "1 call"
+    cost_class: CostClass = "1 call"
     wants_judge = True
     calls: int = 1
     """Judge calls of a case, where they are the same for each."""

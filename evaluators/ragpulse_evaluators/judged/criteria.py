@@ -91,12 +91,12 @@ class Rubric(JudgedEvaluator):
             raise ConfigurationError(f"{self.name}: span is (lowest, highest), not {span!r}")
         middle = (lo + hi) / 2 if threshold is None else threshold
         super().__init__(threshold=middle, criterion=criterion, **options)
-        self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
+        self.scale, self._span = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse), span
         self._criterion = criterion
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
         criterion = self._criterion or self.prompts.render(self.criterion, **marks)
         prompt = self.render("evaluate", case, criterion=criterion, **marks)
@@ -110,7 +110,7 @@ class Rubric(JudgedEvaluator):
         return self._mark(str(reply.score).lower()), reply.reason
 
     def _mark(self, text: str) -> float:
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         try:
             return hi if read_verdict(text, self.words) else lo
         except Unreadable:

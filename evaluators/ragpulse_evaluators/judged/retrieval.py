@@ -46,15 +46,12 @@ class _PerContext(JudgedEvaluator):
         prompts = [self.render("evaluate", case, context=text) for text in case.texts]
         replies = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
         verdicts = [reply.verdict for reply in replies]
-        return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
+        reasons = (f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(replies, start=1))
+        return Outcome(score=self.score(verdicts), explanation="\n".join(reasons), parts={"verdicts": verdicts})
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
         return len(case.texts)
-
-
-def _reasons(verdicts: Sequence[VerdictReply]) -> str:
-    return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
 
 
 class ContextPrecision(_PerContext):

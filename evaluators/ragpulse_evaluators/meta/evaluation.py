@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, first_problem
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.meta.calibration import Verdict
@@ -117,8 +117,7 @@ def read_tests(source: str | Path | Iterable[UnitTest | Mapping[str, Any]]) -> l
     try:
         return [row if isinstance(row, UnitTest) else UnitTest.model_validate(_with_conditions(row)) for row in rows]
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigurationError(f"unit test: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigurationError(f"unit test: {first_problem(error)}") from None
 
 
 def _with_conditions(row: Mapping[str, Any]) -> dict[str, Any]:

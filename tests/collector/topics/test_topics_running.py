@@ -194,6 +194,15 @@ def test_a_name_is_the_same_everywhere(client: Client) -> None:
     assert client.call(path, {"name": "  Where is\n my <parcel>? "})["name"] == chosen
     assert found(client)[chosen]["named_by"] == "api"
     assert client.call("GET metrics", {"name": f"topic_share:{chosen}", "step": "all"})["series"]
+    monitor = {"name": "parcels", "metric": f"topic_share:{chosen}", "condition": "> 0.9", "window": "1h"}
+    client.call("POST monitors", monitor)
+    client.call("POST rules", {"name": "some", "evaluators": ["refusal"], "rate": 0.1,
+                               "where": f"topic = '{chosen}'"})  # fmt: skip
+    assert client.call(path, {"name": chosen})["note"] is None
+    assert client.call(path, {"name": "Parcels"})["note"] == (
+        "The name before is still in: rule 'some', monitor 'parcels'."
+    )
+    assert client.call(path, {"name": chosen})["note"] is None
     for name in ("", " ", "other", of_planted(client)[GAP].upper(), "a\x00b", "x" * 81):
         with pytest.raises(ClientError):
             client.call(path, {"name": name})

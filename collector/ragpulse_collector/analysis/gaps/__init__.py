@@ -18,7 +18,9 @@ from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.topics import LEAST_USERS, central, static_vectors, terms_by_topic
+from ragpulse_collector.topics.fitting import LEAST_USERS, central
+from ragpulse_collector.topics.terms import terms_by_topic
+from ragpulse_collector.topics.vectors import static_vectors
 
 __all__ = ["ContentGap", "ContentGaps", "NearestDocument", "gaps"]
 

@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ragpulse_collector.topics import SMALLEST, known_tokens, unit
+from ragpulse_collector.topics import SMALLEST
+from ragpulse_collector.topics.fitting import same
+from ragpulse_collector.topics.vectors import known_tokens, unit
 from ragpulse_evaluators.statistics import Estimate, hajek
 
 if TYPE_CHECKING:
@@ -54,22 +56,13 @@ class Groups:
         self._spread = unit(vectors - vectors[known].mean(axis=0)) * known[:, None] if known.any() else vectors
         self._asked, self._least_users = asked, least_users
         self._weights = numpy.array([1.0 / one.pi for one in asked])
-        groups = (rows for rows in (*_sharing(asked), *self._neighbours()) if len(rows) >= SMALLEST)
-        self._tried = list({rows.tobytes(): rows for rows in groups}.values())
-        self._chance = _CHANCE / len(get_args(GapKind)) / max(1, len(self._tried))
-
-    def _neighbours(self) -> Iterator[Labels]:
-        import numpy
-
+        self._texts = numpy.unique([same(one.query) for one in asked], return_inverse=True)[1]
         different = numpy.unique(self._spread, axis=0)
         centres = different[numpy.random.default_rng(0).permutation(len(different))[:_CENTRES]]
-        return (rows for centre in centres for rows in self._near(centre))
-
-    def _near(self, centre: Matrix) -> list[Labels]:
-        import numpy
-
-        cosines = self._spread @ centre
-        return [numpy.flatnonzero(cosines >= least) for least in _NEAR]
+        near = (numpy.flatnonzero(cosines >= least) for cosines in centres @ self._spread.T for least in _NEAR)
+        groups = (*_sharing(asked), *near)
+        self._tried = list({rows.tobytes(): rows for rows in groups if len(rows) >= SMALLEST}.values())
+        self._chance = _CHANCE / len(get_args(GapKind)) / max(1, len(self._tried))
 
     def failing(self, kind: GapKind) -> Iterator[list[int]]:
         """Yield the questions of each group that surely fails in a way; the surest first."""
@@ -82,12 +75,8 @@ class Groups:
             best = self._surest(tried, fails, left)
             if best is None:
                 return
-            (centre,) = unit(self._spread[best].mean(axis=0, keepdims=True))
-            wider = [numpy.union1d(best, rows[left[rows]]) for rows in self._near(centre)]
-            grown = self._surest([best, *wider], fails, left)
-            assert grown is not None, "the group itself is sure"
-            yield grown.tolist()
-            left[grown] = False
+            yield best.tolist()
+            left[best] = False
 
     def _surest(self, groups: Sequence[Labels], fails: Labels, left: Labels) -> Labels | None:
         """Return the group whose failures are the least likely by chance; None where none is sure."""
@@ -101,22 +90,27 @@ class Groups:
         return None
 
     def _strength(self, rows: Labels, fails: Labels, overall: float) -> float:
-        """Return how unlikely the failures of a group are: by chance they are there about once in e^strength."""
+        """Return how unlikely the failures of a group are: by chance they are there about once in e^strength.
+
+        Where some of its questions always fail and others never, it is as many questions as differ.
+        """
+        import numpy
+
         weights = self._weights[rows]
         rate = float((fails[rows] * weights).sum() / weights.sum())
         if rate <= overall:
             return 0.0
-        return len(rows) * (_times_log(rate, overall) + _times_log(1.0 - rate, 1.0 - overall))
+        apart = weights * (fails[rows] - rate)
+        alike = float((numpy.bincount(self._texts[rows], apart) ** 2).sum() / max((apart**2).sum(), 1e-9))
+        failing = rate * math.log(rate / overall)
+        answered = (1.0 - rate) * math.log(max(1.0 - rate, 1e-9) / (1.0 - overall))
+        return len(rows) / max(1.0, alike) * (failing + answered)
 
     def _is_sure(self, rows: Labels, fails: Labels, overall: float) -> bool:
         members, failed = [self._asked[row] for row in rows], fails[rows].tolist()
         users = {one.cluster for one, fails_too in zip(members, failed, strict=True) if fails_too}
         found = share_of(members, failed, 1.0 - self._chance)
         return len(users) >= self._least_users and found is not None and (found.lo or 0.0) > overall
-
-
-def _times_log(a: float, b: float) -> float:
-    return a * math.log(a / b) if a > 0.0 else 0.0
 
 
 def _sharing(asked: Sequence[SampledQuestion]) -> Iterator[Labels]:

@@ -24,6 +24,8 @@ class RenamedTopic:
 
     topic_id: int
     name: str
+    note: str | None = None
+    """The rules, monitors and targets that quote the name before: they do not follow."""
 
 
 def topics(store: Store, params: TopicChoice, *, lead: Lead, state: Callable[[], FitState]) -> TopicReport:
@@ -33,11 +35,16 @@ def topics(store: Store, params: TopicChoice, *, lead: Lead, state: Callable[[],
     return topic_report(reader, query, evaluator, limit=params.limit, running=fits.running, problem=fits.problem)
 
 
-def rename_topic(store: Store, params: TopicName, *, mask: Callable[[str], str]) -> RenamedTopic:
-    """Answer `PUT topics/{id}`; raises NotFound, Conflict."""
+def rename_topic(
+    store: Store, params: TopicName, *, mask: Callable[[str], str], quoting: Callable[[str], list[str]]
+) -> RenamedTopic:
+    """Answer `PUT topics/{id}`; raises NotFound, Conflict. `quoting` returns who quotes a name."""
     name = mask(params.name)
+    before = [topic.name for topic in stored_topics(store.read) if topic.topic_id == params.id]
+    owners = [owner for old in before if old != name for owner in quoting(old)]
     renamed = store.write(lambda tx: rename(tx, params.id, name, actor=params.caller.actor)).result()
-    return RenamedTopic(renamed.topic_id, renamed.name)
+    note = f"The name before is still in: {', '.join(owners)}." if owners else None
+    return RenamedTopic(renamed.topic_id, renamed.name, note)
 
 
 def topic_metrics(store: Store) -> set[str]:
@@ -46,7 +53,7 @@ def topic_metrics(store: Store) -> set[str]:
 
 
 def topic_operations(
-    store: Store, refits: Refits, *, lead: Lead, mask: Callable[[str], str]
+    store: Store, refits: Refits, *, lead: Lead, mask: Callable[[str], str], quoting: Callable[[str], list[str]]
 ) -> tuple[AnyOperation, ...]:
     """Return the operations; `lead` returns the evaluator that leads."""
     return (
@@ -54,6 +61,6 @@ def topic_operations(
                   "What people ask, how much of it, and where they are failed.", TopicChoice, TopicReport),
         Admin("POST topics/fit", lambda _: refits.start_fit(), "Find topics again, in the background.",
               answer=FitState),
-        Admin("PUT topics/{id}", partial(rename_topic, store, mask=mask), "Name a topic.", TopicName,
-              RenamedTopic),
+        Admin("PUT topics/{id}", partial(rename_topic, store, mask=mask, quoting=quoting), "Name a topic.",
+              TopicName, RenamedTopic),
     )  # fmt: skip
