@@ -39,7 +39,7 @@ def with_retrieved(
     """Add the rows of each retriever, number of contexts and document.
 
     Return the number of documents that were left out because fewer of the chosen rows have them. A document that no
-    `late` row has is also a lost one, with the late rows that ask a question for which it was found.
+    `late` row has is also a lost one, with all rows that ask a question for which it was found.
     """
     ids = [row.trace_id for row in rows]
     totals = Counter[int]()

@@ -177,13 +177,12 @@ def _part(
     rows: Sequence[ChartedRequest], whole: _Halves, left: _Halves, owners: Owners, key: Key, amount: Interval
 ) -> Explained:
     """Return a value with its shares of all requests, and what came with it in those that are left."""
-    shares = [some.w / half.w for some, half in zip(whole.sums(rows, owners[key]), whole.sums(rows), strict=True)]
+    having = owners["document", key[1]] if key[0] == LOST else owners[key]
+    shares = [some.w / half.w for some, half in zip(whole.sums(rows, having), whole.sums(rows), strict=True)]
     asked = left.before | left.after
     own = owners[key] & asked
     same = (other for other, owned in owners.items() if other[0] not in OUTCOMES and owned & asked == own)
     also = [AttributeValue(*other) for other in same if other != key][:_ALSO]
-    if key[0] == LOST:
-        shares[1] = 0.0
     return Explained(
         attribute=key[0].removeprefix("lost "), value=key[1], before=shares[0], after=shares[1], amount=amount.value,
         lo=amount.lo, hi=amount.hi, also=also,

@@ -205,7 +205,7 @@ _IN_RANGE = Filter("start_time >= $first AND start_time < $last")
 def asked_again(
     store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Within
 ) -> Rows:
-    """Rows of (doc, number): the late requests with a question for which most earlier ones had the document."""
+    """Rows of (doc, number): the requests with a question for which most that are not late had the document."""
     return store.read(
         f"WITH requests AS ({_REQUESTS}), after AS (SELECT DISTINCT unnest($late::BIGINT[]) AS number),"
         " asked AS (SELECT r.number, f.query, r.number IN (SELECT number FROM after) AS late FROM requests r"
@@ -215,7 +215,7 @@ def asked_again(
         f"   FROM ({CONTEXTS}) x JOIN requests r ON r.trace_id = x.trace_id WHERE list_contains($docs, doc)),"
         " questions AS (SELECT doc, query FROM had JOIN asked USING (number) JOIN asks USING (query)"
         "   GROUP BY doc, query HAVING 2 * count(*) > any_value(n))"
-        " SELECT doc, number FROM questions JOIN asked USING (query) WHERE late",
+        " SELECT doc, number FROM questions JOIN asked USING (query)",
         {**within, "ids": list(trace_ids), "docs": list(docs), "late": list(late)},
     )
 
