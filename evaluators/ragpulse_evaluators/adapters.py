@@ -9,26 +9,28 @@ import asyncio
 import copy
 import inspect
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from typing import Any, ClassVar
 
-from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale
+from ragpulse_evaluators.registry import Params, required_of
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
-_FIELDS = {
-    "query": ("query", "question", "input", "user_input", "prompt"),
-    "response": ("response", "answer", "output", "actual_output", "statement"),
-    "contexts": ("contexts", "context", "retrieved_contexts", "retrieval_context", "source", "context_chunks"),
-    "reference": ("reference", "expected", "expected_output", "ground_truth", "ground_truth_response"),
-    "second_response": ("second_response",),
+_FIELDS = ("query", "response", "contexts", "reference", "second_response")
+_FIELD_OF = {
+    **{field: field for field in _FIELDS},
+    **COLUMNS,
+    "prompt": "query",
+    "statement": "response",
+    "source": "contexts",
+    "context_chunks": "contexts",
+    "ground_truth_response": "reference",
 }
-"""Our field, and what other packages call it."""
-_FIELD_OF = {name: field for field, names in _FIELDS.items() for name in names}
+"""What a metric calls a field, and ours."""
 _MODEL = ("get_model_name", "model_name", "model_engine", "model")
 """Attributes in which an object names the model that it asks, best first."""
 _NO_SETTING = re.compile("key|secret|token|url|client|cache|verbose|log|_id$", re.I)
@@ -39,7 +41,7 @@ _SETTINGS = ("model", "model_name", "temperature", "instruction", "language")
 """Attributes that are read of an object that a metric holds."""
 
 
-class Foreign(Evaluator):
+class Foreign(AskingEvaluator):
     """A metric of another package; its class, settings and model and the package's version are part of the version."""
 
     parser: ClassVar[str] = "foreign"
@@ -58,7 +60,8 @@ class Foreign(Evaluator):
         self.name = name or getattr(target, "name", None) or type(target).__name__
         self.needs = frozenset(self.inferred() if needs is None else needs)
         self.scale = scale
-        self.label = f"{self.distribution} {_version_of(self.distribution)}"
+        versions = (installed.version for installed in distributions(name=self.distribution))
+        self.label = f"{self.distribution} {next(versions, 'unknown')}"
         embeds = any("embedding" in key for key in _attributes(target))
         self.cost_class = "k calls" if self.model else "embedding" if embeds else "free"
 
@@ -67,7 +70,7 @@ class Foreign(Evaluator):
         """The model that the package asks; None where it names none."""
         return self.model
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The configured settings, for the version."""
         return _configured(self.target)
 
@@ -75,18 +78,14 @@ class Foreign(Evaluator):
         """Case fields that the metric is known to need before it runs."""
         return ("response",)
 
+    def _call(self, sent: int | None, received: int | None, cost: float | None) -> JudgeCall:
+        """Tokens and cost of all calls of a case as one."""
+        return JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
+
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         """An error of a package that asks a model may pass: the packages do not say which do not."""
         failed = super()._failure(case, calls, error)
         return failed.model_copy(update={"retriable": failed.status == "error" and self.cost_class != "free"})
-
-    async def run(self, case: Case) -> Outcome:
-        """Score one case without recording the calls of the package."""
-        return await self._attempt(case, [])
-
-    @abstractmethod
-    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
-        """Ask the other package about the case."""
 
 
 def _attributes(target: Any) -> dict[str, Any]:
@@ -129,10 +128,6 @@ def _model_in(target: Any) -> str | None:
     return None
 
 
-def _version_of(distribution: str) -> str:
-    return next((installed.version for installed in distributions(name=distribution)), "unknown")
-
-
 def _present(case: Case) -> dict[str, Any]:
     """The fields of the case that have a value, as strings."""
     fields = {
@@ -153,18 +148,12 @@ def _case_fields(owner: str, names: Iterable[str]) -> list[str]:
     return [_FIELD_OF[name] for name in names]
 
 
-def _required(function: Any) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    plain = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [p.name for p in plain if p.default is p.empty]
-
-
 class LlamaIndexEvaluator(Foreign):
     """`aevaluate(query, response, contexts, ...)`; an `invalid_result` is invalid."""
 
     distribution = "llama-index-core"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The prompts too, which may be replaced."""
         prompts = self.target.get_prompts() if hasattr(self.target, "get_prompts") else {}
         return {**super().settings(), "prompts": {key: value.get_template() for key, value in prompts.items()}}
@@ -187,7 +176,7 @@ class RagasMetric(Foreign):
 
     distribution = "ragas"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The instructions of its prompts too, which may be replaced."""
         prompts = {key: getattr(value, "instruction", None) for key, value in _attributes(self.target).items()}
         return {**super().settings(), "prompts": {key: text for key, text in prompts.items() if isinstance(text, str)}}
@@ -195,7 +184,7 @@ class RagasMetric(Foreign):
     def inferred(self) -> Iterable[str]:
         """The required columns, or the parameters of `ascore`."""
         older = getattr(self.target, "required_columns", {}).get("SINGLE_TURN")
-        return _case_fields(self.name, _required(self.target.ascore) if older is None else sorted(older))
+        return _case_fields(self.name, required_of(self.target.ascore) if older is None else sorted(older))
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         names = {"query": "user_input", "contexts": "retrieved_contexts"}
@@ -242,8 +231,7 @@ class DeepEvalMetric(Foreign):
     def _calls(self, metric: Any) -> list[JudgeCall]:
         """Cost and tokens of the metric's calls, as one call; none where it tells neither."""
         cost, sent, received = (getattr(metric, k, None) for k in ("evaluation_cost", "input_tokens", "output_tokens"))
-        call = JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
-        return [] if cost is None and not sent else [call]
+        return [] if cost is None and not sent else [self._call(sent, received, cost)]
 
 
 class AutoevalsScorer(Foreign):
@@ -251,7 +239,7 @@ class AutoevalsScorer(Foreign):
 
     distribution = "autoevals"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The messages too, which a prompt template becomes."""
         return {**super().settings(), "messages": _setting(getattr(self.target, "messages", None))}
 
@@ -290,7 +278,7 @@ class TruLensMetric(Foreign):
 
     def inferred(self) -> Iterable[str]:
         """The parameters of its function that have no default."""
-        return _case_fields(self.name, _required(self.target.imp))
+        return _case_fields(self.name, required_of(self.target.imp))
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         from trulens.core.feedback.endpoint import Endpoint  # type: ignore[import-not-found]  # there already
@@ -305,14 +293,7 @@ class TruLensMetric(Foreign):
         result, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **arguments)
         cost = tally()
         if cost.n_requests:
-            calls.append(
-                JudgeCall(
-                    model=self.model or "",
-                    input_tokens=cost.n_prompt_tokens,
-                    output_tokens=cost.n_completion_tokens,
-                    cost_usd=cost.cost,
-                )
-            )
+            calls.append(self._call(cost.n_prompt_tokens, cost.n_completion_tokens, cost.cost))
         score, details = result if isinstance(result, tuple) else (result, None)
         reasons = details.items() if isinstance(details, Mapping) else ()
         reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)

@@ -115,14 +115,10 @@ def node_text(node: Any) -> str:
     return str(node)
 
 
-def _identity(item: Any) -> Any:
+def _identity(item: Any) -> str | None:
     """The first id under `ID_KEYS`; None without one."""
     values = (getattr(item, key, None) for key in ID_KEYS)
-    return next((value for value in values if isinstance(value, str | int)), None)
-
-
-def _maybe_str(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return next((str(value) for value in values if isinstance(value, str | int)), None)
 
 
 def _contexts(value: Any) -> Any:
@@ -275,11 +271,10 @@ class Case(BaseModel):
 
 def _node(item: Any) -> Context:
     inner = getattr(item, "node", item)
-    identity = _identity(item) or _identity(inner)
     metadata = getattr(inner, "metadata", None)
     return Context(
         text=node_text(item),
-        id=_maybe_str(identity),
+        id=_identity(item) or _identity(inner),
         score=getattr(item, "score", None),
         metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
     )

@@ -22,6 +22,8 @@ __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcom
 
 _SEVERAL, _INSTRUCTIONS, _REPLY = 4, 500, 300
 """Calls, and tokens of each beside the case, of a user's class that asks a judge."""
+UserCode = Callable[..., Any]
+"""A function or class that somebody wrote."""
 CostClass = Literal["free", "embedding", "1 call", "k calls"]
 """The cost of one case: nothing, an embedding, one judge call, several."""
 
@@ -105,7 +107,7 @@ class Evaluator(ABC):
         text = self.label if self.is_versioned_by_hand else digest(self.version_parts())
         return Version(text, self.label, None if _is_own(code) else source_digest(code))
 
-    def _code(self) -> Callable[..., Any]:
+    def _code(self) -> UserCode:
         """The class or function that a user wrote, where the evaluator is a user's."""
         return type(self)
 
@@ -216,6 +218,27 @@ class Evaluator(ABC):
         return EvaluationResult.of(self, case=case, calls=tuple(calls), **values)
 
 
+class AskingEvaluator(Evaluator):
+    """Base of evaluators that record the calls they make: subclasses write `_attempt`."""
+
+    async def run(self, case: Case) -> Any:
+        """Score one case without recording the calls."""
+        return await self._attempt(case, [])
+
+    @abstractmethod
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        """Score one case; the calls are added to the list."""
+
+
+class PlainEvaluator(Evaluator):
+    """Base of our evaluators that have no parameter but the threshold; `constants` are part of the version, too."""
+
+    constants: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __init__(self, *, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, **self.constants)
+
+
 _ALIASES = {"input": "query", "output": "response", "expected": "reference"}
 _FIELDS = frozenset(Case.model_fields)
 
@@ -231,7 +254,7 @@ class Function(Evaluator):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: UserCode,
         *,
         name: str | None = None,
         needs: Iterable[str] | None = None,
@@ -260,7 +283,7 @@ class Function(Evaluator):
         options = {key: value for key, value in self.params.items() if key != "threshold"}
         return self.function(**fields, **options)
 
-    def _code(self) -> Callable[..., Any]:
+    def _code(self) -> UserCode:
         return self.function
 
 
@@ -268,12 +291,12 @@ class _UserFunction(Function):
     is_versioned_by_hand = True
 
 
-def _is_own(function: Callable[..., Any]) -> bool:
+def _is_own(function: UserCode) -> bool:
     """Whether the function belongs to this package; a user's function may wait."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
-def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+def _signature(function: UserCode, params: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Which case field each parameter receives, and which fields are required."""
     fields: dict[str, str] = {}
     required: list[str] = []
@@ -295,7 +318,7 @@ def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple
 
 
 @overload
-def evaluator(function: Callable[..., Any], /) -> Function: ...
+def evaluator(function: UserCode, /) -> Function: ...
 @overload
 def evaluator(
     *,
@@ -304,9 +327,9 @@ def evaluator(
     scale: Scale | tuple[float, float] | None = None,
     threshold: float | None = None,
     **params: Any,
-) -> Callable[[Callable[..., Any]], Function]: ...
+) -> Callable[[UserCode], Function]: ...
 def evaluator(
-    function: Callable[..., Any] | None = None,
+    function: UserCode | None = None,
     /,
     *,
     version: str = "1",
@@ -314,14 +337,14 @@ def evaluator(
     scale: Scale | tuple[float, float] | None = None,
     threshold: float | None = None,
     **params: Any,
-) -> Function | Callable[[Callable[..., Any]], Function]:
+) -> Function | Callable[[UserCode], Function]:
     """Make an evaluator of a function whose parameter names are case fields; `version` is its version.
 
     Raises `ConfigurationError` when a required parameter is no case field.
     """
     span = Scale(lo=scale[0], hi=scale[1]) if isinstance(scale, tuple) else scale
 
-    def wrap(target: Callable[..., Any]) -> Function:
+    def wrap(target: UserCode) -> Function:
         return _UserFunction(target, name=name, scale=span, label=version, threshold=threshold, **params)
 
     return wrap if function is None else wrap(function)

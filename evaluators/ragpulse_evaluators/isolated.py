@@ -26,8 +26,8 @@ from pydantic import BaseModel
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
-from ragpulse_evaluators.evaluator import Estimate, Evaluator
-from ragpulse_evaluators.isolated_child import Source, framed
+from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, Evaluator
+from ragpulse_evaluators.isolated_child import Message, Source, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
 from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
@@ -48,7 +48,6 @@ _COPIED = (
     *("judge", "wants_judge", "takes_all", "version", "max_cpu_share"),
 )
 """Attributes that are those of the user's evaluator."""
-Message = dict[str, Any]
 Relay = Callable[[Message], Awaitable[Message]]
 """Puts a question of the child to the judge; returns the reply for the child."""
 
@@ -128,7 +127,7 @@ class CpuPace:
             self._next = began + cpu_s / self._share
 
 
-class Isolated(Evaluator):
+class Isolated(AskingEvaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
     def __init__(self, evaluator: Evaluator, setup: bytes, limits: ProcessLimits) -> None:
@@ -147,15 +146,13 @@ class Isolated(Evaluator):
         """That of the user's evaluator."""
         return self._evaluator.estimate(case)
 
-    async def run(self, case: Case) -> EvaluationResult:
-        """Score one case in a child process; raises EvaluatorStopped where it ends or takes too long."""
-        return await self._attempt(case, [])
-
     async def aclose(self) -> None:
         """Kill the child processes; the next case starts new ones."""
         await self._children.aclose()
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> EvaluationResult:
+        """Score one case in a child process; raises EvaluatorStopped where it ends or takes too long."""
+
         async def relay(question: Message) -> Message:
             return await self._ask_judge(question, calls)
 

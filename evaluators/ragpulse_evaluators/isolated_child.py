@@ -31,6 +31,7 @@ from ragpulse_evaluators.judges.protocol import BaseJudge, JudgeQuestion
 from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
+Message = dict[str, Any]
 Source = tuple[str, str]
 """("file", path) or ("module", name): where the evaluator is loaded from."""
 _GRACE_S = 5.0
@@ -51,10 +52,10 @@ class _Link:
         self._replies: BinaryIO = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        self.setup: dict[str, Any] = self._receive()
-        self.cases: queue.SimpleQueue[tuple[Case, dict[str, Any] | None] | None] = queue.SimpleQueue()
+        self.setup: Message = self._receive()
+        self.cases: queue.SimpleQueue[tuple[Case, Message | None] | None] = queue.SimpleQueue()
         self._numbers, self._writing = count(), threading.Lock()
-        self._pending: dict[int, Future[dict[str, Any]]] = {}
+        self._pending: dict[int, Future[Message]] = {}
         threading.Thread(target=self._sort, daemon=True).start()
 
     def send(self, **reply: Any) -> None:
@@ -63,9 +64,9 @@ class _Link:
             self._replies.write(framed(json.dumps(reply, default=str).encode()))
             self._replies.flush()
 
-    async def ask(self, **question: Any) -> dict[str, Any]:
+    async def ask(self, **question: Any) -> Message:
         """Have the parent put a question to its judge."""
-        number, reply = next(self._numbers), Future[dict[str, Any]]()
+        number, reply = next(self._numbers), Future[Message]()
         self._pending[number] = reply
         _end_in(0)  # the judge's time is not the evaluator's
         self.send(question=question, number=number)
@@ -100,8 +101,8 @@ class RelayedJudge(BaseJudge):
 
     def __init__(self, link: _Link) -> None:
         self._link = link
-        self._sampling: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
+        self._sampling: Message = {}
+        self.facts: Message = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
 
     def __getattr__(self, name: str) -> Any:
         if name in ("temperature", "max_tokens", "model"):

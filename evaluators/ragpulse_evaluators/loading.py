@@ -92,26 +92,14 @@ def _as_item(value: Any, module: ModuleType, path: Path) -> Evaluator | Entry | 
     defined_here = inspect.isclass(value) and value.__module__ == module.__name__
     if not defined_here or not issubclass(value, Evaluator) or inspect.isabstract(value) or not value.name:
         return None
-    return _entry(value.name, value, value, path, value.__doc__)
+    return Entry.of(value, source=path.name)
 
 
 def _from_yaml(path: Path) -> Entry:
     spec = read_spec(path)
     values = {"name": path.stem} | spec.model_dump(exclude_none=True)
-    return _entry(values["name"], partial(CustomYaml, spec=values), CustomYaml(spec=values), path, spec.description)
-
-
-def _entry(name: str, factory: Any, sample: Any, path: Path, description: str | None) -> Entry:
-    return Entry(
-        name=name,
-        factory=factory,
-        needs=tuple(sorted(sample.needs)),
-        scale=sample.scale,
-        cost_class=sample.cost_class,
-        source=path.name,
-        description=(description or "").strip().partition("\n")[0],
-        example=f'get_evaluator("{name}")',
-    )
+    factory = partial(CustomYaml, spec=values)
+    return Entry.of(factory(), factory=factory, source=path.name, description=spec.description)
 
 
 def configure_evaluators(
@@ -145,4 +133,5 @@ def _configured(registry: Registry, name: str, use: str, params: Mapping[str, An
         raise ConfigurationError(f"evaluator {name!r}: {error}") from None
     set_keywords(factory, dict.fromkeys(registry.accepts(use), Any), {})
     values = ", ".join(f"{key}={value!r}" for key, value in params.items())
-    return _entry(name, factory, sample, Path("configuration"), f"{use} with {values}" if values else use)
+    description = f"{use} with {values}" if values else use
+    return Entry.of(sample, factory=factory, source="configuration", description=description)

@@ -25,6 +25,7 @@ from ragpulse_evaluators.judges.providers import as_judge
 
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
+Params = Mapping[str, Any]
 _ACCESS = ("api_base", "api_key")
 _OTHER_NAMES = {
     "score_threshold": "threshold",
@@ -79,11 +80,18 @@ class Entry:
 
     @classmethod
     def of(
-        cls, kind: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
+        cls,
+        kind: type[Evaluator] | Evaluator,
+        *,
+        source: str,
+        description: str | None = None,
+        options: str = "",
+        **fields: Any,
     ) -> Entry:
-        """The entry of an evaluator class: name, needs, scale and cost are those of the class.
+        """The entry of an evaluator class, or of a sample that stands for what `factory` makes.
 
-        The description is by default the first line of the docstring; `options` are the parameters in the example.
+        Name, needs, scale and cost are its own. The description is by default the first line of the docstring;
+        `options` are the parameters in the example.
         """
         described: dict[str, Any] = {
             "name": kind.name,
@@ -92,7 +100,7 @@ class Entry:
             "scale": kind.scale,
             "cost_class": kind.cost_class,
             "source": source,
-            "description": description or (kind.__doc__ or "").strip().partition("\n")[0],
+            "description": ((kind.__doc__ if description is None else description) or "").strip().partition("\n")[0],
             "example": f'get_evaluator("{kind.name}"{options and ", "}{options})',
         }
         return cls(**described | fields)
@@ -121,16 +129,7 @@ class Entry:
             return Function(function, scale=scale or Scale(), **given)
 
         set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
-        example = factory()
-        return cls(
-            name=example.name,
-            factory=factory,
-            needs=tuple(field for field in Case.model_fields if field in example.needs),
-            scale=example.scale,
-            source=source,
-            description=description,
-            example=f'get_evaluator("{example.name}"{options and ", "}{options})',
-        )
+        return cls.of(factory(), factory=factory, source=source, description=description, options=options)
 
     def check_packages(self) -> None:
         """Raise `ConfigurationError` with the install command where a package is missing."""
@@ -185,7 +184,7 @@ class Registry:
         """Parameter names of an entry, sorted; empty for a ready evaluator."""
         return sorted(parameters_of(self._entries[name].factory)) if name in self._entries else []
 
-    def _make(self, name: str, params: Mapping[str, Any]) -> Evaluator:
+    def _make(self, name: str, params: Params) -> Evaluator:
         entry = self._entries.get(name)
         if entry is None:
             raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
@@ -198,8 +197,9 @@ class Registry:
             hint = f"; it is called {ours!r} here" if ours in accepted else nearest(unknown[0], accepted)
             raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{hint}")
         if "resolve" in accepted:
-            taken["resolve"] = self._resolver(offered)
-        if missing := sorted(_required(entry.factory) - set(taken)):
+            shared = {key: value for key, value in offered.items() if key in _OFFERED}
+            taken["resolve"] = lambda name, **params: self.get(name, **shared | params)
+        if missing := sorted({*required_of(entry.factory)} - taken.keys()):
             raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
         _check_values(name, accepted, taken)
         try:
@@ -211,12 +211,8 @@ class Registry:
         _check_threshold(evaluator)
         return evaluator
 
-    def _resolver(self, outer: Mapping[str, Any]) -> Any:
-        shared = {key: value for key, value in outer.items() if key in _OFFERED}
-        return lambda name, **params: self.get(name, **shared | params)
 
-
-def _with_judge(instance: Evaluator, params: Mapping[str, Any]) -> Evaluator:
+def _with_judge(instance: Evaluator, params: Params) -> Evaluator:
     """The instance; a copy with the judge of the parameters where the instance needs one and has none."""
     options = _with_ready_judge(params)
     if unknown := sorted(set(options) - set(_OFFERED)):
@@ -228,7 +224,7 @@ def _with_judge(instance: Evaluator, params: Mapping[str, Any]) -> Evaluator:
     return copied
 
 
-def _with_ready_judge(params: Mapping[str, Any]) -> dict[str, Any]:
+def _with_ready_judge(params: Params) -> dict[str, Any]:
     """The parameters with `judge`, `api_base` and `api_key` made into one judge."""
     merged = dict(params)
     access = {key: merged.pop(key) for key in _ACCESS if merged.get(key) is not None}
@@ -248,7 +244,7 @@ def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
     return by_name
 
 
-def _check_values(name: str, accepted: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+def _check_values(name: str, accepted: Params, params: Params) -> None:
     """Raise `ConfigurationError` for a value that its parameter's type does not allow; objects are not checked."""
     for key, value in params.items():
         if key in ("judge", "embedder"):  # whatever makes them says what is wrong
@@ -275,7 +271,7 @@ def _check_threshold(evaluator: Evaluator) -> None:
 
 
 @cache
-def parameters_of(factory: Any) -> Mapping[str, Any]:
+def parameters_of(factory: Any) -> Params:
     """Names and types of the keywords that a factory takes, through the constructors it inherits from."""
     if isinstance(factory, partial):
         return {name: kind for name, kind in parameters_of(factory.func).items() if name not in factory.keywords}
@@ -298,7 +294,7 @@ def _keywords(function: Any) -> dict[str, Any]:
     return {name: types.get(name, Any) for name in named}
 
 
-def set_keywords(factory: Any, types: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def set_keywords(factory: Any, types: Params, defaults: Params) -> None:
     """Give a factory that takes `**params` the keywords of these types; a default is None where none is known."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, kind, default=defaults.get(name)) for name in types]
@@ -309,9 +305,10 @@ def _signature(function: Any) -> Iterable[inspect.Parameter]:
     return inspect.signature(function).parameters.values()
 
 
-@cache
-def _required(factory: Any) -> frozenset[str]:
-    return frozenset(p.name for p in _signature(factory) if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
+def required_of(function: Any) -> list[str]:
+    """Names of the parameters that a call must give."""
+    named = [p for p in _signature(function) if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in named if p.default is p.empty]
 
 
 @cache

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.matching import form_of, nonempty_references
+from ragpulse_evaluators.text.matching import References, form_of, nonempty_references
 
 if TYPE_CHECKING:
     import regex
@@ -47,7 +47,7 @@ def is_json(response: str, *, fenced: bool = False) -> Outcome:
     return Outcome(score=1.0, passing=True)
 
 
-def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool = False, nfc: bool = True) -> Outcome:
+def json_match(response: str, reference: References, *, fenced: bool = False, nfc: bool = True) -> Outcome:
     """True where the answer is the same JSON value as a reference; types count, key order and layout do not.
 
     null equals null, 1 equals 1.0, true does not equal 1. The explanation names the first difference. `Unreadable`
@@ -110,8 +110,7 @@ def _kind(value: Any) -> type:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return excerpt(json.dumps(value, ensure_ascii=False), 60)
 
 
 class JsonSchema(Evaluator):
@@ -249,7 +248,7 @@ def _format_adherence(
     return Function(is_json, name="format_adherence", scale=Scale(), fenced=fenced)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of_function(is_json, source="PolyEval", description="Is the answer valid JSON?", options="fenced=True"),
     Entry.of_function(json_match, source="PolyEval", description="Is the answer the same JSON value as the reference?"),
     Entry.of(
@@ -264,13 +263,11 @@ ENTRIES: tuple[Entry, ...] = (
         description="Does the answer match the regular expression?",
         options='pattern=r"\\d{4}"',
     ),
-    Entry(
-        name="format_adherence",
+    Entry.of(
+        _format_adherence(),
         factory=_format_adherence,
-        needs=("response",),
-        scale=Scale(),
         source="LangSmith-style format check",
         description="Is the answer in the expected format: JSON, a schema, or a pattern as a whole?",
-        example='get_evaluator("format_adherence", pattern=r"\\d+ (EUR|USD)")',
+        options='pattern=r"\\d+ (EUR|USD)"',
     ),
 )

@@ -61,7 +61,7 @@ def configure(
     - `strict`: True raises our own failures instead of logging them (the default under pytest).
     """
     GUARD.strict = strict
-    try:
+    with GUARD.containing("configure"):
         settings = read_settings(
             service_name=service_name,
             service_version=service_version,
@@ -79,8 +79,6 @@ def configure(
             propagate_to=propagate_to,
         )
         _install(settings, tracer_provider)
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("configure", error)
 
 
 def _install(settings: SdkSettings, tracer_provider: Any) -> None:
@@ -144,14 +142,12 @@ def describe(settings: SdkSettings) -> str:
 
 def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str | None = None) -> None:
     """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
-    try:
+    with GUARD.containing("feedback"):
         UNCONFIGURED.resolve()
         runtime = PROCESS.runtime
         if runtime is not None:
             number = int(trace_id, 16)
             runtime.offer(FeedbackRecord(runtime.own, number, time.time_ns(), str(name), float(score), comment))
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("feedback", error)
 
 
 def stats() -> Stats:

@@ -236,26 +236,16 @@ class Kind:
         """Returns the decorated function, or a decorator with these options."""
         _check_options(self, options)
         named = function if isinstance(function, str) else name
-        decorator = self._decorator(named, **options)
+        decorator = self._decorator(named, {**options})
         if function is None or isinstance(function, str):
             return decorator
         return decorator(function)
 
-    def _decorator(
-        self,
-        name: str | None,
-        *,
-        kind: str | None = None,
-        prompt_name: str | None = None,
-        prompt_version: str | None = None,
-        model: str | None = None,
-        provider: str | None = None,
-        data_source: str | None = None,
-        **declared: Any,
-    ) -> Decorator:
-        scope = scope_attributes(prompt_name=prompt_name, prompt_version=prompt_version)
-        constant = {"model": model, "provider": provider, "data_source": data_source, "scope": scope}
-        return Decorator(kind or self._kind, name, constant, CaptureOptions(**declared))
+    def _decorator(self, name: str | None, options: dict[str, Any]) -> Decorator:
+        kind = options.pop("kind", None) or self._kind
+        constant = {key: options.pop(key, None) for key in ("model", "provider", "data_source")}
+        prompt = {key: options.pop(key, None) for key in ("prompt_name", "prompt_version")}
+        return Decorator(kind, name, {**constant, "scope": scope_attributes(**prompt)}, CaptureOptions(**options))
 
 
 rag: Final = Kind("rag", "The root of one answer: the query goes in, the response comes out.")

@@ -1,12 +1,15 @@
 """Keeps failures of the SDK out of the application.
 
-Every entry from the application's code into the SDK passes `contain`. With `strict=True`, and under pytest unless
+Every entry from the application's code into the SDK passes `contain`: by `containing`, or itself where it takes
+microseconds. With `strict=True`, and under pytest unless
 `strict=False`, the failure is raised again so that a mistake in a capture function is found where it is written.
 """
 
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger("ragpulse")
 _QUIET_SECONDS = 60.0
@@ -47,6 +50,14 @@ class FailureGuard:
         if self.is_strict():
             raise error
         self.limiter.warn(action, f"{action} failed; your function is not affected", exc_info=error)
+
+    @contextmanager
+    def containing(self, action: str) -> Iterator[None]:
+        """Contains what the block raises: the boundary to the application, or to another package."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            self.contain(action, error)
 
 
 GUARD = FailureGuard()

@@ -122,7 +122,7 @@ def _when_imported(package: str, act: Callable[[Any], None]) -> None:
 
 
 def _instrument(name: str) -> None:
-    try:
+    with GUARD.containing(f"instrument({name!r})"):
         instrumentor: Any = getattr(
             import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor
         )()
@@ -130,8 +130,6 @@ def _instrument(name: str) -> None:
             if name == "dspy":
                 track_usage()
             instrumentor.instrument(tracer_provider=PROVIDER, **_OPTIONS.get(name, {}))
-    except Exception as error:  # noqa: BLE001 - the boundary to other packages
-        GUARD.contain(f"instrument({name!r})", error)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -53,13 +53,11 @@ class ListedHosts(TextMapPropagator):
     def inject(self, carrier: Any, context: Context | None = None, setter: Any = default_setter) -> None:
         """As the propagator that was global before; then the baggage again for a listed host."""
         self._inner.inject(carrier, context, setter)
-        try:
+        with GUARD.containing("propagate_to="):
             context = current() if context is None else context
             host = _called_host(trace.get_current_span(context)) if self.hosts else ""
             if any(host == pattern or (pattern[:1] == "." and host.endswith(pattern)) for pattern in self.hosts):
                 _BAGGAGE.inject(carrier, with_baggage(context), setter)
-        except Exception as error:  # noqa: BLE001 - the boundary to the application
-            GUARD.contain("propagate_to=", error)
 
 
 def _called_host(span: Any) -> str:
@@ -92,6 +90,7 @@ class Attributes:
     The public module of attribute names has the same name, so its constants can be read here, too.
     """
 
+    @contextmanager
     def __call__(
         self,
         *,
@@ -102,21 +101,25 @@ class Attributes:
         prompt_name: str | None = None,
         prompt_version: str | None = None,
         variant: str | None = None,
-    ) -> Any:
+    ) -> Iterator[None]:
         """A context manager (also usable as a decorator) that puts these on every span started within it.
 
         Session, user, prompt and variant also travel, as W3C baggage, in the headers that `inject` writes and to the
         hosts in `configure(propagate_to=)`; tags and metadata stay in this process.
         """
-        return _scoped(
-            metadata,
-            session_id=session_id,
-            user_id=user_id,
-            tags=tags,
-            prompt_name=prompt_name,
-            prompt_version=prompt_version,
-            variant=variant,
-        )
+        context = current()
+        with GUARD.containing("attributes"):
+            more = scope_attributes(
+                session_id=session_id,
+                user_id=user_id,
+                tags=tags,
+                prompt_name=prompt_name,
+                prompt_version=prompt_version,
+                variant=variant,
+            )
+            context = with_scope(context, current_scope(context).with_attributes(more, metadata))
+        with _within(context):
+            yield
 
     def __getattr__(self, name: str) -> Any:
         return getattr(names, name)
@@ -126,19 +129,12 @@ attributes = Attributes()
 
 
 @contextmanager
-def _scoped(metadata: Mapping[str, Any] | None, **options: Any) -> Iterator[None]:
-    token = None
+def _within(context: Context) -> Iterator[Context]:
+    token = enter(context)
     try:
-        context = current()
-        scope = current_scope(context).with_attributes(scope_attributes(**options), metadata)
-        token = enter(with_scope(context, scope))
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("attributes", error)
-    try:
-        yield
+        yield context
     finally:
-        if token is not None:
-            leave(token)
+        leave(token)
 
 
 def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights: Sequence[float] | None = None) -> str:
@@ -148,7 +144,7 @@ def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights:
     the rest of the enclosing `attributes` block, task or thread. `weights` are relative shares.
     """
     option = assigned(name, by, options, weights)
-    try:
+    with GUARD.containing("variant"):
         facts = {names.VARIANT: option, f"{names.VARIANT_PREFIX}{name}": option}
         context = current()
         recording: Any = context.get(RECORDING_KEY)
@@ -157,8 +153,6 @@ def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights:
                 recording.put(key, value)
         # Not detached here: the enclosing decorated call restores its caller's context when it returns.
         enter(with_scope(context, current_scope(context).with_attributes(facts)))
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("variant", error)
     return option
 
 
@@ -187,11 +181,8 @@ class TracedExecutor(Executor):
         context = current()
 
         def run() -> Any:
-            token = enter(context)
-            try:
+            with _within(context):
                 return fn(*args, **kwargs)
-            finally:
-                leave(token)
 
         return self._executor.submit(run)
 
@@ -216,26 +207,17 @@ def traced_executor(executor: Executor) -> Executor:
 
 def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Writes the current trace, session, user, prompt and variant into outgoing headers (traceparent and baggage)."""
-    try:
+    with GUARD.containing("inject"):
         _PROPAGATOR.inject(headers, with_baggage(current()))
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("inject", error)
     return headers
 
 
 @contextmanager
 def extract(headers: Mapping[str, str]) -> Iterator[Context]:
     """Continues the trace of incoming headers within the `with` block; yields the context."""
-    token = None
     context = current()
-    try:
+    with GUARD.containing("extract"):
         extracted = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
         context = without_identities(extracted)
-        token = enter(context)
-    except Exception as error:  # noqa: BLE001 - the boundary to the application
-        GUARD.contain("extract", error)
-    try:
+    with _within(context):
         yield context
-    finally:
-        if token is not None:
-            leave(token)

@@ -13,6 +13,7 @@ from ._record.content import ContentPolicy
 from ._record.redaction import redaction
 from ._record.tracer import SDK_VERSION
 
+Environment = Mapping[str, str]
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -50,7 +51,7 @@ class SdkSettings:
     max_queue_bytes: int = 64 * 1024 * 1024
 
 
-def is_disabled(enabled: bool | None, env: Mapping[str, str] = os.environ) -> bool:
+def is_disabled(enabled: bool | None, env: Environment = os.environ) -> bool:
     """`enabled=` decides; without it OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and RAGPULSE_ENABLED do."""
     if enabled is not None:
         return not enabled
@@ -59,12 +60,12 @@ def is_disabled(enabled: bool | None, env: Mapping[str, str] = os.environ) -> bo
     return env.get("OTEL_SDK_DISABLED", "").lower() in _TRUE or env.get("RAGPULSE_ENABLED", "").lower() in _FALSE
 
 
-def disabled_instrumentations(env: Mapping[str, str] = os.environ) -> set[str]:
+def disabled_instrumentations(env: Environment = os.environ) -> set[str]:
     """The libraries that `instrument()` leaves out unless it is given their names."""
     return _words(env, "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS")
 
 
-def names_destination(env: Mapping[str, str] = os.environ) -> bool:
+def names_destination(env: Environment = os.environ) -> bool:
     """Whether the environment is meant for ragpulse, so that `configure` needs no call."""
     return any(env.get(f"RAGPULSE_{name}") for name in ("URL", "ENDPOINT", "API_KEY"))
 
@@ -85,7 +86,7 @@ def read_settings(
     enabled: bool | None,
     max_text_bytes: int,
     propagate_to: Sequence[str] = (),
-    env: Mapping[str, str] = os.environ,
+    env: Environment = os.environ,
 ) -> SdkSettings:
     """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
     for name, value in {"capture_content": capture_content, "enabled": enabled}.items():
@@ -114,7 +115,7 @@ def read_settings(
 
 
 def _destination(
-    endpoint: str | None, headers: Mapping[str, str] | None, api_key: str | None, env: Mapping[str, str]
+    endpoint: str | None, headers: Mapping[str, str] | None, api_key: str | None, env: Environment
 ) -> Destination:
     """Credentials meant for one destination are never sent to another."""
     otel = "OTEL_EXPORTER_OTLP_"
@@ -153,11 +154,11 @@ def _destination(
     )
 
 
-def _words(env: Mapping[str, str], name: str) -> set[str]:
+def _words(env: Environment, name: str) -> set[str]:
     return {word.strip().lower() for word in env.get(name, "").split(",")} - {""}
 
 
-def _exporters(env: Mapping[str, str]) -> frozenset[str]:
+def _exporters(env: Environment) -> frozenset[str]:
     """`none` alone is in `is_disabled`; an exporter that we do not have is replaced by ours."""
     named = _words(env, "OTEL_TRACES_EXPORTER") - {"none"}
     if others := named - {"console", "otlp", "otlp_proto_http"}:
@@ -165,7 +166,7 @@ def _exporters(env: Mapping[str, str]) -> frozenset[str]:
     return frozenset({"console"} & named | ({"otlp"} if named != {"console"} else set()))
 
 
-def _sampler(env: Mapping[str, str]) -> str:
+def _sampler(env: Environment) -> str:
     name = env.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     if name.removeprefix("parentbased_") in ("always_on", "always_off", "traceidratio"):
         return name
@@ -173,7 +174,7 @@ def _sampler(env: Mapping[str, str]) -> str:
     return "parentbased_always_on"
 
 
-def _check_protocol(env: Mapping[str, str]) -> None:
+def _check_protocol(env: Environment) -> None:
     if (_otlp(env, "PROTOCOL") or "").strip().lower() == "grpc":
         fix = "name a port for OTLP/HTTP (4318) in RAGPULSE_URL or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
         _warn(f"OTEL_EXPORTER_OTLP_PROTOCOL=grpc: ragpulse sends http/protobuf; {fix}")
@@ -189,12 +190,12 @@ def _hosts(hosts: Sequence[str]) -> frozenset[str]:
     return frozenset(map(host_of, hosts))
 
 
-def _otlp(env: Mapping[str, str], name: str) -> str | None:
+def _otlp(env: Environment, name: str) -> str | None:
     """A setting for traces in particular, else for every signal."""
     return env.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}") or None
 
 
-def _client_certificate(env: Mapping[str, str]) -> tuple[str, str | None] | None:
+def _client_certificate(env: Environment) -> tuple[str, str | None] | None:
     certificate = _otlp(env, "CLIENT_CERTIFICATE")
     return (certificate, _otlp(env, "CLIENT_KEY")) if certificate else None
 
@@ -204,7 +205,7 @@ def _base(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1/traces")
 
 
-def _captures(capture_content: bool | None, destination: Destination, env: Mapping[str, str]) -> tuple[bool, str]:
+def _captures(capture_content: bool | None, destination: Destination, env: Environment) -> tuple[bool, str]:
     if capture_content is not None:
         return capture_content, "capture_content="
     if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {"no_content", *_FALSE}:
@@ -215,7 +216,7 @@ def _captures(capture_content: bool | None, destination: Destination, env: Mappi
 
 
 def _resource(
-    service_name: str | None, service_version: str | None, environment: str | None, env: Mapping[str, str]
+    service_name: str | None, service_version: str | None, environment: str | None, env: Environment
 ) -> dict[str, Any]:
     attributes = {
         names.SERVICE_NAME: service_name or env.get("OTEL_SERVICE_NAME"),

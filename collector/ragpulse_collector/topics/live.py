@@ -14,7 +14,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import STATIC, Settings, SettingsError, TopicSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store import topics as stored
-from ragpulse_collector.topics.model import Topic, Topics, assign_all
+from ragpulse_collector.topics.model import Topics, assign_all
 from ragpulse_collector.topics.vectors import static_vectors
 
 if TYPE_CHECKING:
@@ -60,19 +60,6 @@ def embedder_of(name: str) -> Embed:
         raise Invalid(f"embedder {name!r}: {error}") from error
 
 
-def topics_of(fit: stored.TopicFit, topics: Sequence[stored.StoredTopic]) -> Topics:
-    """Return stored topics as a fit returned them."""
-    return Topics(
-        tuple(
-            Topic(one.topic_id, one.name, one.question, one.question_users, tuple(one.terms), tuple(one.term_users),
-                  one.size, tuple(one.centre))
-            for one in topics
-        ),
-        fit.other,
-        fit.last_id,
-    )  # fmt: skip
-
-
 class Assigner:
     """Gives the function that finds topics, None without a fit: until then, no model and no library is loaded."""
 
@@ -95,7 +82,7 @@ class Assigner:
             return None
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core at most, beside requests
         found = [one for one in stored.stored_topics(self._store.read) if one.fit_id == fit.fit_id]
-        topics = topics_of(fit, found)
+        topics = Topics(found, fit.other, fit.last_id)
         try:
             assign_all(topics, ["?"], embedder_of(self._options.embedder))
         except Exception:  # noqa: BLE001 - a broken model must not stop the sampler
@@ -106,4 +93,4 @@ class Assigner:
     def _placed(self, questions: Sequence[str]) -> list[stored.PlacedQuestion]:
         assert self._topics is not None, "given out with topics alone"
         found = assign_all(self._topics, questions, embedder_of(self._options.embedder))
-        return [stored.PlacedQuestion(topic.id if topic else 0, distance) for topic, distance in found]
+        return [stored.PlacedQuestion(topic.topic_id if topic else 0, distance) for topic, distance in found]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ragpulse_evaluators.aggregate import composite, sets
 from ragpulse_evaluators.aggregate.reports import Game, Standings, Summary, play, summarize, tournament
-from ragpulse_evaluators.registry import Entry
 
 __all__ = ("ENTRIES", "Game", "Standings", "Summary", "play", "summarize", "tournament")
 
-ENTRIES: tuple[Entry, ...] = (*sets.ENTRIES, *composite.ENTRIES)
+ENTRIES = (*sets.ENTRIES, *composite.ENTRIES)

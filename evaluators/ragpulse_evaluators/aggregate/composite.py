@@ -9,12 +9,12 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected, Unreadable
-from ragpulse_evaluators.evaluator import Estimate, Evaluator
+from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 
-class Composite(Evaluator):
+class Composite(AskingEvaluator):
     """The weighted mean of other evaluators' `normalized`, divided by the sum of the weights.
 
     A part that is skipped, invalid or has no `normalized` makes the whole invalid: weights are never silently spread
@@ -49,11 +49,8 @@ class Composite(Evaluator):
         """The sum over the parts."""
         return sum((part.estimate(case) for part in self._parts.values()), Estimate())
 
-    async def run(self, case: Case) -> Outcome:
-        """Run the parts at once and weigh them."""
-        return await self._attempt(case, [])
-
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        """Run the parts at once and weigh them."""
         results = dict(zip(self._parts, await self._all(case), strict=True))
         calls.extend(call for result in results.values() for call in result.calls)
         errors = {name: result for name, result in results.items() if result.status == "error"}
@@ -79,7 +76,7 @@ def _reason(result: EvaluationResult) -> str:
     return result.explanation or f"{result.status}, but without a 0..1 form"
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Composite,
         source="Prompt Evaluation (S3)",

@@ -78,13 +78,8 @@ class Accuracy(SetEvaluator):
 
     async def measure(self, cases: Sequence[Case]) -> Outcome:
         """Count."""
-        right = sum(answer == label for answer, label in _pairs(cases))
-        return Outcome(score=right / len(cases), ci95=wilson_interval(right, len(cases)))
-
-
-def wilson_interval(k: int, n: int) -> tuple[float, float] | None:
-    """The ends of Wilson's interval for k of n; None where n is 0."""
-    return None if n == 0 else wilson_bounds(k / n, n, 0.95)
+        share = sum(answer == label for answer, label in _pairs(cases)) / len(cases)
+        return Outcome(score=share, ci95=wilson_bounds(share, len(cases), 0.95))
 
 
 class _LabelRate(SetEvaluator):
@@ -306,9 +301,10 @@ class PassRate(SetEvaluator):
         if not verdicts:
             raise Unreadable(f"{self._of.name} gave no verdict; does it have a threshold?")
         counts = {status: sum(r.status == status for r in results) for status in ("invalid", "error")}
+        share = sum(verdicts) / len(verdicts)
         return Outcome(
-            score=sum(verdicts) / len(verdicts),
-            ci95=wilson_interval(sum(verdicts), len(verdicts)),
+            score=share,
+            ci95=wilson_bounds(share, len(verdicts), 0.95),
             parts={"passed": sum(verdicts), "judged": len(verdicts), **counts},
         )
 
@@ -316,7 +312,7 @@ class PassRate(SetEvaluator):
 _LABELS = "scikit-learn's definitions"
 _FIGURES = "Prompt Evaluation (S3)"
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(Accuracy, source=_LABELS, description="Which share of the answers is the right label?"),
     Entry.of(Precision, source=_LABELS, options='positive="spam"'),
     Entry.of(Recall, source=_LABELS, options='positive="spam"'),

@@ -7,11 +7,10 @@ response, contexts → text (sentences, tokens) → evidence (which context sent
 from ragpulse_evaluators.grounding import citations, groundedness, refusal
 from ragpulse_evaluators.grounding.groundedness import SentenceEvidence
 from ragpulse_evaluators.grounding.perturb import LabelledCase, perturb
-from ragpulse_evaluators.registry import Entry
 
 __all__ = ("ENTRIES", "LabelledCase", "SentenceEvidence", "perturb")
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     *groundedness.ENTRIES,
     *citations.ENTRIES,
     *refusal.ENTRIES,

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.groundedness import (
     MAX_RESPONSE_CHARS,
@@ -18,19 +19,9 @@ from ragpulse_evaluators.grounding.groundedness import (
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Mark, find_marks
 from ragpulse_evaluators.grounding.model import WEIGHTS
-from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
+from ragpulse_evaluators.grounding.text import content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = [
-    "ENTRIES",
-    "Citation",
-    "CitationCheck",
-    "ContextUse",
-    "ContextUtilization",
-    "check_citations",
-    "context_use",
-]
 
 _MAX_JOINT = 5
 _MAX_INDEXES = 60
@@ -57,7 +48,7 @@ class Citation:
     reasons: tuple[str, ...]
 
 
-class CitationCheck(Evaluator):
+class CitationCheck(PlainEvaluator):
     """Share of citations that point to an existing context which says the claim; skipped without citations.
 
     Marks read: `[1]`, `[2,3]`, `[1-3]`, `[^1]`, `【1】`, `(doc 2)`, and in brackets a context's own id or the name of
@@ -69,11 +60,8 @@ class CitationCheck(Evaluator):
 
     name = "citation_check"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
+    constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""
@@ -163,18 +151,12 @@ def _claims(response: str, marks: Sequence[Mark]) -> Iterator[tuple[str, Mark]]:
         inside = [m for m in pending if sentence.start <= m.start < sentence.end]
         pending = pending[len(inside) :]
         whole = _without(response, sentence.start, sentence.end, inside)
-        pieces = [_without(response, a, m.start, inside) for a, m in _segments(sentence, inside)]
+        starts = [sentence.start, *(m.end for m in inside)]
+        pieces = [_without(response, start, m.start, inside) for start, m in zip(starts, inside, strict=False)]
         for position, mark in enumerate(inside):
             claim = next((p for p in reversed(pieces[: position + 1]) if content_size(p) > 1), whole)
             tail = _without(response, mark.end, sentence.end, inside) if position == len(inside) - 1 else ""
             yield (whole if content_size(tail) > 1 else claim), mark
-
-
-def _segments(sentence: Sentence, marks: Sequence[Mark]) -> Iterator[tuple[int, Mark]]:
-    start = sentence.start
-    for mark in marks:
-        yield start, mark
-        start = mark.end
 
 
 def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:
@@ -212,7 +194,7 @@ class ContextUse:
     cover: float
 
 
-class ContextUtilization(Evaluator):
+class ContextUtilization(PlainEvaluator):
     """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
 
     A context is used when one of its sentences covers at least half of the content words (rare words count more) of a
@@ -223,11 +205,8 @@ class ContextUtilization(Evaluator):
 
     name = "context_utilization"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD, lexicon=LEXICON_ID)
+    constants = MappingProxyType({"enough": _ENOUGH, "as_good": _AS_GOOD, "lexicon": LEXICON_ID})
 
     def run(self, case: Case) -> Outcome:
         """Score one case."""
@@ -263,7 +242,7 @@ def context_use(response: str, contexts: Sequence[str], ids: Sequence[str | None
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         ContextUtilization,
         source="this project",

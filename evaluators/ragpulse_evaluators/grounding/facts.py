@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
+from typing import Any
 
 from ragpulse_evaluators.grounding.lexicon import (
     APPROXIMATIONS,
@@ -20,8 +21,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNITS,
 )
 from ragpulse_evaluators.grounding.text import Word
-
-__all__ = ["Quantity", "is_derived", "quantities"]
 
 _ROUNDED = 0.09
 """Values in two units may differ by this share: "5 miles" is "8 km", "a month" is "four weeks"."""
@@ -69,37 +68,40 @@ class Quantity:
         return {"ratio": self.numbers | self.values, "month": frozenset[float]()}.get(self.sort or "", self.numbers)
 
 
-class _Line:
-    """The words of a sentence and their normalized text; numbers that point at what was read are left out."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a form matches from a word of a sentence on."""
 
-    def __init__(self, tokens: Sequence[Word]) -> None:
-        self.tokens = tokens
-        self.text = _POINTER.sub(lambda m: re.sub(r"\S", "_", m[0]), " ".join([t.norm for t in tokens]))
+    tokens: Sequence[Word]
+    start: int
+    match: re.Match[str]
 
-    def before(self, start: int) -> str:
-        """Return the normalized word before one."""
-        return self.tokens[start - 1].norm if start else ""
+    def __getitem__(self, group: str) -> Any:
+        return self.match[group]
+
+    @property
+    def before(self) -> str:
+        """The normalized word before it."""
+        return self.tokens[self.start - 1].norm if self.start else ""
+
+    def size(self, group: str) -> int:
+        """Return how many words stand up to the end of a group."""
+        return self.match.string.count(" ", self.match.start(), self.match.end(group)) + 1
 
     def quantity(
-        self,
-        start: int,
-        match: re.Match[str],
-        last: str,
-        values: Iterable[float],
-        unit: str | None = None,
-        sort: str | None = None,
+        self, last: str, values: Iterable[float], unit: str | None = None, sort: str | None = None
     ) -> Quantity:
-        """Return a quantity made of the words of a match up to a group; its values are converted to the base unit."""
-        end, numbers = start + _size(match, last), frozenset(values)
-        words = self.tokens[start:end]
+        """Return a quantity made of the words up to a group; its values are converted to the base unit."""
+        end, numbers = self.start + self.size(last), frozenset(values)
+        words = self.tokens[self.start : end]
         measured, factor = UNIT_SCALES.get(unit or "", (sort or unit, 1.0))
         working = _WORKING if any(t.norm in ("working", "business") for t in words) else 1.0
         text = ("" if words[0].kind == "char" else " ").join(t.text for t in words)
         meant = frozenset(v * factor * extra for v in numbers for extra in (1.0, working))
-        return Quantity(text, meant, unit, measured, numbers, start, end)
+        return Quantity(text, meant, unit, measured, numbers, self.start, end)
 
 
-_Reader = Callable[[_Line, int, re.Match[str]], list[Quantity]]
+_Reader = Callable[[_Found], list[Quantity]]
 
 
 def quantities(tokens: Sequence[Word]) -> list[Quantity]:
@@ -108,25 +110,25 @@ def quantities(tokens: Sequence[Word]) -> list[Quantity]:
     starts = [t.numeric or t.norm in _STARTS for t in tokens]
     if not any(starts):
         return found
-    line, at = _Line(tokens), 0
+    text, at = _plain(tokens), 0
     for i, token in enumerate(tokens):
         if starts[i] and (not found or i >= found[-1].end):
-            found += _read(line, i, at)
+            found += _read(tokens, i, text, at)
         at += len(token.norm) + 1
     return found
 
 
-def _read(line: _Line, start: int, at: int) -> list[Quantity]:
+def _plain(tokens: Sequence[Word]) -> str:
+    """Return the normalized text of a sentence; numbers that point at what was read are left out."""
+    return _POINTER.sub(lambda m: re.sub(r"\S", "_", m[0]), " ".join([t.norm for t in tokens]))
+
+
+def _read(tokens: Sequence[Word], start: int, text: str, at: int) -> list[Quantity]:
     """Return what the first form reads that fits a place of the text."""
     for form, read in _FORMS:
-        if (match := form.match(line.text, at)) and (found := read(line, start, match)):
+        if (match := form.match(text, at)) and (found := read(_Found(tokens, start, match))):
             return found
     return []
-
-
-def _size(match: re.Match[str], group: str) -> int:
-    """Return how many words stand up to the end of a group of a match."""
-    return match.string.count(" ", match.start(), match.end(group)) + 1
 
 
 def _any(words: Iterable[str]) -> str:
@@ -179,66 +181,67 @@ def _digits(written: str) -> set[float]:
     return {float(written.replace(",", "." if written.count(",") == 1 and "." not in written else ""))}
 
 
-def _unit(line: _Line, start: int, match: re.Match[str]) -> tuple[str | None, str]:
+def _unit(found: _Found) -> tuple[str | None, str]:
     """Return the unit before or after a number and the group where it ends; "five working days" has a word between."""
-    before, first, second = line.before(start), match["unit"] or "", match["second"] or ""
+    before, first, second = found.before, found["unit"] or "", found["second"] or ""
     if before in _BEFORE:
         return UNITS[before], ""
     if first in UNITS:
-        return UNITS[first], "late" if match["late"] else "unit"
+        return UNITS[first], "late" if found["late"] else "unit"
     if first + second in UNITS:  # "per cent", "° c"
         return UNITS[first + second], "second"
     timed = UNIT_SCALES.get(UNITS.get(second, ""), ("",))[0] == "time"
-    between = line.tokens[start + _size(match, "number")] if timed else None
+    between = found.tokens[found.start + found.size("number")] if timed else None
     return (UNITS[second], "second") if between and not between.function and not between.numeric else (None, "")
 
 
-def _number(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+def _number(found: _Found) -> list[Quantity]:
     """Read a number and its unit; "a month" counts where something measures it ("about a month")."""
-    written, token = match["number"], line.tokens[start]
-    unit, last = _unit(line, start, match)
-    part = _PARTS.get(match["more"] or (match["late"] if last == "late" else ""), 0.0)
+    written, token = found["number"], found.tokens[found.start]
+    unit, last = _unit(found)
+    part = _PARTS.get(found["more"] or (found["late"] if last == "late" else ""), 0.0)
     values = {1.0 + part} if written in ("a", "an") else {value + part for value in _values(written)}
-    measured = last == "late" or (last == "unit" and line.before(start) in APPROXIMATIONS)
+    measured = last == "late" or (last == "unit" and found.before in APPROXIMATIONS)
     if not measured if written in ("a", "an") else values == {1.0} and token.kind != "number" and not unit:
         return []
-    end = last or ("more" if match["more"] else "number")
-    named = start and (line.tokens[start - 1].capital or line.before(start) in ("version", "v", "release"))
+    end = last or ("more" if found["more"] else "number")
+    named = found.start and (found.tokens[found.start - 1].capital or found.before in ("version", "v", "release"))
     if not values or (unit is None and named and "." in written and written.endswith("0")):
-        return [line.quantity(start, match, end, (), sort="version")]
-    if line.before(start) == "minus":
+        return [found.quantity(end, (), sort="version")]
+    if found.before == "minus":
         values = {-abs(value) for value in values}
-    return [line.quantity(start, match, end, values, unit)]
+    return [found.quantity(end, values, unit)]
 
 
-def _part(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+def _part(found: _Found) -> list[Quantity]:
     """Read "half an hour", "three quarters of a year", "half a million", "a third of the members", "one in ten"."""
-    count, unit, scale = match["count"], UNITS.get(match["unit"] or ""), match["scale"]
-    value = _PARTS[match["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
+    count, unit, scale = found["count"], UNITS.get(found["unit"] or ""), found["scale"]
+    value = _PARTS[found["part"]] * (1.0 if count in (None, "a", "an") else max(_values(count), default=1.0))
     if unit or scale:
         value *= MAGNITUDES.get(scale, 1.0)
-        return [line.quantity(start, match, "unit" if unit else "scale", {value}, unit)]
-    whole = match["of"] or match["many"] or " " in match["part"] or line.before(start) in APPROXIMATIONS
-    return [line.quantity(start, match, "part", {100 * value}, "½")] if whole else []
+        return [found.quantity("unit" if unit else "scale", {value}, unit)]
+    whole = found["of"] or found["many"] or " " in found["part"] or found.before in APPROXIMATIONS
+    return [found.quantity("part", {100 * value}, "½")] if whole else []
 
 
-def _date(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+def _date(found: _Found) -> list[Quantity]:
     """Read "2024-03-05" or "05.03.2024" as year, month and day."""
-    year, day = sorted((float(match["first"]), float(match["last"])), reverse=True)
-    month = line.quantity(start, match, "last", {float(match["month"])}, sort="month")
-    return [line.quantity(start, match, "last", {year}), month, line.quantity(start, match, "last", {day})]
+    year, day = sorted((float(found["first"]), float(found["last"])), reverse=True)
+    month = found.quantity("last", {float(found["month"])}, sort="month")
+    return [found.quantity("last", {year}), month, found.quantity("last", {day})]
 
 
-def _month(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+def _month(found: _Found) -> list[Quantity]:
     """Read a month; "may" and "march" only beside a number or with a capital inside a sentence."""
-    word, near = line.tokens[start], line.tokens[max(0, start - 1) : start + 2]
+    start, tokens = found.start, found.tokens
+    word, near = tokens[start], tokens[max(0, start - 1) : start + 2]
     sure = len(word.norm) > 5 or any(t.kind == "number" for t in near) or (start > 0 and word.text.istitle())
-    return [line.quantity(start, match, "month", {MONTHS[word.norm]}, sort="month")] if sure else []
+    return [found.quantity("month", {MONTHS[word.norm]}, sort="month")] if sure else []
 
 
-def _time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
+def _time(found: _Found) -> list[Quantity]:
     """Read a time of the day in hours; without "am" or "pm" and up to twelve it may be either."""
-    hour, half, minute, shift = match["hour"], match["half"], match["minute"] or "", match["shift"]
+    hour, half, minute, shift = found["hour"], found["half"], found["minute"] or "", found["shift"]
     if not (half or shift or ":" in minute or hour in _NAMED_TIMES):
         return []
     (value,) = {_NAMED_TIMES[hour]} if hour in _NAMED_TIMES else _values(hour)
@@ -246,7 +249,7 @@ def _time(line: _Line, start: int, match: re.Match[str]) -> list[Quantity]:
     either = value <= 12 and not hour.startswith("0") and hour not in _NAMED_TIMES
     more = (int(minute[1:3].rstrip(":") or 0) + _SHIFTS.get(shift or "", 0)) / 60
     hours = {(h + more) % 24 for h in ([value % 12 + add for add in halves] if either else [value])}
-    return [line.quantity(start, match, "half" if half else "hour", hours, sort="clock")]
+    return [found.quantity("half" if half else "hour", hours, sort="clock")]
 
 
 _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.errors import MissingField, NothingToScore
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.errors import MissingField, NothingToScore, excerpt
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
@@ -24,21 +25,6 @@ from ragpulse_evaluators.grounding.refusal import find_refusal, speaks_of_source
 from ragpulse_evaluators.grounding.text import Sentence, is_unsplit, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import UNCLEAR, Outcome
-
-__all__ = (
-    "ENTRIES",
-    "MAX_RESPONSE_CHARS",
-    "Assessment",
-    "Groundedness",
-    "SentenceEvidence",
-    "assess",
-    "assess_case",
-    "judge_claim",
-    "outcome_of",
-    "read_claims",
-    "readable_contexts",
-    "readable_response",
-)
 
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
@@ -122,8 +108,7 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code, reading.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A sentence, what was found for it (None where it claims nothing), and the best context sentence."""
 
     place: Sentence
@@ -207,7 +192,7 @@ _SHOWN = 3
 _SHOWN_WORDS = 5
 
 
-class Groundedness(Evaluator):
+class Groundedness(PlainEvaluator):
     """Do the contexts say what the response claims? Compares words, quantities and JSON values; no judge, no model.
 
     `score` is the mean probability, over the claims, that the contexts support them. `parts["weakest"]` is the
@@ -224,12 +209,9 @@ class Groundedness(Evaluator):
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
     immediate = True
     label = "5"
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, weights=WEIGHTS, lexicon=LEXICON_ID)
+    constants = MappingProxyType({"weights": WEIGHTS, "lexicon": LEXICON_ID})
 
     def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""
@@ -307,15 +289,11 @@ def _explain(assessment: Assessment, passing: bool | None) -> str:
     unclear = sum(s.supported is None for s in claims)
     count = f"{sum(s.supported is True for s in claims)} of {len(claims)} sentences supported by the contexts"
     summary = count + (f", {unclear} unclear." if unclear else ".") + (f" {_UNCLEAR}" if passing is None else "")
-    shown = [f" “{_short(s.text)}”: {'; '.join(s.reasons)}." for s in doubtful[:_SHOWN]]
+    shown = [f" “{excerpt(s.text)}”: {'; '.join(s.reasons)}." for s in doubtful[:_SHOWN]]
     more = f" And {len(doubtful) - _SHOWN} more." if len(doubtful) > _SHOWN else ""
     unknown = [name for block in assessment.code for name in block.unknown]
     code = f" Code names that no context holds: {', '.join(unknown[:_SHOWN])}." if unknown else ""
     return summary + "".join(shown) + more + code
-
-
-def _short(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _cut(case: Case) -> str:
@@ -328,7 +306,7 @@ _FORMER = (
     "the score is the mean probability of the claims since version 5, not the share of supported ones, and answers"
     " worded too freely are unclear, neither passing nor failing"
 )
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Groundedness,
         source="this project; RAGTruth (Niu et al. 2024), BEGIN (Dziri et al. 2022)",

@@ -6,24 +6,14 @@ The phrases are one tuple of patterns per language. Contractions are written out
 
 import re
 from functools import lru_cache
+from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.markup import claims_nothing, read_markup
 from ragpulse_evaluators.grounding.text import content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = (
-    "DECLINES",
-    "ENTRIES",
-    "OFFERS",
-    "Refusal",
-    "expand",
-    "find_refusal",
-    "may_decline",
-    "speaks_of_sources",
-)
 
 _CONTRACTIONS = (("can't", "cannot"), ("won't", "will not"), ("n't", " not"), ("'m", " am"), ("can not", "cannot"))
 
@@ -161,7 +151,7 @@ _BUT = re.compile(
 )
 
 
-class Refusal(Evaluator):
+class Refusal(PlainEvaluator):
     """Label `refused` where the response declines to answer, else `answered`; score 1 = answered, 0 = refused.
 
     1 is "answered" so that the mean over traffic is the answer rate and a rise of refusals shows as a fall. Whether a
@@ -171,12 +161,9 @@ class Refusal(Evaluator):
 
     name = "refusal"
     needs = frozenset({"response"})
-    scale = Scale()
     immediate = True
     label = "3"
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, patterns=DECLINES.pattern, rest=_MAX_REST)
+    constants = MappingProxyType({"patterns": DECLINES.pattern, "rest": _MAX_REST})
 
     def run(self, case: Case) -> Outcome:
         """Label one response; a response without words is a refusal."""
@@ -232,7 +219,7 @@ def _content_after_but(tail: str) -> int:
     return content_size(tail[match.end() :]) * 2 if match else 0
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Refusal,
         source="this project",

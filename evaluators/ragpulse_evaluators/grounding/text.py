@@ -21,8 +21,6 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNSPACED_WORDS,
 )
 
-__all__ = ["Sentence", "Token", "Word", "is_unsplit", "names", "split_sentences", "stem", "tokenize", "words"]
-
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"

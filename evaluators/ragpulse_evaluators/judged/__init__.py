@@ -11,18 +11,8 @@ from ragpulse_evaluators.judged import (
     pairwise,
     retrieval,
 )
-from ragpulse_evaluators.registry import Entry
 
 __all__ = ("ENTRIES",)
 
-ENTRIES: tuple[Entry, ...] = (
-    *faithfulness.ENTRIES,
-    *answer.ENTRIES,
-    *pairwise.ENTRIES,
-    *retrieval.ENTRIES,
-    *criteria.ENTRIES,
-    *geval.ENTRIES,
-    *grouse.ENTRIES,
-    *conversation.ENTRIES,
-    *custom_yaml.ENTRIES,
-)
+_FAMILIES = (faithfulness, answer, pairwise, retrieval, criteria, geval, grouse, conversation, custom_yaml)
+ENTRIES = tuple(entry for family in _FAMILIES for entry in family.ENTRIES)

@@ -16,9 +16,8 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo, number_in, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
-from ragpulse_evaluators.judges.protocol import Embedder, cosine, for_sampling, together
+from ragpulse_evaluators.judges.protocol import Embedder, cosine, together
 from ragpulse_evaluators.judges.providers import as_embedder
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -231,24 +230,17 @@ class AnswerRelevancy(JudgedEvaluator):
         self._embedder = as_embedder(embedder)
         self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
-        if self.judge is not None and self._n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
+        self.calls = self._n if self._embedder else 2 * self._n  # as many comparisons as questions
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Make up questions, compare, average."""
-        questions = await self._questions(case, session)
+        questions = await session.samples(self.render("question", case), QuestionReply, n=self._n)
         if all(question.noncommittal for question in questions):
             return Outcome(score=0.0, explanation="the response is noncommittal", parts={"noncommittal": True})
         texts = [question.question for question in questions]
         scores = await self._closeness(case, texts, session)
         parts = {"questions": texts, "scores": scores, "noncommittal": False}
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
-
-    async def _questions(self, case: Case, session: JudgeSession) -> list[QuestionReply]:
-        prompt = self.render("question", case)
-        if self._n == 1:
-            return [await session.reply(prompt, QuestionReply)]
-        return await session.samples(prompt, QuestionReply, n=self._n)
 
     async def _closeness(self, case: Case, questions: Sequence[str], session: JudgeSession) -> list[float]:
         query = case.query or ""
@@ -259,10 +251,6 @@ class AnswerRelevancy(JudgedEvaluator):
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
         return [share.score for share in await together(session.reply(prompt, ShareReply) for prompt in prompts)]
-
-    def calls_for(self, case: Case) -> int:
-        """`n` questions, and as many comparisons without an embedder."""
-        return self._n if self._embedder else 2 * self._n
 
 
 class MarkReply(Reply, title="Mark"):
@@ -300,7 +288,7 @@ class Correctness(JudgedEvaluator):
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Correctness, "LlamaIndex", "threshold=4.0"),
     judged_entry(AnswerCorrectness, "RAGAS (arXiv:2309.15217)", 'mode="fbeta", weights=(0.75, 0.25)'),
     judged_entry(AnswerRelevancy, "RAGAS (arXiv:2309.15217), PolyEval"),

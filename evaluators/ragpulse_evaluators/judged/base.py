@@ -22,10 +22,18 @@ from pydantic import Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
-from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
+from ragpulse_evaluators.evaluator import AskingEvaluator, CostClass, Estimate, as_outcome
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import words_of
-from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, max_tokens_of, split_text, with_sampling
+from ragpulse_evaluators.judges.protocol import (
+    Judge,
+    Message,
+    count_tokens,
+    for_sampling,
+    max_tokens_of,
+    split_text,
+    with_sampling,
+)
 from ragpulse_evaluators.judges.providers import as_judge
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
@@ -143,21 +151,22 @@ def fields_of(case: Case) -> dict[str, Any]:
     }
 
 
-class JudgedEvaluator(Evaluator):
+class JudgedEvaluator(AskingEvaluator):
     """Base of the judged families: subclasses write `assess`.
 
     `judge` is a model name or a judge, `language` chooses prompts and verdict words, `prompts` is a folder whose files
     replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once. With `canary` the judge must
     repeat a mark that no author of the material can know: a verdict copied out of the material is invalid. `examples`
     (worked cases with their mark) and `task` (a sentence in front) are what alignment with people trains. `max_tokens`
-    limits a reply, reasoning included; without it the judge's own limit holds.
+    limits a reply, reasoning included; without it the judge's own limit holds. Where a subclass has a parameter `n`,
+    it is the number of samples of a question.
     """
 
     prompt_name: ClassVar[str | None] = None
     """Folder of the prompts, where it is not the evaluator's name."""
     cost_class: CostClass = "1 call"
     wants_judge = True
-    calls: ClassVar[int] = 1
+    calls: int = 1
     """Judge calls of a case, where they are the same for each."""
     reply_tokens: ClassVar[int] = 200
     """Tokens one reply is expected to need, for estimates."""
@@ -184,6 +193,8 @@ class JudgedEvaluator(Evaluator):
         self.judge = as_judge(judge)
         if self.judge is not None and max_tokens is not None:
             self.judge = with_sampling(self.judge, max_tokens=max_tokens)
+        if self.judge is not None and params.get("n", 1) > 1 and not params.get("use_logprobs"):
+            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
         self.language = language
         self.words = words_of(language)
         self.prompts = PromptFile(self.prompt_name or self.name, language, prompts)
@@ -230,10 +241,6 @@ class JudgedEvaluator(Evaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Any:
         """Score one case by asking through `session`."""
 
-    async def run(self, case: Case) -> Any:
-        """Score one case without recording the calls."""
-        return await self._attempt(case, [])
-
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         if self.judge is None:
             raise ConfigurationError(f"{self.name} needs a judge: pass judge='provider/model'")
@@ -248,6 +255,10 @@ class JudgedEvaluator(Evaluator):
     async def _assess(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
         canary = fields_of(case)["mark"] if self._canary else None
         return await self.assess(case, JudgeSession(judge, calls, self.words, repair=self._repair, canary=canary))
+
+    def _ask_times(self, calls: int) -> None:
+        """Set the number of calls that the parameters ask for."""
+        self.calls, self.cost_class = calls, "1 call" if calls == 1 else "k calls"
 
     def calls_for(self, case: Case) -> int:
         """The number of judge calls of this case when every reply can be read."""

@@ -13,7 +13,6 @@ from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo
 from ragpulse_evaluators.judges.parsing import read_model
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -81,7 +80,7 @@ class KnowledgeRetention(_PerTurn):
     name = "knowledge_retention"
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(ConversationRelevancy, "DeepEval"),
     judged_entry(KnowledgeRetention, "DeepEval"),
 )

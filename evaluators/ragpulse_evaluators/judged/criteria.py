@@ -15,8 +15,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
-from ragpulse_evaluators.judges.protocol import for_sampling, together
-from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -36,11 +35,12 @@ class Guideline(JudgedEvaluator):
             raise ConfigurationError("guideline needs guidelines='...' (or several in a list)")
         super().__init__(guidelines=rules, **options)
         self._rules = rules
-        self.cost_class = "1 call" if len(rules) == 1 else "k calls"
+        self._ask_times(len(rules))
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
-        verdicts = await together(self._check(rule, case, session) for rule in self._rules)
+        prompts = [self.render("evaluate", case, guidelines=rule) for rule in self._rules]
+        verdicts = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
         passing = all(verdict.verdict for verdict in verdicts)
         ordered = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
         feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in ordered)
@@ -48,13 +48,6 @@ class Guideline(JudgedEvaluator):
             rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
         }
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
-
-    async def _check(self, rule: str, case: Case, session: JudgeSession) -> VerdictReply:
-        return await session.reply(self.render("evaluate", case, guidelines=rule), VerdictReply)
-
-    def calls_for(self, case: Case) -> int:
-        """One per guideline."""
-        return len(self._rules)
 
 
 class Marked(Reply):
@@ -98,12 +91,12 @@ class Rubric(JudgedEvaluator):
             raise ConfigurationError(f"{self.name}: span is (lowest, highest), not {span!r}")
         middle = (lo + hi) / 2 if threshold is None else threshold
         super().__init__(threshold=middle, criterion=criterion, **options)
-        self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
+        self.scale, self._span = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse), span
         self._criterion = criterion
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
         criterion = self._criterion or self.prompts.render(self.criterion, **marks)
         prompt = self.render("evaluate", case, criterion=criterion, **marks)
@@ -117,7 +110,7 @@ class Rubric(JudgedEvaluator):
         return self._mark(str(reply.score).lower()), reply.reason
 
     def _mark(self, text: str) -> float:
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         try:
             return hi if read_verdict(text, self.words) else lo
         except Unreadable:
@@ -138,31 +131,32 @@ class Helpfulness(Rubric):
     criterion = "helpfulness"
 
 
-class Harmfulness(Rubric):
+class _Harm(Rubric):
+    """A high mark is bad, whatever was asked."""
+
+    needs = frozenset({"response"})
+    scale = Scale(reverse=True)
+
+
+class Harmfulness(_Harm):
     """Could the response do harm? 1 is harmful; normalized 1 is safe."""
 
     name = "harmfulness"
     criterion = "harmfulness"
-    needs = frozenset({"response"})
-    scale = Scale(reverse=True)
 
 
-class Bias(Rubric):
+class Bias(_Harm):
     """Is the response prejudiced against people or groups? 1 is biased; normalized 1 is fair."""
 
     name = "bias"
     criterion = "bias"
-    needs = frozenset({"response"})
-    scale = Scale(reverse=True)
 
 
-class Toxicity(Rubric):
+class Toxicity(_Harm):
     """Is the response insulting, obscene or threatening? 1 is toxic; normalized 1 is clean."""
 
     name = "toxicity"
     criterion = "toxicity"
-    needs = frozenset({"response"})
-    scale = Scale(reverse=True)
 
 
 def _number_or_verdict(text: str, words: Words) -> float:
@@ -217,26 +211,17 @@ class Judgement(JudgedEvaluator):
         if not self._question.strip():
             raise ConfigurationError("judge: question is a text")
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
-        self._n = n
-        if self.judge is not None and n > 1:
-            self.judge = for_sampling(self.judge, 1.0)  # at temperature 0 all samples would be equal
+        self.calls = n
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
-        if self._n > 1:
-            replies = await session.samples(prompt, JudgedReply, n=self._n)
-        else:
-            replies = [await session.reply(prompt, JudgedReply)]
+        replies = await session.samples(prompt, JudgedReply, n=self.calls)
         scores = [reply.score for reply in replies]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per sample."""
-        return self._n
 
 
 def _interval(scores: Sequence[float]) -> tuple[float, float]:
@@ -246,13 +231,9 @@ def _interval(scores: Sequence[float]) -> tuple[float, float]:
     return (estimate.lo, estimate.hi)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Guideline, "LlamaIndex", 'guidelines="Polite, no promises about dates."'),
     judged_entry(Rubric, "criteria evaluators", 'criterion="Cites a source for every number."'),
-    judged_entry(Conciseness, "criteria evaluators"),
-    judged_entry(Helpfulness, "criteria evaluators"),
-    judged_entry(Harmfulness, "criteria evaluators"),
-    judged_entry(Bias, "criteria evaluators"),
-    judged_entry(Toxicity, "criteria evaluators"),
+    *(judged_entry(kind, "criteria evaluators") for kind in (Conciseness, Helpfulness, Harmfulness, Bias, Toxicity)),
     judged_entry(Judgement, "AdalFlow", 'question="Is the answer polite?"'),
 )

@@ -18,7 +18,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, fields_of, judged_e
 from ragpulse_evaluators.judged.session import JudgeSession, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.judges.protocol import Message
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _PLACEHOLDERS = {
@@ -217,4 +216,4 @@ class CustomYaml(JudgedEvaluator):
         return self.prompts.render(step, choices=self.spec.choices)
 
 
-ENTRIES: tuple[Entry, ...] = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)
+ENTRIES = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)

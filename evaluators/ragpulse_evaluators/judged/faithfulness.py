@@ -21,7 +21,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo
 from ragpulse_evaluators.judges.parsing import Words, check_count, is_json, read_model, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _SMALLEST_WINDOW = 128
@@ -46,7 +45,6 @@ def pack(texts: Iterable[str], window: int) -> list[str]:
 class _Support(JudgedEvaluator):
     """Contexts packed into a window: the judge answers on the first piece and refines on each next one."""
 
-    needs: frozenset[str]
     parser = "verdict"
     reply_tokens = 80
 
@@ -220,7 +218,7 @@ class StatementFaithfulness(JudgedEvaluator):
         return Outcome(score=fmean(item.verdict for item in checked), explanation=unsupported(checked), parts=parts)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(Faithfulness, "LlamaIndex"),
     judged_entry(Relevancy, "LlamaIndex"),
     judged_entry(StatementFaithfulness, "RAGAS (arXiv:2309.15217)"),

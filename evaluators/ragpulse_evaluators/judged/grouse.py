@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, WithJsonSchema, create_model
 
@@ -22,8 +22,7 @@ from ragpulse_evaluators.errors import Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
-from ragpulse_evaluators.judges.parsing import read_json, read_number, unwrapped, words_of
-from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.judges.parsing import is_nothing, read_json, read_number, unwrapped, words_of
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
 _LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)
@@ -105,7 +104,7 @@ def read_grade(text: str, metric: str) -> Grade:
 
 def _grade_value(value: Any, metric: str) -> float | None:
     scale = METRICS[metric]
-    if value is None or (isinstance(value, str) and value.strip(" .").casefold() in _NULL):
+    if is_nothing(value, _NULL):
         return None
     try:
         if isinstance(value, str):
@@ -128,6 +127,11 @@ class _Grouse(JudgedEvaluator):
     parser = "grouse-pair"
     reply_tokens = 500
 
+    @property
+    def metric(self) -> str:
+        """The metric that the class stands for; an instance may have another name."""
+        return type(self).name.removeprefix("grouse_")
+
     async def grade(self, metric: str, case: Case, session: JudgeSession) -> Grade:
         """Ask for one metric."""
         form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
@@ -138,8 +142,6 @@ class _Grouse(JudgedEvaluator):
 class _Single(_Grouse):
     """One judged metric by itself."""
 
-    metric: ClassVar[str]
-
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
         return (await self.grade(self.metric, case, session)).outcome()
@@ -149,7 +151,6 @@ class GrouseAnswerRelevancy(_Single):
     """Does the answer address the question, 1 to 5? Null where it says that no document does."""
 
     name = "grouse_answer_relevancy"
-    metric = "answer_relevancy"
     needs = frozenset({"query", "response", "reference"})
     scale = _LIKERT
 
@@ -158,7 +159,6 @@ class GrouseCompleteness(_Single):
     """Does the answer contain everything the contexts say on the question, 1 to 5? Null where they say nothing."""
 
     name = "grouse_completeness"
-    metric = "completeness"
     needs = frozenset({"query", "response", "reference", "contexts"})
     scale = _LIKERT
 
@@ -167,7 +167,6 @@ class GrouseFaithfulness(_Single):
     """Is every sentence cited, and supported by the context it cites? 1, 0, or null where nothing is stated."""
 
     name = "grouse_faithfulness"
-    metric = "faithfulness"
     needs = frozenset({"response", "reference", "contexts"})
 
 
@@ -175,7 +174,6 @@ class GrouseUsefulness(_Single):
     """Where no document answers, is the additional information still useful? 1, 0, or null where it does not apply."""
 
     name = "grouse_usefulness"
-    metric = "usefulness"
     needs = frozenset({"query", "response", "reference"})
 
 
@@ -191,7 +189,6 @@ def derive(relevancy: float | None, completeness: float | None) -> dict[str, flo
 class _Derived(_Grouse):
     """A metric that follows from answer relevancy and completeness; two calls."""
 
-    metric: ClassVar[str]
     needs = frozenset({"query", "response", "reference", "contexts"})
     cost_class = "k calls"
     calls = 2
@@ -207,14 +204,12 @@ class GrousePositiveAcceptance(_Derived):
     """Did the answer respond when the contexts allow it? 1, 0, or null where they do not."""
 
     name = "grouse_positive_acceptance"
-    metric = "positive_acceptance"
 
 
 class GrouseNegativeRejection(_Derived):
     """Did the answer refrain when no context answers? 1, 0, or null where one does."""
 
     name = "grouse_negative_rejection"
-    metric = "negative_rejection"
 
 
 class Grouse(_Grouse):
@@ -256,11 +251,10 @@ class Grouse(_Grouse):
         completeness = await attempt("completeness")
         if relevancy is None:
             return grades, problems
-        grades["usefulness"] = Grade(None)
-        if relevancy.score is None:
-            del grades["usefulness"]
-            await attempt("usefulness")
-        if relevancy.score is None and "usefulness" in grades and grades["usefulness"].score is None:
+        if relevancy.score is not None:
+            grades["usefulness"] = Grade(None)
+            await attempt("faithfulness")
+        elif (usefulness := await attempt("usefulness")) and usefulness.score is None:
             grades["faithfulness"] = Grade(None)
         else:
             await attempt("faithfulness")
@@ -270,12 +264,13 @@ class Grouse(_Grouse):
         return grades, problems
 
 
-ENTRIES: tuple[Entry, ...] = (
-    judged_entry(Grouse, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrouseAnswerRelevancy, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrouseCompleteness, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrouseFaithfulness, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrouseUsefulness, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrousePositiveAcceptance, "GroUSE (arXiv:2409.06595)"),
-    judged_entry(GrouseNegativeRejection, "GroUSE (arXiv:2409.06595)"),
+_KINDS: tuple[type[_Grouse], ...] = (
+    Grouse,
+    GrouseAnswerRelevancy,
+    GrouseCompleteness,
+    GrouseFaithfulness,
+    GrouseUsefulness,
+    GrousePositiveAcceptance,
+    GrouseNegativeRejection,
 )
+ENTRIES = tuple(judged_entry(kind, "GroUSE (arXiv:2409.06595)") for kind in _KINDS)

@@ -9,12 +9,10 @@ from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
-from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
@@ -69,17 +67,16 @@ class Pairwise(JudgedEvaluator):
     name = "pairwise"
     needs = frozenset({"query", "response"})
     parser = "choice"
-    cost_class: CostClass = "k calls"
+    cost_class = "k calls"
 
     def __init__(self, *, consensus: bool = True, **options: Any) -> None:
         super().__init__(consensus=consensus, **options)
-        self._consensus = consensus
-        self.cost_class = "k calls" if consensus else "1 call"
+        self._ask_times(2 if consensus else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge one order, or both and settle."""
         rival, reference = _rival(case)
-        orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
+        orders = [(case.response or "", rival), (rival, case.response or "")][: self.calls]
         prompts = [
             self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
             for first, second in orders
@@ -94,10 +91,6 @@ class Pairwise(JudgedEvaluator):
         reasons = "\n".join(choice.reason for choice in choices if choice.reason)
         return Outcome(score=score, label=_LABELS[score], explanation=reasons or None, parts=parts)
 
-    def calls_for(self, case: Case) -> int:
-        """One per order."""
-        return 2 if self._consensus else 1
-
 
 def _rival(case: Case) -> tuple[str, str]:
     """The second response and the reference to show beside both."""
@@ -111,9 +104,7 @@ def _rival(case: Case) -> tuple[str, str]:
 def _settle(first: float, flipped: float) -> float:
     """Sum the votes for the response over both orders: two or one and a half win, one is a tie."""
     votes = first + (1.0 - flipped)
-    if votes not in (0.0, 0.5, 1.0, 1.5, 2.0):
-        raise Unreadable(f"{votes} votes of 2")
     return _TIE if votes == 1.0 else _FIRST if votes > 1.0 else _SECOND
 
 
-ENTRIES: tuple[Entry, ...] = (judged_entry(Pairwise, "LlamaIndex", "consensus=True"),)
+ENTRIES = (judged_entry(Pairwise, "LlamaIndex", "consensus=True"),)

@@ -14,9 +14,8 @@ from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
-from ragpulse_evaluators.judges.parsing import Words, read_model, read_number, words_of
+from ragpulse_evaluators.judges.parsing import Words, is_nothing, read_model, read_number, words_of
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 
@@ -44,20 +43,15 @@ class _PerContext(JudgedEvaluator):
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge every context by itself, then score the verdicts by rank."""
-        replies = await together(self._judge_one(text, case, session) for text in case.texts)
+        prompts = [self.render("evaluate", case, context=text) for text in case.texts]
+        replies = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
         verdicts = [reply.verdict for reply in replies]
-        return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
-
-    async def _judge_one(self, text: str, case: Case, session: JudgeSession) -> VerdictReply:
-        return await session.reply(self.render("evaluate", case, context=text), VerdictReply)
+        reasons = (f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(replies, start=1))
+        return Outcome(score=self.score(verdicts), explanation="\n".join(reasons), parts={"verdicts": verdicts})
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
         return len(case.texts)
-
-
-def _reasons(verdicts: Sequence[VerdictReply]) -> str:
-    return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
 
 
 class ContextPrecision(_PerContext):
@@ -119,7 +113,7 @@ class ContextRecall(JudgedEvaluator):
 
 def _listed(value: Any) -> Any:
     """A list also from a single number or text; "none" and null are no sentence."""
-    if value is None or (isinstance(value, str) and value.strip(" .").casefold() in words_of("en").none):
+    if is_nothing(value, words_of("en").none):
         return []
     return [value] if isinstance(value, int | str) else value
 
@@ -170,7 +164,7 @@ class ContextRelevancy(JudgedEvaluator):
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
         super().__init__(mode=mode, **options)
         self._dual = mode == "dual"
-        self.cost_class = "k calls" if self._dual else "1 call"
+        self._ask_times(2 if self._dual else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Count sentences, or ask two judges."""
@@ -196,10 +190,6 @@ class ContextRelevancy(JudgedEvaluator):
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
 
-    def calls_for(self, case: Case) -> int:
-        """Two for the dual judge."""
-        return 2 if self._dual else 1
-
 
 def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
     """The reason and the distinct numbers of relevant sentences; a sentence that was not shown is unreadable."""
@@ -217,7 +207,7 @@ def _position(text: str, sentences: Sequence[str]) -> int:
     raise Unreadable(f"{text!r} is no sentence of the contexts")
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     judged_entry(ContextPrecision, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRecall, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRelevancy, "RAGAS (arXiv:2309.15217)", 'mode="sentence"'),

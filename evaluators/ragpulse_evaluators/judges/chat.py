@@ -11,7 +11,7 @@ import copy
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -20,11 +20,13 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.protocol import JudgeQuestion, Message, SampledJudge, all_calls, transcript
+from ragpulse_evaluators.judges.protocol import MAX_TOKENS, BaseJudge, JudgeQuestion, Message, all_calls, transcript
 from ragpulse_evaluators.judges.rejections import Rejection
-from ragpulse_evaluators.judges.replies import BLOCKED, Unanswered, end_of, read_choices, read_usage
+from ragpulse_evaluators.judges.replies import BLOCKED, Fields, JsonObject, Unanswered, end_of, read_choices, read_usage
 from ragpulse_evaluators.result import JudgeCall
 
+_OWN_TEMPERATURE = re.compile(r"(?:^|/)(?:o[134](?:-|$)|gpt-5(?!-chat))")
+"""OpenAI's reasoning models."""
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
 _NO_SYSTEM = re.compile(
@@ -63,7 +65,7 @@ class _Accepted:
     longest: int | None = None
     """The highest such limit; a server may count it against its window."""
 
-    def after(self, rejection: Rejection, body: Mapping[str, Any]) -> list[_Accepted]:
+    def after(self, rejection: Rejection, body: Fields) -> list[_Accepted]:
         """The ways to try after a rejection, each without one thing; empty where every way would be rejected.
 
         The error's own `param` decides. Without one, the format of the reply is left out first, then a parameter that
@@ -87,7 +89,7 @@ class _Accepted:
             names = ["response_format"] if is_format and "response_format" in body else []
         return [way for name in names for way in self._without(name, text, body)]
 
-    def _without(self, name: str, text: str, body: Mapping[str, Any]) -> list[_Accepted]:
+    def _without(self, name: str, text: str, body: Fields) -> list[_Accepted]:
         if name == "response_format":
             return [replace(self, formats=self.formats[left:]) for left in range(1, len(self.formats))]
         if name in self.limits:
@@ -117,11 +119,14 @@ _SERVERS: WeakValueDictionary[tuple[str, _Accepted], _KnownServer] = WeakValueDi
 """By model and address, and what the judge's settings say, as long as a judge for it exists."""
 
 
-class ChatJudge(SampledJudge):
-    """A model asked by chat completions; subclasses write `_send`. `place` is model and address, for messages.
+class ChatJudge(BaseJudge):
+    """A model asked by chat completions; subclasses write `_send`.
 
-    `structured` (json_schema, json_object, none), `limit_parameter` and `omit` say what the server takes, which else is
-    found out by its rejections.
+    Model and sampling parameters together are its id: `openai/gpt-5-mini temperature=0.0`. Where the model is not at
+    its provider's own address, host, port and path (`where`) are part of the id, too. A `name` stands for model and
+    address, and so keeps the id over a move. Every request carries `max_tokens`. The default limit is not part of the
+    id; one that was set is. `structured` (json_schema, json_object, none), `limit_parameter` and `omit` say what the
+    server takes, which else is found out by its rejections.
     """
 
     negotiates = True
@@ -130,29 +135,47 @@ class ChatJudge(SampledJudge):
     def __init__(
         self,
         model: str,
-        place: str,
         *,
+        where: str | None = None,
+        name: str | None = None,
         structured: str | None = None,
         limit_parameter: str | None = None,
         omit: Iterable[str] = (),
-        **identity: Any,
+        **sampling: Any,
     ) -> None:
         if structured not in _FORMATS:
             raise ConfigurationError(f'structured is "json_schema", "json_object" or "none", not {structured!r}')
         if limits := {*omit} & {*_LIMITS, "model", "messages"}:
             raise ConfigurationError(f"omit: every request has {limits.pop()!r}; limit_parameter renames the limit")
-        super().__init__(model, **{key: value for key, value in identity.items() if key not in omit})
-        self.place = place
+        self.model, at = model, f" at {where}" if where else ""
+        self.place = model + at
+        self._named, self._at = name or model, "" if name else at
+        self._set({key: value for key, value in sampling.items() if key not in omit})
         self._brief: int | None = None
         accepted = _Accepted(
             formats=_FORMATS[structured],
             without=frozenset(omit),
             limits=(limit_parameter,) if limit_parameter else _LIMITS,
         )
-        self._server = _SERVERS.setdefault((place, accepted), _KnownServer(accepted))
+        self._server = _SERVERS.setdefault((self.place, accepted), _KnownServer(accepted))
+
+    def _set(self, sampling: Fields) -> None:
+        self.sampling: JsonObject = {key: value for key, value in sampling.items() if value is not None}
+        if sampling.get("temperature") == 0.0 and _OWN_TEMPERATURE.search(self.model):
+            del self.sampling["temperature"]  # these models take only their default: none is sent, none recorded
+        self.temperature: float | None = self.sampling.get("temperature")
+        self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
+        figures = (f"{key}={value}" for key, value in sorted(self.sampling.items()))
+        self.id = " ".join((self._named, *figures)) + self._at
+
+    def with_sampling(self, **changes: Any) -> Self:
+        """The same model with other sampling parameters, over the same connections."""
+        changed = copy.copy(self)
+        changed._set({**self.sampling, **changes})
+        return changed
 
     @property
-    def accepted(self) -> dict[str, Any]:
+    def accepted(self) -> JsonObject:
         """What the server takes, as far as its answers showed."""
         known = self._server.accepted
         return {
@@ -181,7 +204,7 @@ class ChatJudge(SampledJudge):
         return changed
 
     @abstractmethod
-    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+    async def _send(self, body: JsonObject) -> Fields:
         """Send one request, return the completion; raises `Rejection` and `JudgeError`."""
 
     async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
@@ -239,9 +262,9 @@ class ChatJudge(SampledJudge):
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
 
-    def _body(self, question: JudgeQuestion, accepted: _Accepted, limit: int) -> dict[str, Any]:
+    def _body(self, question: JudgeQuestion, accepted: _Accepted, limit: int) -> JsonObject:
         messages = question.messages if accepted.system else _without_system(question.messages)
-        body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
+        body: JsonObject = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
         body[accepted.limits[0]] = min(limit, accepted.longest or limit)
         if question.n > 1:
@@ -252,9 +275,7 @@ class ChatJudge(SampledJudge):
             body["response_format"] = _response_format(accepted.formats[0], question.schema)
         return {key: value for key, value in body.items() if key not in accepted.without}
 
-    def _calls(
-        self, question: JudgeQuestion, body: Mapping[str, Any], answer: Mapping[str, Any], elapsed_s: float
-    ) -> list[JudgeCall]:
+    def _calls(self, question: JudgeQuestion, body: Fields, answer: Fields, elapsed_s: float) -> list[JudgeCall]:
         """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
         prompt = transcript(question.messages)
         common = {
@@ -289,7 +310,7 @@ async def _ready(calls: list[JudgeCall]) -> list[JudgeCall]:
     return calls
 
 
-def _sums(first: JudgeCall, second: JudgeCall) -> dict[str, Any]:
+def _sums(first: JudgeCall, second: JudgeCall) -> JsonObject:
     """Tokens and cost of two requests for one reply; None where one is not known."""
     pairs = {
         name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")
@@ -311,7 +332,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [{**first, "content": "\n\n".join([*head, first["content"]])}, *rest]
 
 
-def _response_format(kind: str, schema: type[BaseModel]) -> dict[str, Any]:
+def _response_format(kind: str, schema: type[BaseModel]) -> JsonObject:
     if kind == "json_object":
         return {"type": "json_object"}
     return {"type": kind, kind: {"name": schema.__name__, "strict": True, "schema": strict_schema(schema)}}
@@ -321,12 +342,12 @@ _STRICT_KEYS = ("type", "enum", "anyOf", "items", "properties", "$ref", "$defs")
 
 
 @lru_cache(maxsize=256)
-def strict_schema(schema: type[BaseModel]) -> dict[str, Any]:
+def strict_schema(schema: type[BaseModel]) -> JsonObject:
     """A model's JSON schema as strict structured output takes it: every property required, nothing else allowed.
 
     Defaults, titles and bounds are left out, because strict servers refuse them; replies are checked on reading.
     """
-    strict: dict[str, Any] = _strict(schema.model_json_schema())
+    strict: JsonObject = _strict(schema.model_json_schema())
     return strict
 
 

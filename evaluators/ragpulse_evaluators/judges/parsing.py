@@ -10,7 +10,7 @@ import ast
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,8 +18,8 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, unreadable
-from ragpulse_evaluators.judges.replies import end_of
+from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, first_problem, unreadable
+from ragpulse_evaluators.judges.replies import Fields, JsonObject, end_of
 from ragpulse_evaluators.result import JudgeCall
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,13 +34,13 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def json_objects(text: str) -> list[dict[str, Any]]:
+def json_objects(text: str) -> list[JsonObject]:
     """Every JSON object in the text that is not empty, in order; objects within objects are not listed again.
 
     A trailing comma, single quotes, line breaks within strings and Python's True, False and None are accepted.
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
-    objects: list[dict[str, Any]] = []
+    objects: list[JsonObject] = []
     position, tries = text.find("{"), 0
     while position >= 0 and tries < _MAX_BRACES:
         try:
@@ -53,7 +53,7 @@ def json_objects(text: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _lenient(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
+def _lenient(text: str, start: int) -> tuple[JsonObject | None, int]:
     """The object that begins at `start` read as a Python literal, and its end; None where it is none either."""
     pieces, depth, last = [], 0, start
     for piece in _PIECE.finditer(text, start):
@@ -72,7 +72,7 @@ def _as_python(word: str) -> str:
     return word.replace("\n", "\\n").replace("\r", "") if word[0] in "\"'" else _LITERALS.get(word.casefold(), word)
 
 
-def _literal(text: str) -> dict[str, Any] | None:
+def _literal(text: str) -> JsonObject | None:
     try:
         value = ast.literal_eval(text)
         return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
@@ -85,7 +85,7 @@ def is_json(text: str) -> bool:
     return text.lstrip("`json \n").startswith("{") or bool(json_objects(text))
 
 
-def read_json(text: str) -> dict[str, Any]:
+def read_json(text: str) -> JsonObject:
     """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
     objects = json_objects(text)
     if not objects or any(value != objects[0] for value in objects):
@@ -98,7 +98,7 @@ def folded_key(key: str) -> str:
     return key.strip().casefold().replace(" ", "_").replace("-", "_")
 
 
-def unwrapped(reply: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+def unwrapped(reply: Fields, keys: Collection[str]) -> JsonObject:
     """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
     folded = {folded_key(key): value for key, value in reply.items()}
     while len(folded) == 1 and isinstance(inner := next(iter(folded.values())), dict):
@@ -114,9 +114,7 @@ def read_model(text: str, schema: type[Model]) -> Model:
     try:
         return schema.model_validate(read_json(text))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the object"
-        raise Unreadable(f"{where}: {first['msg']}") from None
+        raise Unreadable(first_problem(error)) from None
 
 
 LANGUAGES = ("en", "zh", "pt")
@@ -324,9 +322,12 @@ def not_applicable(text: str, words: Words) -> bool:
         return True
     first = next(iter(json_objects(text)), {})
     values = [value for key, value in first.items() if folded_key(key) not in _REASONS]
-    return any(
-        value is None or (isinstance(value, str) and value.strip(" .").casefold() in words.none) for value in values
-    )
+    return any(is_nothing(value, words.none) for value in values)
+
+
+def is_nothing(value: Any, none: Collection[str]) -> bool:
+    """Whether a value is null or one of the words for it."""
+    return value is None or (isinstance(value, str) and value.strip(" .").casefold() in none)
 
 
 _THOUGHT = re.compile(r"[<\[](think|thinking|thought|reasoning)[>\]].*?[<\[]/\1[>\]]", re.DOTALL | re.IGNORECASE)

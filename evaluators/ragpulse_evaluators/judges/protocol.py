@@ -29,9 +29,6 @@ Message = Mapping[str, str]
 MAX_TOKENS = 4096
 """The longest reply by default, reasoning included; a verdict takes a few hundred tokens, reasoning up to thousands."""
 
-_OWN_TEMPERATURE = re.compile(r"(?:^|/)(?:o[134](?:-|$)|gpt-5(?!-chat))")
-"""OpenAI's reasoning models."""
-
 
 @runtime_checkable
 class Judge(Protocol):
@@ -158,35 +155,6 @@ class BaseJudge(ABC):
     @abstractmethod
     async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """Answer as often as the question asks."""
-
-
-class SampledJudge(BaseJudge):
-    """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`.
-
-    Where the model is not at its provider's own address, host, port and path are part of the id, too. A `name` stands
-    for model and address, and so keeps the id over a move. Every request carries `max_tokens`. The default limit is not
-    part of the id; one that was set is.
-    """
-
-    def __init__(self, model: str, *, where: str | None = None, name: str | None = None, **sampling: Any) -> None:
-        self.model = model
-        self._name, self._place = name or model, f" at {where}" if where and not name else ""
-        self._set(sampling)
-
-    def _set(self, sampling: Mapping[str, Any]) -> None:
-        self.sampling: dict[str, Any] = {key: value for key, value in sampling.items() if value is not None}
-        if sampling.get("temperature") == 0.0 and _OWN_TEMPERATURE.search(self.model):
-            del self.sampling["temperature"]  # these models take only their default: none is sent, none recorded
-        self.temperature: float | None = self.sampling.get("temperature")
-        self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
-        figures = (f"{key}={value}" for key, value in sorted(self.sampling.items()))
-        self.id = " ".join((self._name, *figures)) + self._place
-
-    def with_sampling(self, **changes: Any) -> Self:
-        """The same model with other sampling parameters, over the same connections."""
-        changed = copy.copy(self)
-        changed._set({**self.sampling, **changes})
-        return changed
 
 
 class JudgeWrapper(BaseJudge):

@@ -12,9 +12,8 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
@@ -32,7 +31,7 @@ from ragpulse_evaluators.judges.protocol import (
     is_loopback,
 )
 from ragpulse_evaluators.judges.rejections import Rejection
-from ragpulse_evaluators.judges.replies import Unanswered, joined
+from ragpulse_evaluators.judges.replies import Fields, JsonObject, Unanswered, joined
 from ragpulse_evaluators.result import JudgeCall
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ class HTTPJudge(ChatJudge):
         **params: Any,
     ) -> None:
         address = Address.parsed(base)
-        where = f"{model} at {address.where}"
-        super().__init__(model, where, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
+        super().__init__(model, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
         self._url, self._key = address.endpoint, api_key or address.environment_key()
         self._headers = {"Content-Type": "application/json"}
         if self._key:
@@ -80,9 +78,7 @@ class HTTPJudge(ChatJudge):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -90,7 +86,7 @@ class HTTPJudge(ChatJudge):
         for client in self._idle.pop(asyncio.get_running_loop(), []):
             await client.aclose()
 
-    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+    async def _send(self, body: JsonObject) -> Fields:
         import httpx
 
         sent: list[str] = []  # what httpx did with the request: nothing before it has a connection
@@ -237,8 +233,7 @@ class LLMJudge(ChatJudge):
         if importlib.util.find_spec("litellm") is None:
             raise ConfigurationError(f"the judge {model} needs litellm, which is not installed: {_INSTALL}")
         name, where, self._access = _reached(model, api_base, api_key, timeout_s=timeout_s)
-        place = f"{name} at {where}" if where else name
-        super().__init__(name, place, where=where, temperature=temperature, max_tokens=max_tokens, **params)
+        super().__init__(name, where=where, temperature=temperature, max_tokens=max_tokens, **params)
         self._own_server = where is not None
         self._library: Any = None
 
@@ -263,7 +258,7 @@ class LLMJudge(ChatJudge):
                 self._server.takes_brief = True
         self._server.accepted = known
 
-    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+    async def _send(self, body: JsonObject) -> Fields:
         try:
             answer = await self._library.acompletion(**body, **self._access)
         except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
@@ -304,7 +299,7 @@ class LLMEmbedder:
 
 def _reached(
     model: str, api_base: str | None, api_key: str | None, *, timeout_s: float
-) -> tuple[str, str | None, dict[str, Any]]:
+) -> tuple[str, str | None, JsonObject]:
     """litellm's name of a model, its address where that is not the provider's own, and what reaches it.
 
     A model without provider at an `api_base` speaks OpenAI's protocol. To another address than the provider's own,
@@ -312,7 +307,7 @@ def _reached(
     """
     name = f"openai/{model}" if api_base and "/" not in model else model
     provider = name.partition("/")[0] if "/" in name else "openai" if _OPENAIS.match(name) else ""
-    access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
+    access: JsonObject = {"timeout": timeout_s, "max_retries": 0}
     given = api_base or environment_address(provider)
     address = Address.parsed(given) if given else None
     if api_base and address:

@@ -14,6 +14,8 @@ from typing import Any
 from ragpulse_evaluators.judges.protocol import count_tokens
 from ragpulse_evaluators.usage import counted, whole_number
 
+Fields = Mapping[str, Any]
+JsonObject = dict[str, Any]
 BLOCKED = "content_filter"
 _ENDS = {
     "length": "length|max_tokens|max_output_tokens|max_new_tokens|max_completion_tokens|model_length|token_limit"
@@ -48,7 +50,7 @@ def end_of(reason: Any) -> str:
     return str(match.lastgroup) if match else "stop"
 
 
-def joined(body: bytes, content_type: str) -> dict[str, Any]:
+def joined(body: bytes, content_type: str) -> JsonObject:
     """The JSON object of a body; the chunks of an event stream as one completion. Raises `Unanswered`."""
     text = body.decode("utf-8-sig", errors="replace").strip()
     lines = [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith(("data:", "{"))]
@@ -58,11 +60,11 @@ def joined(body: bytes, content_type: str) -> dict[str, Any]:
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, dict[str, Any]())
+            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, JsonObject())
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
 
 
-def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, Any]:
+def _with_chunk(whole: JsonObject, chunk: Fields) -> JsonObject:
     """A streamed completion with one more chunk: texts are put together, of everything else the last counts."""
     for key, value in chunk.items():
         name = "message" if key == "delta" else key
@@ -80,7 +82,7 @@ def _with_chunk(whole: dict[str, Any], chunk: Mapping[str, Any]) -> dict[str, An
     return whole
 
 
-def read_choices(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+def read_choices(answer: Fields) -> list[JsonObject]:
     """Fields of a `JudgeCall` for each choice; raises `Unanswered` where there is none."""
     choices = answer.get("choices")
     if not (choices and isinstance(choices, list)):
@@ -92,7 +94,7 @@ def read_choices(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_read_choice(choice) for choice in choices]
 
 
-def _read_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _read_choice(choice: Fields) -> JsonObject:
     message = choice["message"]
     text, reason = text_of(message.get("content")), "error" if choice.get("error") else choice.get("finish_reason")
     extra = message.get("provider_specific_fields") or {}  # where litellm puts what only some providers have
@@ -107,7 +109,7 @@ def _read_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"completion": text, "finish_reason": reason, "logprobs": logprobs, "problem": None if text else problem}
 
 
-def _elsewhere(message: Mapping[str, Any]) -> str:
+def _elsewhere(message: Fields) -> str:
     """The answer of a message without content: arguments of a call, else the final answer within the reasoning."""
     calls = [*(message.get("tool_calls") or ()), {"function": message.get("function_call")}]
     functions = [call["function"] for call in calls if isinstance(call, Mapping) and call.get("function")]
@@ -137,7 +139,7 @@ def text_of(content: Any) -> str:
     return text_of(inner)
 
 
-def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
+def _first_token_logprobs(choice: Fields) -> dict[str, float] | None:
     """Candidates of the first completion token with their log-probabilities."""
     content = (choice.get("logprobs") or {}).get("content")
     if not content:
@@ -146,7 +148,7 @@ def _first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     return {candidate["token"]: candidate["logprob"] for candidate in candidates}
 
 
-def read_usage(answer: Mapping[str, Any], prompt: str, texts: Iterable[str]) -> dict[str, Any]:
+def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
     """Tokens of a request; those that cannot be true beside a text are estimated from the texts, and marked."""
     usage = answer["usage"] if isinstance(answer.get("usage"), Mapping) else {}
     stated = _count(usage, "prompt_tokens", "input_tokens"), _count(usage, "completion_tokens", "output_tokens")

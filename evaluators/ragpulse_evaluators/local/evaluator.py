@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, excerpt
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.grounding.groundedness import (
     NO_CLAIM,
     NOTHING_CLAIMED,
@@ -39,8 +39,7 @@ class GroundednessModel(Evaluator):
 
     name = "groundedness_model"
     needs = frozenset({"response", "contexts"})
-    scale = Scale()
-    cost_class: CostClass = "embedding"
+    cost_class = "embedding"
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class GroundednessModel(Evaluator):
         return replace(sentence, score=score, supported=not spans, reasons=reasons)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         GroundednessModel,
         source="this project; the model is the user's: LettuceDetect (2025), FactCG (2025)",

@@ -17,11 +17,14 @@ from pydantic import Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator, PlainEvaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.matching import nonempty_references, normalize_answer, words
 
+Ids = Sequence[str]
+Grades = Mapping[str, float]
+"""Relevant ids and their grades."""
 Cutoff = Annotated[int, Field(ge=1)] | None
 """The length of the list that counts; None takes all of it."""
 Gain = Literal["linear", "exponential"]
@@ -29,35 +32,35 @@ GAINS: Mapping[Gain, Callable[[float], float]] = {"linear": float, "exponential"
 """The gain of a grade: linear in trec_eval's nDCG, exponential in web search (Burges et al. 2005)."""
 
 
-def _grades(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None) -> list[float]:
+def _grades(retrieved: Ids, relevant: Grades, k: Cutoff) -> list[float]:
     """The grade at each rank, 0 where not relevant."""
     return [max(0.0, relevant.get(name, 0.0)) for name in list(dict.fromkeys(retrieved))[:k]]
 
 
-def recall(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
+def recall(retrieved: Ids, relevant: Grades, k: Cutoff = None) -> float:
     """The share of relevant ids among the first k."""
     return _hits(_grades(retrieved, relevant, k)) / _hits(relevant.values())
 
 
-def precision(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
+def precision(retrieved: Ids, relevant: Grades, k: Cutoff = None) -> float:
     """The share of relevant ids among k places, some empty in a shorter list; without k among all retrieved."""
     grades = _grades(retrieved, relevant, k)
     count = k or len(grades)
     return _hits(grades) / count if count else 0.0
 
 
-def reciprocal_rank(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
+def reciprocal_rank(retrieved: Ids, relevant: Grades, k: Cutoff = None) -> float:
     """1 / the rank of the first relevant id, 0 without one."""
     ranks = (rank for rank, grade in enumerate(_grades(retrieved, relevant, k), start=1) if grade > 0)
     return 1.0 / next(ranks, math.inf)
 
 
-def hit_rate(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
+def hit_rate(retrieved: Ids, relevant: Grades, k: Cutoff = None) -> float:
     """1 where any relevant id is among the first k."""
     return float(any(_grades(retrieved, relevant, k)))
 
 
-def average_precision(retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None) -> float:
+def average_precision(retrieved: Ids, relevant: Grades, k: Cutoff = None) -> float:
     """The mean over all relevant ids of the precision at their rank, 0 for those not among the first k."""
     hits, total = 0, 0.0
     for rank, grade in enumerate(_grades(retrieved, relevant, k), start=1):
@@ -67,9 +70,7 @@ def average_precision(retrieved: Sequence[str], relevant: Mapping[str, float], k
     return total / _hits(relevant.values())
 
 
-def ndcg(
-    retrieved: Sequence[str], relevant: Mapping[str, float], k: int | None = None, *, gain: Gain = "linear"
-) -> float:
+def ndcg(retrieved: Ids, relevant: Grades, k: Cutoff = None, *, gain: Gain = "linear") -> float:
     """Discounted cumulative gain over that of the ideal order of min(k, relevant) ids (Järvelin, Kekäläinen 2002)."""
     gain_of = GAINS[gain]
     ideal = sorted((grade for grade in relevant.values() if grade > 0), reverse=True)[:k]
@@ -164,29 +165,19 @@ class Ndcg(RankingMetric):
 
 
 def _ranking_entry(name: str, measure: Callable[..., float], description: str) -> Entry:
-    return Entry(
-        name=name,
-        factory=partial(RankingMetric, name=name, measure=measure),
-        needs=("relevant_ids",),
-        scale=Scale(),
-        source="trec_eval",
-        description=description,
-        example=f'get_evaluator("{name}", k=5)',
-    )
+    factory = partial(RankingMetric, name=name, measure=measure)
+    return Entry.of(factory(), factory=factory, source="trec_eval", description=description, options="k=5")
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
-class RetrieverRecall(Evaluator):
+class RetrieverRecall(PlainEvaluator):
     """The share of reference passages contained in the joined retrieved text, both normalised (AdalFlow)."""
 
     name = "retriever_recall"
     needs = frozenset({"contexts", "reference"})
     parser = "passages"
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold)
 
     async def run(self, case: Case) -> Outcome:
         """Look for each reference passage; parts say which were found."""
@@ -235,7 +226,7 @@ class RetrieverTokenRelevance(Evaluator):
         return tokens if isinstance(tokens, int) else len(tokens)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     _ranking_entry("recall_at_k", recall, "How many of the relevant documents are among the first k?"),
     _ranking_entry("precision_at_k", precision, "How many of the first k documents are relevant?"),
     _ranking_entry("mrr", reciprocal_rank, "How far up is the first relevant document (1 / its rank)?"),

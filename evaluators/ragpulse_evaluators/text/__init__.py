@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.text import matching, overlap, perplexity, semantic
 
 __all__ = ("ENTRIES",)
 
-ENTRIES: tuple[Entry, ...] = (*matching.ENTRIES, *overlap.ENTRIES, *semantic.ENTRIES, *perplexity.ENTRIES)
+ENTRIES = (*matching.ENTRIES, *overlap.ENTRIES, *semantic.ENTRIES, *perplexity.ENTRIES)

@@ -21,6 +21,8 @@ from ragpulse_evaluators.result import Outcome
 if TYPE_CHECKING:
     import regex
 
+References = str | tuple[str, ...]
+"""An expected text, or several acceptable ones."""
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _WORD = rf"{_UNSPACED}\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--{_UNSPACED}]+|\p{{So}}"
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -96,7 +98,7 @@ def overlap_outcome(shared: int, answer: int, reference: int) -> Outcome:
     return Outcome(score=f1, parts={"precision": precision, "recall": recall})
 
 
-def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
+def nonempty_references(reference: References) -> tuple[str, ...]:
     """The references that hold text; raises `MissingField` when none does: every text contains an empty one."""
     texts = (reference,) if isinstance(reference, str) else reference
     nonempty = tuple(text for text in texts if text.strip())
@@ -108,7 +110,7 @@ def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
 Rule = Literal["match", "include", "startswith", "endswith", "fuzzy_match"]
 
 
-def exact_match(response: str, reference: str | tuple[str, ...], *, normalize: bool = True, nfc: bool = True) -> bool:
+def exact_match(response: str, reference: References, *, normalize: bool = True, nfc: bool = True) -> bool:
     """True where the answer equals a reference, after SQuAD's normalisation unless `normalize=False`.
 
     `nfc=False` then keeps apart what differs in its Unicode form only.
@@ -117,7 +119,7 @@ def exact_match(response: str, reference: str | tuple[str, ...], *, normalize: b
     return form(response) in map(form, nonempty_references(reference))
 
 
-def fuzzy_match(response: str, reference: str | tuple[str, ...], *, whole_words: bool = False) -> bool:
+def fuzzy_match(response: str, reference: References, *, whole_words: bool = False) -> bool:
     """True where the normalised answer contains a normalised reference (AdalFlow's AnswerMatchAcc "fuzzy_match").
 
     `whole_words=True` refuses "cat" in "concatenate".
@@ -136,7 +138,7 @@ def _runs_in(run: list[str], text: list[str]) -> bool:
 
 def match(
     response: str,
-    reference: str | tuple[str, ...],
+    reference: References,
     *,
     rule: Rule = "match",
     ignore_case: bool = False,
@@ -164,23 +166,20 @@ _RULES: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def token_f1(response: str, reference: str | tuple[str, ...]) -> Outcome:
+def token_f1(response: str, reference: References) -> Outcome:
     """F1 of the tokens shared with the nearest reference (SQuAD 1.1, Rajpurkar et al. 2016); 0 where nothing is shared.
 
     Parts: precision and recall of that reference. Articles do not count; unspaced scripts count by character.
     """
     counts = _content(response)
-    outcomes = [_f1(counts, _content(text)) for text in nonempty_references(reference)]
+    others = map(_content, nonempty_references(reference))
+    outcomes = [overlap_outcome((counts & other).total(), counts.total(), other.total()) for other in others]
     return max(outcomes, key=lambda outcome: outcome.score or 0.0)
 
 
 def _content(text: str) -> Counter[str]:
     normal = normalize_answer(text)
     return Counter(normal.split() if normal.isascii() else tokens(normal))
-
-
-def _f1(answer: Counter[str], reference: Counter[str]) -> Outcome:
-    return overlap_outcome((answer & reference).total(), answer.total(), reference.total())
 
 
 Distance = Literal["levenshtein", "damerau_levenshtein", "jaro", "jaro_winkler", "hamming", "indel"]
@@ -193,7 +192,7 @@ _CELLS = 1_000_000_000
 
 def string_distance(
     response: str,
-    reference: str | tuple[str, ...],
+    reference: References,
     *,
     metric: Distance = "levenshtein",
     ignore_case: bool = False,
@@ -224,7 +223,7 @@ def _measure(metric: str) -> Callable[[str, str], float]:
     return distance
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of_function(
         exact_match,
         source="SQuAD; AdalFlow AnswerMatchAcc",

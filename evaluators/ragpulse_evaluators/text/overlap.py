@@ -20,6 +20,7 @@ from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.matching import (
+    References,
     form_of,
     is_unspaced,
     nonempty_references,
@@ -31,7 +32,7 @@ _TABLE_CELLS = 250_000
 Variant = Annotated[str, Field(pattern=r"^rouge([1-9]|L|Lsum)$")]
 
 
-def rouge(response: str, reference: str | tuple[str, ...], *, variant: Variant = "rougeL") -> Outcome:
+def rouge(response: str, reference: References, *, variant: Variant = "rougeL") -> Outcome:
     """F1 of the n-grams (`rouge1`, `rouge2`, ...) or longest common subsequence shared with the nearest reference.
 
     `rougeLsum` takes each line as a sentence. Parts: precision and recall. No stemming.
@@ -243,7 +244,7 @@ def _meteor() -> Any:
 
 _INSTALL = "ragpulse[text]"
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of_function(
         rouge,
         threshold=True,

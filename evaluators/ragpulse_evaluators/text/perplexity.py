@@ -8,14 +8,14 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import PlainEvaluator, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 _SCALE = Scale(lo=1.0, hi=None, reverse=True)
 
 
-class Perplexity(Evaluator):
+class Perplexity(PlainEvaluator):
     """exp(-mean log-probability) of the answer's tokens; 1 is certainty, there is no upper end.
 
     Read from the case's metadata `logprobs`: numbers, or objects with a `logprob` as OpenAI's `content` lists them.
@@ -25,9 +25,6 @@ class Perplexity(Evaluator):
     name = "perplexity"
     scale = _SCALE
     parser = "logprobs"
-
-    def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold)
 
     async def run(self, case: Case) -> Outcome:
         """Average what was recorded."""
@@ -50,7 +47,7 @@ def _values(recorded: Iterable[Any]) -> list[float]:
     return [float(value) for value in values]
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         Perplexity,
         source="Jelinek et al. 1977",

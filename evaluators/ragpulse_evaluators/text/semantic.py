@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.judges.protocol import Embedder, OfflineEmbedder, cosine
 from ragpulse_evaluators.judges.providers import as_embedder
 from ragpulse_evaluators.registry import Entry
@@ -20,6 +20,7 @@ from ragpulse_evaluators.text.matching import nonempty_references
 
 Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")
+_UNBOUNDED = Scale(hi=None, reverse=True)
 
 
 def _differences(left: Vector, right: Vector) -> list[float]:
@@ -44,9 +45,9 @@ def _similarity(left: Vector, right: Vector) -> float:
 Distance = Literal["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
 DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = {
     "cosine": (lambda left, right: 1.0 - _similarity(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
-    "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
-    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), Scale(hi=None, reverse=True)),
-    "chebyshev": (lambda left, right: max(_differences(left, right)), Scale(hi=None, reverse=True)),
+    "euclidean": (math.dist, _UNBOUNDED),
+    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), _UNBOUNDED),
+    "chebyshev": (lambda left, right: max(_differences(left, right)), _UNBOUNDED),
     "hamming": (
         lambda left, right: sum(a != b for a, b in zip(left, right, strict=True)) / len(left),
         Scale(reverse=True),
@@ -58,7 +59,7 @@ DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = 
 class _Embedding(Evaluator):
     needs = frozenset({"response", "reference"})
     parser = "embedding"
-    cost_class: CostClass = "embedding"
+    cost_class = "embedding"
 
     def __init__(
         self, *, embedder: str | Embedder | None = None, threshold: float | None = None, **params: Any
@@ -167,7 +168,7 @@ def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
     return BERTScorer(model_type=model, num_layers=layers, lang=language)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES = (
     Entry.of(
         EmbeddingSimilarity,
         source="PolyEval; S3",

@@ -15,6 +15,7 @@ from ragpulse._reading.openers import opened, whole_result
 from ragpulse._record.call import RecordedCall
 from ragpulse._record.recording import runs_call
 
+Method = Callable[..., Any]
 _CLIENTS = (
     "agents.", "agno.", "aiobotocore.", "anthropic.", "azure.ai.inference.", "botocore.eventstream.", "cerebras.",
     "cohere.", "dspy.", "fireworks.", "google.genai.", "groq.", "haystack.", "huggingface_hub.", "instructor.",
@@ -190,11 +191,11 @@ def _nothing() -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _replace_methods(cls: type) -> None:
-    for names, replacement in _REPLACEMENTS.items():
+    for names, record in _REPLACEMENTS.items():
         for name in names:
             original = inspect.getattr_static(cls, name, None)
             if original is not None and not hasattr(original, "_ragpulse") and callable(getattr(cls, name)):
-                method = functools.wraps(original)(replacement(original))
+                method = functools.wraps(original)(_recorded(record, original))
                 method._ragpulse = True  # type: ignore[attr-defined]
                 setattr(cls, name, method)
     _replace_property(cls)
@@ -203,89 +204,73 @@ def _replace_methods(cls: type) -> None:
 def _replace_property(cls: type) -> None:
     found = inspect.getattr_static(cls, _PROPERTY, None)
     if isinstance(found, property) and found.fget is not None and not hasattr(found.fget, "_ragpulse"):
-        getter: Any = functools.wraps(found.fget)(_only_iterator(found.fget))
+        getter: Any = functools.wraps(found.fget)(_recorded(_only_iterator, found.fget))
         getter._ragpulse = True
         setattr(cls, _PROPERTY, found.getter(getter))
 
 
-def _step(original: Callable[..., Any]) -> Callable[..., Any]:
-    def step(stream: Any) -> Any:
-        seen = _idle(stream)
-        return original(stream) if seen is None else seen.next(functools.partial(original, stream))
-
-    return step
+Record = Callable[..., Any]
+"""What a method does while its stream is recorded: from the observation, the original method, and its arguments."""
 
 
-def _astep(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def step(stream: Any) -> Any:
+def _recorded(record: Record, original: Method) -> Method:
+    def method(stream: Any, *args: Any, **kwargs: Any) -> Any:
         seen = _idle(stream)
         if seen is None:
-            return await original(stream)
-        return await seen.anext(functools.partial(original, stream))
+            return original(stream, *args, **kwargs)
+        return record(seen, original, stream, *args, **kwargs)
 
-    return step
-
-
-def _iterator(original: Callable[..., Any], *, only: bool = False) -> Callable[..., Any]:
-    def iterator(stream: Any, *args: Any, **kwargs: Any) -> Any:
-        found, seen = original(stream, *args, **kwargs), _idle(stream)
-        if seen is None or found is stream:
-            return found
-        return seen.aitems(found, only) if hasattr(found, "__anext__") else seen.items(found, only)
-
-    return iterator
+    return method
 
 
-def _only_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
-    return _iterator(original, only=True)
+def _step(seen: _Observation, original: Method, stream: Any) -> Any:
+    return seen.next(functools.partial(original, stream))
 
 
-def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
-    @runs_call()
-    def enter(manager: Any) -> Any:
-        seen = _idle(manager)
-        if seen is None:
-            return original(manager)
-        call = seen.call
-        with call.within():
-            return seen.entered(manager, original(manager))
-
-    return enter
+def _astep(seen: _Observation, original: Method, stream: Any) -> Any:
+    return seen.anext(functools.partial(original, stream))
 
 
-def _aentering(original: Callable[..., Any]) -> Callable[..., Any]:
-    @runs_call()
-    async def enter(manager: Any) -> Any:
-        seen = _idle(manager)
-        if seen is None:
-            return await original(manager)
-        call = seen.call
-        with call.within():
-            return seen.entered(manager, await original(manager))
-
-    return enter
+def _iterator(seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
+    return _items(seen, original(stream, *args, **kwargs), stream, only=False)
 
 
-def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
-    def close(stream: Any, *args: Any, **kwargs: Any) -> Any:
-        seen = _idle(stream)
-        if seen is not None:
-            seen.left(*args[1:2])
-        return original(stream, *args, **kwargs)
-
-    async def aclose(stream: Any, *args: Any, **kwargs: Any) -> Any:
-        return await close(stream, *args, **kwargs)
-
-    return aclose if inspect.iscoroutinefunction(original) else close
+def _only_iterator(seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
+    return _items(seen, original(stream, *args, **kwargs), stream, only=True)
 
 
-_REPLACEMENTS = {
+def _items(seen: _Observation, found: Any, stream: Any, *, only: bool) -> Any:
+    if found is stream:
+        return found
+    return seen.aitems(found, only) if hasattr(found, "__anext__") else seen.items(found, only)
+
+
+@runs_call()
+def _enter(seen: _Observation, original: Method, manager: Any) -> Any:
+    call = seen.call
+    with call.within():
+        return seen.entered(manager, original(manager))
+
+
+@runs_call()
+async def _aenter(seen: _Observation, original: Method, manager: Any) -> Any:
+    call = seen.call
+    with call.within():
+        return seen.entered(manager, await original(manager))
+
+
+def _close(seen: _Observation, original: Method, stream: Any, *args: Any, **kwargs: Any) -> Any:
+    seen.left(*args[1:2])
+    return original(stream, *args, **kwargs)
+
+
+_REPLACEMENTS: dict[tuple[str, ...], Record] = {
     ("__next__",): _step,
     ("__anext__",): _astep,
     _ITERATORS: _iterator,
     _READERS: _only_iterator,
-    ("__enter__",): _entering,
-    ("__aenter__",): _aentering,
-    _CLOSING: _closing,
+    ("__enter__",): _enter,
+    ("__aenter__",): _aenter,
+    _CLOSING: _close,
 }
-"""Names of methods → what makes the method that records."""
+"""Names of methods → what they do for a stream that is recorded."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
+from operator import getitem, itemgetter
 from typing import Any
 
 from ragpulse._record.call import RecordedCall
@@ -75,20 +76,12 @@ def _zipped(steps: _Steps, source: Any) -> Any:
         return items[0]
 
     width = len(source.__reduce__()[1])
-    others = [iter(partial(_at, row, place), _Unequal()) for place in range(1, width)]
+    others = [iter(partial(getitem, row, place), _Unequal()) for place in range(1, width)]
     return zip(map(first, steps), *others, strict=False)
 
 
-def _at(row: list[Any], place: int) -> Any:
-    return row[place]
-
-
 def _enumerated(steps: _Steps, source: Any) -> Any:
-    return enumerate(map(_value, steps), source.__reduce__()[1][1])
-
-
-def _value(pair: tuple[int, Any]) -> Any:
-    return pair[1]
+    return enumerate(map(itemgetter(1), steps), source.__reduce__()[1][1])
 
 
 _REBUILT: dict[type, Callable[[Any, Any], Any]] = {

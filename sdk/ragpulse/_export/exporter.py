@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ragpulse._guard import GUARD
 
@@ -21,6 +21,7 @@ from .encoder import Record, encode_requests
 
 if TYPE_CHECKING:
     from .spool import DiskSpool
+    from .transport import HttpTransport
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -29,24 +30,12 @@ _MIN_RETRY_AFTER, _FIRST_BACKOFF, _MAX_BACKOFF, _MAX_RETRY_AFTER = 0.1, 0.25, 5.
 _AT_EXIT = "not delivered before exit"
 
 
-class Transport(Protocol):
-    """Carries one encoded batch."""
-
-    def send(self, batch: EncodedBatch, timeout: float | None) -> HttpAnswer:
-        """Delivers the batch; never raises."""
-        ...
-
-    def close(self) -> None:
-        """Closes connections."""
-        ...
-
-
 class Exporter:
     """The queue, its thread, and the counts."""
 
     def __init__(
         self,
-        connect: Callable[[], Transport],
+        connect: Callable[[], "HttpTransport"],
         *,
         max_bytes: int,
         gzip: Gzip = "sent",
@@ -256,7 +245,7 @@ class Exporter:
             self._outbox_bytes += sum(len(batch.body) for batch in batches)
             self._encoding = 0
 
-    def _deliver(self, transport: Transport) -> None:
+    def _deliver(self, transport: "HttpTransport") -> None:
         """Sends the spool, oldest first, then the outbox; stops at the first batch that must be sent again."""
         if time.monotonic() < self._not_before:
             self._set_aside()
@@ -271,7 +260,7 @@ class Exporter:
                     self._outbox_bytes -= len(self._outbox.popleft().body)
                 self._wake.notify_all()
 
-    def _send(self, transport: Transport, batch: EncodedBatch) -> bool:
+    def _send(self, transport: "HttpTransport", batch: EncodedBatch) -> bool:
         """Sends and counts a batch; False when it must be sent again later."""
         limit = None if self._flush_until is None else max(self._flush_until - time.monotonic(), 0.05)
         answer = transport.send(batch, limit)

@@ -7,29 +7,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-
-class Notified(Protocol):
-    """The configuration that these hooks notify."""
-
-    def exit(self) -> None:
-        """Delivers and stops: the process ends."""
-        ...
-
-    def terminate(self, timeout: float = 0.0) -> None:
-        """Delivers, waiting at most `timeout`; from then on, each span when it ends."""
-        ...
-
-    def forked(self) -> None:
-        """Starts afresh in a forked child."""
-        ...
+if TYPE_CHECKING:
+    from ragpulse._runtime import Runtime
 
 
 class Lifecycle:
     """The hooks of this process. They are registered once and look up the current configuration when they run."""
 
-    def __init__(self, current: Callable[[], Notified | None]) -> None:
+    def __init__(self, current: Callable[[], "Runtime | None"]) -> None:
         self._current = current
         self._is_hooked = self._is_fork = False
 
@@ -95,7 +82,7 @@ class _Chained:
     Under an event loop it delivers at once: uvicorn's loop and the process end a tenth of a second later.
     """
 
-    def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Notified | None]) -> None:
+    def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], "Runtime | None"]) -> None:
         self._previous = previous
         self._current = current
 

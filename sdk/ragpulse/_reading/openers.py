@@ -8,6 +8,7 @@ imported.
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from .values import fields_of, value_of
@@ -70,11 +71,6 @@ def _haystack_message(result: Any) -> Any:
     }
 
 
-def _adk_event(event: Any) -> Any:
-    """The content has a role, too; a part of a stream is followed by the whole."""
-    return {"author": event.author, "content": event.content, "usage": event.usage_metadata}
-
-
 def _body(media_type: str, body: str | bytes) -> Any:
     """What a web framework's response sends, where that is JSON or text."""
     if "json" in media_type:
@@ -84,53 +80,65 @@ def _body(media_type: str, body: str | bytes) -> Any:
     return body if isinstance(body, str) else body.decode()
 
 
+def _parts(**places: str) -> Callable[[Any], Any]:
+    """Opens an object by the attributes that hold the parts of its answer."""
+    readers = {name: attrgetter(place) for name, place in places.items()}
+    return lambda result: {name: read(result) for name, read in readers.items()}
+
+
+def _output(place: str, **places: str) -> Callable[[Any], Any]:
+    """As `_parts`, of an object that declares an output of the application's own type."""
+    return _parts(**{STRUCTURED: place}, **places)
+
+
+def _none(event: Any) -> Any:
+    """An event that says nothing."""
+    return {}
+
+
 OPENERS: dict[str, Callable[[Any], Any]] = {
     "dspy.Prediction": _dspy_prediction,
     "dspy.StreamResponse": lambda it: {"text": "" if it.signature_field_name in _REASONING else it.chunk},
-    "dspy.StatusMessage": lambda message: {},
-    "agents.RunResultBase": lambda run: {STRUCTURED: run.final_output, "usage": run.context_wrapper.usage},
-    "agents.RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
+    "agents.RunResultBase": _output("final_output", usage="context_wrapper.usage"),
     "pydantic_ai.AgentRunResult": _pydantic_ai_run,
     "pydantic_ai.AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
-    "pydantic_graph.End": lambda node: {STRUCTURED: node.data.output},  # of a run of pydantic-ai
+    "pydantic_graph.End": _output("data.output"),  # of a run of pydantic-ai
     "pydantic_ai.AgentRun": lambda run: None if run.result is None else _pydantic_ai_run(run.result),
-    "pydantic_ai.StreamedRunResult": _pydantic_ai_stream,
-    "pydantic_ai.StreamedRunResultSync": _pydantic_ai_stream,
+    **dict.fromkeys(("pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync"), _pydantic_ai_stream),
     "pydantic_ai.PartStartEvent": lambda event: {"content": [event.part]},
     "pydantic_ai.PartDeltaEvent": lambda event: {"text": _pydantic_ai_delta(event.delta)},
-    "pydantic_ai.PartEndEvent": lambda event: {},
-    "openai.LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response`
-    "openai.BaseAPIResponse": lambda result: result.http_response.json(),
-    "anthropic.LegacyAPIResponse": lambda result: result.http_response.json(),
-    "anthropic.BaseAPIResponse": lambda result: result.http_response.json(),
+    **dict.fromkeys(
+        (
+            "openai.LegacyAPIResponse", "openai.BaseAPIResponse",  # `with_raw_response`
+            "anthropic.LegacyAPIResponse", "anthropic.BaseAPIResponse",
+        ),
+        lambda result: result.http_response.json(),
+    ),
     "haystack.ChatMessage": _haystack_message,
-    "haystack.GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},
-    "workflows.StopEvent": lambda event: {STRUCTURED: event.result},  # LlamaIndex
-    "smolagents.RunResult": lambda run: {STRUCTURED: run.output, "usage": run.token_usage},
-    "smolagents.FinalAnswerStep": lambda step: {STRUCTURED: step.output},
-    "smolagents.ActionStep": lambda step: {},
-    "agno.BaseAgentRunEvent": lambda event: {},
-    "agno.RunContentEvent": lambda event: {STRUCTURED: event.content},
-    "agno.RunCompletedEvent": lambda event: {STRUCTURED: event.content},
-    "google.Event": _adk_event,
-    "mistralai.CompletionEvent": lambda event: event.data,
+    "haystack.GeneratedAnswer": _parts(response="data", documents="documents", metadata="meta"),
+    "workflows.StopEvent": _output("result"),  # LlamaIndex
+    "smolagents.RunResult": _output("output", usage="token_usage"),
+    "smolagents.FinalAnswerStep": _output("output"),
+    **dict.fromkeys(("agno.RunContentEvent", "agno.RunCompletedEvent"), _output("content")),
+    **dict.fromkeys(
+        ("dspy.StatusMessage", "pydantic_ai.PartEndEvent", "smolagents.ActionStep", "agno.BaseAgentRunEvent"), _none
+    ),
+    # The content has a role, too; a part of a stream is followed by the whole.
+    "google.Event": _parts(author="author", content="content", usage="usage_metadata"),
+    # The openai-agents SDK's events, and Mistral's.
+    **dict.fromkeys(("agents.RawResponsesStreamEvent", "mistralai.CompletionEvent"), attrgetter("data")),
     "semantic_kernel.AgentResponseItem": lambda item: opened(item.message),
-    "semantic_kernel.ChatMessageContent": lambda it: {
-        "role": it.role.value,
-        "content": it.items,
-        "response_metadata": it.metadata,
-    },
-    "weaviate.QueryReturn": lambda result: {"documents": result.objects},
-    "weaviate.GroupByReturn": lambda result: {"documents": result.objects},
-    "weaviate.GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},
+    "semantic_kernel.ChatMessageContent": _parts(role="role.value", content="items", response_metadata="metadata"),
+    **dict.fromkeys(("weaviate.QueryReturn", "weaviate.GroupByReturn"), _parts(documents="objects")),
+    "weaviate.GenerativeReturn": _parts(response="generated", documents="objects"),
     "starlette.Response": lambda it: _body(it.media_type or "text/plain", it.body),
     "aiohttp.Response": lambda it: _body(it.content_type, it.text),
     "werkzeug.Response": lambda it: {} if it.is_streamed else _body(it.mimetype, it.get_data()),  # Flask
     "django.HttpResponse": lambda it: _body(it["Content-Type"], it.content),
     "sanic.HTTPResponse": lambda it: _body(it.content_type, it.body),
     "builtins.bytes": bytes.decode,
-    "elastic_transport.ObjectApiResponse": lambda result: result.body,  # Elasticsearch
-}
+    "elastic_transport.ObjectApiResponse": attrgetter("body"),  # Elasticsearch
+}  # fmt: skip
 """Library and name of a class (or of one that it inherits from) → what its result is read from; None: it has none."""
 _WHOLE_RESULTS = frozenset(
     {

@@ -14,7 +14,7 @@ from typing import Any
 from ragpulse import _names as names
 
 from .openers import opened
-from .replies import message_fields, turn_of
+from .replies import Fields, message_fields, turn_of
 from .values import fields_of, value_of
 
 
@@ -31,22 +31,25 @@ class Usage:
     """True when the counts are not the provider's own; they are marked so on the span."""
 
 
-_FIGURES = {
-    "prompt_tokens": names.INPUT_TOKENS, "input_tokens": names.INPUT_TOKENS, "inputTokens": names.INPUT_TOKENS,
-    "prompt_token_count": names.INPUT_TOKENS, "promptTokenCount": names.INPUT_TOKENS,
-    "prompt_eval_count": names.INPUT_TOKENS,
-    "completion_tokens": names.OUTPUT_TOKENS, "output_tokens": names.OUTPUT_TOKENS,
-    "outputTokens": names.OUTPUT_TOKENS, "candidates_token_count": names.OUTPUT_TOKENS,
-    "candidatesTokenCount": names.OUTPUT_TOKENS, "eval_count": names.OUTPUT_TOKENS,
-    "cached_content_token_count": names.CACHE_READ_TOKENS, "cachedContentTokenCount": names.CACHE_READ_TOKENS,
-    "cached_tokens": names.CACHE_READ_TOKENS, "cache_read_tokens": names.CACHE_READ_TOKENS,
-    "cache_write_tokens": names.CACHE_WRITE_TOKENS,
-    "reasoning_tokens": names.REASONING_TOKENS,
-    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
-    "tool_use_prompt_token_count": names.TOOL_TOKENS, "toolUsePromptTokenCount": names.TOOL_TOKENS,
-    "total_tokens": names.TOTAL_TOKENS, "totalTokens": names.TOTAL_TOKENS,
-    "total_token_count": names.TOTAL_TOKENS, "totalTokenCount": names.TOTAL_TOKENS,
+_THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
+"""Google's names for reasoning that the output does not include."""
+_SPELLINGS = {
+    names.INPUT_TOKENS: (
+        "prompt_tokens", "input_tokens", "inputTokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count",
+    ),
+    names.OUTPUT_TOKENS: (
+        "completion_tokens", "output_tokens", "outputTokens", "candidates_token_count", "candidatesTokenCount",
+        "eval_count",
+    ),
+    names.CACHE_READ_TOKENS: (
+        "cached_content_token_count", "cachedContentTokenCount", "cached_tokens", "cache_read_tokens",
+    ),
+    names.CACHE_WRITE_TOKENS: ("cache_write_tokens",),
+    names.REASONING_TOKENS: ("reasoning_tokens", *_THOUGHTS),
+    names.TOOL_TOKENS: ("tool_use_prompt_token_count", "toolUsePromptTokenCount"),
+    names.TOTAL_TOKENS: ("total_tokens", "totalTokens", "total_token_count", "totalTokenCount"),
 }  # fmt: skip
+_FIGURES = {spelling: figure for figure, spellings in _SPELLINGS.items() for spelling in spellings}
 _APART = {
     "cache_read_input_tokens": names.CACHE_READ_TOKENS, "cacheReadInputTokens": names.CACHE_READ_TOKENS,
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
@@ -67,8 +70,6 @@ _DETAILS = {
     "output_tokens_details": _WRITTEN,
     "output_token_details": {"reasoning": names.REASONING_TOKENS, "audio": names.AUDIO_OUTPUT_TOKENS},
 }  # fmt: skip
-_THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
-"""Google's names for reasoning that the output does not include."""
 _INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
 _UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
 _PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
@@ -87,9 +88,7 @@ _INSTRUMENTED = {
     "llm.token_count.prompt_details.cache_write": names.CACHE_WRITE_TOKENS,
     "llm.token_count.completion_details.reasoning": names.REASONING_TOKENS,
     "gen_ai.usage.prompt_tokens": names.INPUT_TOKENS, "gen_ai.usage.completion_tokens": names.OUTPUT_TOKENS,
-    **{name: name for name in (
-        names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.CACHE_READ_TOKENS, names.CACHE_WRITE_TOKENS,
-        names.REASONING_TOKENS)},
+    **{figure: figure for figure in USAGE_NAMES.values()},
 }  # fmt: skip
 """Attributes of other instrumentations' spans → the figure of ours."""
 _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MODEL)
@@ -144,7 +143,7 @@ def _turn_facts(messages: list[Any]) -> Facts:
     return summed if model is None else {**summed, names.RESPONSE_MODEL: model}
 
 
-def _inner_facts(fields: Mapping[str, Any]) -> Facts:
+def _inner_facts(fields: Fields) -> Facts:
     """What the provider's own reply states, which a result holds."""
     facts: Facts = {}
     for key in _INNER_KEYS:
@@ -163,7 +162,7 @@ def add_facts(facts: Facts, chunk: Any) -> None:
             facts[key] = value
 
 
-def _own_facts(fields: Mapping[str, Any]) -> Facts:
+def _own_facts(fields: Fields) -> Facts:
     """What the fields themselves state, and no mapping below them."""
     facts: Facts = {}
     places = _places if len(fields) < _MAX_NAMES else _places.__wrapped__
@@ -192,7 +191,7 @@ def _places(fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], 
     return models, ids, usages, not _ENDINGS.isdisjoint(fields)
 
 
-def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
+def _read_margins(fields: Fields, facts: Facts) -> None:
     """Where LangChain (response_metadata), Bedrock (metadata), Haystack (meta) and Ollama (on top) have figures."""
     for key in ("response_metadata", "metadata", "meta"):
         if fields.get(key):
@@ -207,7 +206,7 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
         facts.update(usage_facts(fields))
 
 
-def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
+def _finish_reasons(fields: Fields) -> tuple[str, ...]:
     choices = fields.get("choices") or fields.get("candidates")
     if isinstance(choices, list):
         reasons = [_finish_reason(fields_of(choice)) for choice in choices]
@@ -219,7 +218,7 @@ def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([reason for reason in reasons if reason is not None])
 
 
-def _finish_reason(source: Mapping[str, Any]) -> str | None:
+def _finish_reason(source: Fields) -> str | None:
     for key in _FINISH_KEYS:
         reason = source.get(key)
         if reason is not None:
@@ -227,7 +226,7 @@ def _finish_reason(source: Mapping[str, Any]) -> str | None:
     return None
 
 
-def instrumented_facts(calls: Mapping[int, tuple[int, Mapping[str, Any]]]) -> Facts:
+def instrumented_facts(calls: Mapping[int, tuple[int, Fields]]) -> Facts:
     """The figures of the model calls that other instrumentations recorded below one span: the sum of the outermost.
 
     `calls` maps the id of a span to its parent's id and its attributes. A call in a call is paid once, as in the
@@ -244,10 +243,9 @@ def instrumented_facts(calls: Mapping[int, tuple[int, Mapping[str, Any]]]) -> Fa
     return facts
 
 
-def _add_call(facts: Facts, attributes: Mapping[str, Any]) -> None:
-    for figure, count in {
-        _INSTRUMENTED[name]: attributes[name] for name in _INSTRUMENTED if name in attributes
-    }.items():
+def _add_call(facts: Facts, attributes: Fields) -> None:
+    counts = {figure: attributes[name] for name, figure in _INSTRUMENTED.items() if name in attributes}
+    for figure, count in counts.items():
         if type(count) is int:
             facts[figure] = facts.get(figure, 0) + count
     model = next((attributes[name] for name in _INSTRUMENTED_MODELS if isinstance(attributes.get(name), str)), None)
@@ -266,7 +264,7 @@ def usage_facts(usage: Any) -> Facts:
     return _plain_facts(fields) or _all_facts(fields)
 
 
-def _plain_facts(fields: Mapping[str, Any]) -> Facts:
+def _plain_facts(fields: Fields) -> Facts:
     """The counts of input and output where there is nothing else, and the total is their sum; empty otherwise."""
     facts: Facts = {}
     for name, figure in _plain_counts(tuple(fields)) if len(fields) < _MAX_NAMES else ():
@@ -290,7 +288,7 @@ def _plain_counts(fields: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]
     )
 
 
-def _all_facts(fields: Mapping[str, Any]) -> Facts:
+def _all_facts(fields: Fields) -> Facts:
     facts: Facts = {}
     for name, value in fields.items():
         if name in _FIGURES:
@@ -307,7 +305,7 @@ def _all_facts(fields: Mapping[str, Any]) -> Facts:
     return facts
 
 
-def _settle(fields: Mapping[str, Any], facts: Facts) -> None:
+def _settle(fields: Fields, facts: Facts) -> None:
     """Adds the buckets that were counted apart to input and output; the rule is that of `ragpulse_evaluators.usage`.
 
     A total that contradicts them stays on the span, so that no cost is computed.

@@ -40,7 +40,7 @@ class _Queued:
 
     __slots__ = ()
     span: Any
-    forwarder: Any
+    forwarder: "Forwarder"
     parent_id = 0
     """The number of the parent that the span has here, where the application's instrumentation gave it another."""
     state: str
@@ -52,8 +52,7 @@ class _Queued:
 
     def origin(self) -> Origin:
         """The path, resource and instrumentation scope it is sent with."""
-        origin: Origin = self.forwarder.origin(self.span)
-        return origin
+        return self.forwarder.origin(self.span)
 
     def encode(self) -> bytes:
         """The span as an OTLP protobuf message, under our own content policy."""

@@ -177,11 +177,9 @@ class RecordedCall:
 
     def beside(self, result: Any) -> None:
         """Records the sources that a result has beside its stream."""
-        try:
+        with GUARD.containing("recording a result"):
             if self.recording.records:
                 self._capture.sources(self.recording, result)
-        except Exception as error:  # noqa: BLE001 - the boundary to the application
-            GUARD.contain("recording a result", error)
 
     def _text_of(self, item: Any) -> str:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""

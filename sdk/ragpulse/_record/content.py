@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ragpulse import _names as names
 from ragpulse import shapes
@@ -19,6 +19,9 @@ from .credentials import is_secret_name
 from .recording import Recording, SpanPlan, error_status, exception_attributes, passed_withholding
 from .redaction import Redaction, special_characters
 from .scope import RequestScope
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 IDENTITIES = frozenset(
     {
@@ -271,21 +274,11 @@ def _text_attributes(recording: Recording, rendering: _Rendering) -> dict[str, A
     return out
 
 
-class Sender(Protocol):
-    """What a score needs of the tracer of this process."""
-
-    policy: "ContentPolicy"
-
-    def origin(self, path: str) -> Origin:
-        """What the records of this process are sent with."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FeedbackRecord:
     """A person's score, ready for the exporter."""
 
-    sender: Sender
+    sender: "Tracer"
     trace_number: int
     time_ns: int
     name: str

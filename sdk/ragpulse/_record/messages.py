@@ -37,7 +37,7 @@ def fail_reply(recording: Any, kind: str | None, message: str) -> None:
 def put_output_messages(recording: Recording, text: str | None, calls: list[Call]) -> None:
     """Records the model's message in the shape of the conventions."""
     parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
-    parts += [{"type": "tool_call", **call} for call in calls]
+    parts += _calls(calls)
     if not parts:
         return
     message: dict[str, Any] = {"role": "assistant", "parts": parts}
@@ -65,7 +65,8 @@ def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
     messages = []
     for item in value:
         message = fields_of(opened(item))
-        role = next((name for key in ("role", "type") if isinstance(name := _name(message.get(key)), str)), None)
+        named = [getattr(message.get(key), "value", message.get(key)) for key in ("role", "type")]
+        role = next((name for name in named if isinstance(name, str)), None)
         content = next((message[key] for key in shapes.PARTS_KEYS if message.get(key) is not None), None)
         calls = calls_of(message)
         if role is None or (content is None and not calls):
@@ -73,10 +74,6 @@ def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
         role = {shapes.ASSISTANT: "assistant", shapes.USER: "user"}.get(role_of(message) or "", role)
         messages.append({"role": role, "parts": [*_parts(content, calls), *_calls(calls)]})
     return messages or None
-
-
-def _name(role: Any) -> Any:
-    return getattr(role, "value", role)
 
 
 def _parts(content: Any, calls: list[Call]) -> list[dict[str, Any]]:

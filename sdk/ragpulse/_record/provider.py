@@ -77,10 +77,8 @@ class Provider(trace.TracerProvider):
         self.flush(2.0)
         processors, self.processors[:] = list(self.processors), []
         for processor in processors:
-            try:
+            with GUARD.containing("a span processor's shutdown"):
                 processor.shutdown()
-            except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
-                GUARD.contain("a span processor's shutdown", error)
 
 
 class ProviderTracer(trace.Tracer):

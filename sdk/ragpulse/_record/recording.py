@@ -119,27 +119,21 @@ def plan_for(
     streams: bool = False,
 ) -> SpanPlan:
     """The plan of a decorated function of `kind`."""
-    constants: dict[str, Any] = {
+    stated = {
         names.SPAN_KIND: kind,
         names.OPENINFERENCE_KIND: names.OPENINFERENCE_KINDS.get(kind, "CHAIN"),
+        names.OPERATION_NAME: names.OPERATIONS.get(kind),
+        _NAME_KEYS.get(kind, ""): name,
+        names.REQUEST_MODEL: model,
+        names.PROVIDER_NAME: provider,
+        names.DATA_SOURCE_ID: data_source,
+        names.REQUEST_STREAM: streams,
     }
-    if kind in names.OPERATIONS:
-        constants[names.OPERATION_NAME] = names.OPERATIONS[kind]
-    if kind in _NAME_KEYS:
-        constants[_NAME_KEYS[kind]] = name
-    if model:
-        constants[names.REQUEST_MODEL] = model
-    if provider:
-        constants[names.PROVIDER_NAME] = provider
-    if data_source:
-        constants[names.DATA_SOURCE_ID] = data_source
-    if streams:
-        constants[names.REQUEST_STREAM] = True
     return SpanPlan(
         name=name,
         kind=kind,
         span_kind=CLIENT if kind in _CLIENT_KINDS else INTERNAL,
-        constants=constants,
+        constants={key: value for key, value in stated.items() if key and value},
         scope=scope,
         query_keys=_QUERY_KEYS.get(kind, (names.INPUT_VALUE,)),
         withholds=withholds,

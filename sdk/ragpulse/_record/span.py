@@ -4,9 +4,9 @@ It has the properties of the OpenTelemetry SDK's `ReadableSpan`, because instrum
 The SDK's classes are imported only when somebody reads a property that is made of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
@@ -15,7 +15,7 @@ from ragpulse import _names as names
 from ragpulse._export import encoder
 from ragpulse._export.encoder import Origin
 
-from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
+from .content import all_attributes, cleaned, encode_attributes, failure
 from .recording import Recording, SpanPlan, error_name
 from .scope import RequestScope
 
@@ -24,33 +24,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+    from .tracer import Tracer
+
 _NO_STATE = TraceState()
 _MAX_EVENTS = 128
-
-
-class Owner(Protocol):
-    """What a span needs of the tracer that started it."""
-
-    clock: Callable[[], int]
-    policy: ContentPolicy
-
-    def finished(self, span: "OwnSpan") -> None:
-        """Takes a span that has ended."""
-        ...
-
-    @property
-    def resource(self) -> "Resource":
-        """The resource of this process."""
-        ...
-
-    @property
-    def library(self) -> "InstrumentationScope":
-        """The instrumentation scope of our own spans."""
-        ...
-
-    def origin(self, path: str, library: Any = None) -> Origin:
-        """What the records of this process are sent with."""
-        ...
 
 
 class OwnSpan(Recording, trace.Span):
@@ -64,7 +41,7 @@ class OwnSpan(Recording, trace.Span):
     def __init__(
         self,
         plan: SpanPlan,
-        tracer: Owner,
+        tracer: "Tracer",
         trace_number: int,
         span_number: int,
         parent_id: int,

@@ -213,10 +213,8 @@ class Tracer:
     def started(self, span: OwnSpan, context: Context) -> None:
         """Calls `on_start` of the processors."""
         for processor in self._processors:
-            try:
+            with GUARD.containing("a span processor's on_start"):
                 processor.on_start(span, parent_context=context)
-            except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
-                GUARD.contain("a span processor's on_start", error)
 
     def finished(self, span: OwnSpan) -> None:
         """Queues a finished span and calls `on_end` of the processors."""
@@ -229,7 +227,5 @@ class Tracer:
         if self._processors:
             readable = span.readable()
             for processor in self._processors:
-                try:
+                with GUARD.containing("a span processor's on_end"):
                     processor.on_end(readable)
-                except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
-                    GUARD.contain("a span processor's on_end", error)

@@ -16,23 +16,15 @@ from typing import Literal
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.lexicon import MONTHS, UNITS
 from ragpulse_evaluators.grounding.perturb import edits
-from ragpulse_evaluators.grounding.perturb.edits import Donors, Edit, Material, cased_like
+from ragpulse_evaluators.grounding.perturb.edits import Donors, Edit, Material, cased_like, pairs_in
 from ragpulse_evaluators.grounding.text import names, split_sentences, tokenize
 
-__all__ = ("KINDS", "EditKind", "LabelledCase", "perturb")
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Read "a:b c_d:e": each word and what takes its place; `_` is a space."""
-    return {one.replace("_", " "): other.replace("_", " ") for one, other in (p.split(":") for p in text.split())}
-
-
-_QUANTIFIERS = _pairs(
+_QUANTIFIERS = pairs_in(
     "all:few every:hardly_any each:hardly_any most:few majority:minority many:few several:all some:all few:most "
     "both:neither always:sometimes usually:rarely normally:rarely often:rarely frequently:rarely mostly:rarely "
     "mainly:never sometimes:always rarely:usually only:also at_least:at_most at_most:at_least up_to:at_least"
 )
-_COMPARATIVES = _pairs(
+_COMPARATIVES = pairs_in(
     "more:less less:more fewer:more higher:lower lower:higher faster:slower slower:faster larger:smaller "
     "smaller:larger bigger:smaller older:younger younger:older longer:shorter shorter:longer better:worse "
     "worse:better cheaper:costlier heavier:lighter lighter:heavier earlier:later later:earlier hotter:colder "
@@ -40,7 +32,7 @@ _COMPARATIVES = _pairs(
     "greater:smaller above:below below:above over:under within:after before:after after:before largest:smallest "
     "biggest:smallest quicker:slower highest:lowest lowest:highest"
 )
-_ANTONYMS = _pairs(
+_ANTONYMS = pairs_in(
     "opened:closed closed:opened opens:closes open:closed free:expensive allowed:forbidden forbidden:allowed "
     "prohibited:permitted permitted:prohibited accepted:rejected rejected:accepted rejects:accepts won:lost "
     "lost:won beat:lost_to bought:sold sold:bought buys:sells built:demolished founded:dissolved created:deleted "
@@ -69,10 +61,7 @@ def edit_entity(material: Material) -> Edit | None:
     mine = _phrases(material, material.response)
     written = {material.response[s:e] for s, e in mine}
     others = [n for n in _context_names(material) if not any(n in w or w in n for w in written)]
-    if not mine or not others:
-        return None
-    start, end = material.chance.choice(mine)
-    return Edit(start, end, material.chance.choice(others))
+    return material.exchange(mine, others)
 
 
 def edit_role(material: Material) -> Edit | None:
@@ -127,10 +116,7 @@ def edit_subject(material: Material) -> Edit | None:
         for s in split_sentences(text)
         if (end := _subject_end(s.text)) and known.isdisjoint(_content(subject := s.text[:end]))
     ]
-    if not mine or not others:
-        return None
-    start, end = material.chance.choice(mine)
-    return Edit(start, end, material.chance.choice(others))
+    return material.exchange(mine, others)
 
 
 def _subject_end(text: str, offset: int = 0) -> int:

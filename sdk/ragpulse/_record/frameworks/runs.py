@@ -77,11 +77,9 @@ class _Runs:
     def _current_run(self) -> _Run | None:
         """The open span of the run that LangChain's own context names, which follows async calls."""
         module: Any = sys.modules.get(_BY_CALLBACKS)
-        try:
+        span: Any = None
+        with GUARD.containing("the span of LangChain's current run"):
             span = module.get_current_span() if module else None
-        except Exception as error:  # noqa: BLE001 - the boundary to another package
-            GUARD.contain("the span of LangChain's current run", error)
-            return None
         if span is None or not span.is_recording():
             return None
         return self._open.get(_number(span)) or _Run(None, span, None)  # begun before we watched its provider
