@@ -6,7 +6,7 @@ Makes two stores (400,000 traces of two days, --short 80,000): every answer has 
 first store the verdicts are a judge's, so that the check narrows them; in the second they name no judge, so that
 nothing does. Prints CPU milliseconds of answers about the last day, best of seven, in turns, and their ratio.
 
-`page` asks for the overview and a chart of the judge; every row has an empty cache but the one ten seconds later.
+`page` asks for the overview and a chart of the judge; every row has an empty cache but the one a minute later.
 `joining` is the least that narrowing needs beyond the plain figures: the decisions of both, the check's scores and the
 users of the day joined, and added up by user.
 """
@@ -87,13 +87,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         stores = [made(Path(folder) / name, total, judge) for name, judge in (("judge", "'gpt'"), ("plain", "NULL"))]
         print(f"{total // 2:,} traces of a day, {total // 20:,} judged; CPU ms, best of {ROUNDS}")
-        print(f"{'':20}{'narrowed':>9}{'plain':>9}{'ratio':>7}")
+        print(f"{'':22}{'narrowed':>9}{'plain':>9}{'ratio':>7}")
         viewers = [Viewer(store) for store in stores]
         for label, asked in ASKED.items():
             show(label, [partial(viewer.first, *asked) for viewer in viewers])
-        show("page, 10 s later", [partial(viewer.again, *PAGE) for viewer in viewers])
+        show("page, a minute later", [partial(viewer.again, *PAGE) for viewer in viewers])
         first = {"first": END - timedelta(days=1)}
-        print(f"{'joining':20}{in_turns([partial(stores[0].read, JOINING, first)])[0]:9.0f}")
+        print(f"{'joining':22}{in_turns([partial(stores[0].read, JOINING, first)])[0]:9.0f}")
         for store in stores:
             store.close()
 
@@ -101,7 +101,7 @@ def main() -> None:
 def show(label: str, runs: list[Callable[[], object]]) -> None:
     """Print the CPU of the answer with the check and without it."""
     narrowed, plain = in_turns(runs)
-    print(f"{label:20}{narrowed:9.0f}{plain:9.0f}{narrowed / plain:7.2f}", flush=True)
+    print(f"{label:22}{narrowed:9.0f}{plain:9.0f}{narrowed / plain:7.2f}", flush=True)
 
 
 def made(path: Path, total: int, judge: str) -> EmbeddedStore:
@@ -139,8 +139,8 @@ class Viewer:
         self.again(*asked)
 
     def again(self, *asked: Asked) -> None:
-        """Answer ten seconds later, when every figure is too old."""
-        self._now += timedelta(seconds=10)
+        """Answer a minute later, when the cached figures are too old."""
+        self._now += timedelta(minutes=1)
         for name, params in asked:
             operation = self._operations[f"GET {name}"]
             operation.answer_to(operation.params.parse({"from": "-24h", **params}))

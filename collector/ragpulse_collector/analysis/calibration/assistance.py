@@ -29,7 +29,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.decisions import DECISIONS
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, sample_of
-from ragpulse_collector.store.queries.traces import facts_of
+from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics.assistance import ENOUGH_JUDGED, AssistedEstimate, Pulls
 
 __all__ = ["assisted", "narrowed"]
@@ -129,6 +129,8 @@ class _CheckedPlace(NamedTuple):
     shift: float
 
 
+_STARTED = Filter("start_time >= $first::TIMESTAMP - INTERVAL 1 DAY AND start_time < $last")
+"""The traces with units in the range, as `sample_of` reads them: a store may hold many more."""
 _OF = "(evaluator = ${0} OR evaluator LIKE ${0} || '@%')"
 _JUDGED = f"{_OF.format('evaluator')} AND reason <> 'late' AND pi > 0"
 _DECIDED = f"""
@@ -195,7 +197,8 @@ def _by_place(
         by_user="GROUPING SETS ((place, cluster), (cluster))" if whole else "place, cluster",
         by_place=f"GROUPING SETS ((place, {', '.join(names)}), ())" if whole else f"place, {', '.join(names)}",
         names=", ".join(names), decided=_DECIDED, checks=FIRST_SCORES, sample=sample.sql,
-        kept=f"({KEPT})", facts=facts_of(query.filters, (*query.groups, "upstream_pi", f"{CLUSTER} AS cluster")),
+        kept=f"({KEPT})",
+        facts=facts_of(query.filters & _STARTED, (*query.groups, "upstream_pi", f"{CLUSTER} AS cluster")),
     )  # fmt: skip
     rows = store.read(sql, {"evaluator": evaluator, "check": check, **sample.parameters, **query.parameters}).rows
     return {Place(row[0], row[1 : len(names)]): _CheckedPlace(*row[len(names) :]) for row in rows}
