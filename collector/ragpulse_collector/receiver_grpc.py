@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -110,31 +111,31 @@ class GrpcIntake(NamedTuple):
     workers: anyio.CapacityLimiter
 
 
+@dataclass(eq=False)
 class GrpcReceiver:
     """A gRPC server on one host and port; start and stop it on the running event loop."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        host: str,
-        port: int,
-        flight: Flight | None = None,
-        counters: Counters | None = None,
-        authorize: Authorize = lambda _: None,
-        credentials: grpc.ServerCredentials | None = None,
-    ) -> None:
-        flight = flight or Flight()
-        arrivals = Arrivals(max(1, flight.limits.max_in_flight_bytes // _max_message(flight.limits)), flight.limits)
-        self._intake = GrpcIntake(store, flight, counters or Counters(), authorize, arrivals, anyio.CapacityLimiter(1))
-        self._host, self._port, self._credentials = host, port, credentials
+    store: Store
+    _: KW_ONLY
+    host: str
+    port: int
+    flight: Flight = field(default_factory=Flight)
+    counters: Counters = field(default_factory=Counters)
+    authorize: Authorize = lambda _: None
+    credentials: grpc.ServerCredentials | None = None
+
+    def __post_init__(self) -> None:
+        limits = self.flight.limits
+        arrivals = Arrivals(max(1, limits.max_in_flight_bytes // _max_message(limits)), limits)
+        workers = anyio.CapacityLimiter(1)
+        self._intake = GrpcIntake(self.store, self.flight, self.counters, self.authorize, arrivals, workers)
         self._server: aio.Server | None = None
 
     async def start(self) -> int:
         """Listen on the given host only; returns the port. Raises OSError if it is in use."""
-        server = aio.server(options=_options(self._intake.flight.limits))
+        server = aio.server(options=_options(self.flight.limits))
         server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
-        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         try:
             port = self._listen(server, address)
         except RuntimeError as error:
@@ -149,9 +150,9 @@ class GrpcReceiver:
             await self._server.stop(grace_s)
 
     def _listen(self, server: aio.Server, address: str) -> int:
-        if self._credentials is None:
+        if self.credentials is None:
             return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, self._credentials))
+        return int(server.add_secure_port(address, self.credentials))
 
 
 async def _export(

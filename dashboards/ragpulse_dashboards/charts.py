@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.drawing import InRange, ahead, columns, epoch, finite, grid_of, markers
-from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
+from ragpulse_dashboards.formats import by_unit, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.answers import GroupValue

@@ -17,7 +17,7 @@ from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale
-from ragpulse_evaluators.registry import required_of
+from ragpulse_evaluators.registry import Params, required_of
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 _FIELDS = ("query", "response", "contexts", "reference", "second_response")
@@ -60,7 +60,8 @@ class Foreign(AskingEvaluator):
         self.name = name or getattr(target, "name", None) or type(target).__name__
         self.needs = frozenset(self.inferred() if needs is None else needs)
         self.scale = scale
-        self.label = f"{self.distribution} {_version_of(self.distribution)}"
+        versions = (installed.version for installed in distributions(name=self.distribution))
+        self.label = f"{self.distribution} {next(versions, 'unknown')}"
         embeds = any("embedding" in key for key in _attributes(target))
         self.cost_class = "k calls" if self.model else "embedding" if embeds else "free"
 
@@ -69,13 +70,17 @@ class Foreign(AskingEvaluator):
         """The model that the package asks; None where it names none."""
         return self.model
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The configured settings, for the version."""
         return _configured(self.target)
 
     def inferred(self) -> Iterable[str]:
         """Case fields that the metric is known to need before it runs."""
         return ("response",)
+
+    def _call(self, sent: int | None, received: int | None, cost: float | None) -> JudgeCall:
+        """Tokens and cost of all calls of a case as one."""
+        return JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
 
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         """An error of a package that asks a model may pass: the packages do not say which do not."""
@@ -123,10 +128,6 @@ def _model_in(target: Any) -> str | None:
     return None
 
 
-def _version_of(distribution: str) -> str:
-    return next((installed.version for installed in distributions(name=distribution)), "unknown")
-
-
 def _present(case: Case) -> dict[str, Any]:
     """The fields of the case that have a value, as strings."""
     fields = {
@@ -152,7 +153,7 @@ class LlamaIndexEvaluator(Foreign):
 
     distribution = "llama-index-core"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The prompts too, which may be replaced."""
         prompts = self.target.get_prompts() if hasattr(self.target, "get_prompts") else {}
         return {**super().settings(), "prompts": {key: value.get_template() for key, value in prompts.items()}}
@@ -175,7 +176,7 @@ class RagasMetric(Foreign):
 
     distribution = "ragas"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The instructions of its prompts too, which may be replaced."""
         prompts = {key: getattr(value, "instruction", None) for key, value in _attributes(self.target).items()}
         return {**super().settings(), "prompts": {key: text for key, text in prompts.items() if isinstance(text, str)}}
@@ -230,8 +231,7 @@ class DeepEvalMetric(Foreign):
     def _calls(self, metric: Any) -> list[JudgeCall]:
         """Cost and tokens of the metric's calls, as one call; none where it tells neither."""
         cost, sent, received = (getattr(metric, k, None) for k in ("evaluation_cost", "input_tokens", "output_tokens"))
-        call = JudgeCall(model=self.model or "", input_tokens=sent, output_tokens=received, cost_usd=cost)
-        return [] if cost is None and not sent else [call]
+        return [] if cost is None and not sent else [self._call(sent, received, cost)]
 
 
 class AutoevalsScorer(Foreign):
@@ -239,7 +239,7 @@ class AutoevalsScorer(Foreign):
 
     distribution = "autoevals"
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Params:
         """The messages too, which a prompt template becomes."""
         return {**super().settings(), "messages": _setting(getattr(self.target, "messages", None))}
 
@@ -293,14 +293,7 @@ class TruLensMetric(Foreign):
         result, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **arguments)
         cost = tally()
         if cost.n_requests:
-            calls.append(
-                JudgeCall(
-                    model=self.model or "",
-                    input_tokens=cost.n_prompt_tokens,
-                    output_tokens=cost.n_completion_tokens,
-                    cost_usd=cost.cost,
-                )
-            )
+            calls.append(self._call(cost.n_prompt_tokens, cost.n_completion_tokens, cost.cost))
         score, details = result if isinstance(result, tuple) else (result, None)
         reasons = details.items() if isinstance(details, Mapping) else ()
         reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)

@@ -122,6 +122,12 @@ def excerpt(text: str, size: int = 80) -> str:
     return line if len(line) <= size else line[: size - 1] + "…"
 
 
+def first_problem(error: Any) -> str:
+    """Place and message of the first problem in a `ValidationError` of pydantic."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the object'}: {first['msg']}"
+
+
 def unreadable(expected: str, text: str) -> NoReturn:
     """Raise `Unreadable` that says what was expected and how the text begins."""
     raise Unreadable(f"expected {expected}, got {excerpt(text)!r}")

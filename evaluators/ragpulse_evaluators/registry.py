@@ -197,7 +197,8 @@ class Registry:
             hint = f"; it is called {ours!r} here" if ours in accepted else nearest(unknown[0], accepted)
             raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{hint}")
         if "resolve" in accepted:
-            taken["resolve"] = self._resolver(offered)
+            shared = {key: value for key, value in offered.items() if key in _OFFERED}
+            taken["resolve"] = lambda name, **params: self.get(name, **shared | params)
         if missing := sorted({*required_of(entry.factory)} - taken.keys()):
             raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
         _check_values(name, accepted, taken)
@@ -209,10 +210,6 @@ class Registry:
             raise ConfigurationError(f"{name}: {type(failure).__name__}: {failure}") from failure
         _check_threshold(evaluator)
         return evaluator
-
-    def _resolver(self, outer: Params) -> Any:
-        shared = {key: value for key, value in outer.items() if key in _OFFERED}
-        return lambda name, **params: self.get(name, **shared | params)
 
 
 def _with_judge(instance: Evaluator, params: Params) -> Evaluator:

@@ -86,9 +86,13 @@ async def evaluate(
     if embedder is not None and named and not any("embedder" in used.accepts(name) for name in named):
         raise ConfigurationError(f"{', '.join(named)}: no parameter 'embedder'; it would be ignored")
     by_name = _by_name(items, used, params or {}, shared)
-    tasks = [(name, task) for name, evaluator in by_name.items() for task in _tasks(evaluator, checked)]
+    tasks: list[tuple[str, Task]] = []
+    for name, evaluator in by_name.items():
+        whole = [partial(evaluator.over, checked)] if evaluator.takes_all else None
+        tasks += [(name, task) for task in whole or [partial(evaluator, case) for case in checked]]
     try:
-        results = await _run([task for _, task in tasks], concurrency, _bar(progress), retry or Retry())
+        report = progress if callable(progress) else _print_bar if progress else lambda done, total: None
+        results = await _run([task for _, task in tasks], concurrency, report, retry or Retry())
     finally:
         for evaluator in by_name.values():
             await close_judge(evaluator.judge)
@@ -179,11 +183,6 @@ async def _ask_engine(engine: Any, query: str) -> Any:
 Task = Callable[[], Awaitable[EvaluationResult]]
 
 
-def _tasks(evaluator: Evaluator, cases: Sequence[Case]) -> list[Task]:
-    """One for each case, or one for the whole set."""
-    return [partial(evaluator.over, cases)] if evaluator.takes_all else [partial(evaluator, case) for case in cases]
-
-
 def _limited(
     judge: str | Judge | None,
     shared: dict[str, Any],
@@ -220,7 +219,7 @@ def _by_name(
         if isinstance(item, str):
             name, evaluator = item, registry.get(item, **{**shared, **params.get(item, {})})
         else:
-            evaluator = _as_evaluator(item)
+            evaluator = item if isinstance(item, Evaluator) else _as_evaluator(item)
             name = evaluator.name
         if evaluator.wants_judge and evaluator.judge is None:
             raise ConfigurationError(f"{evaluator.name} needs a judge: pass judge='provider/model'")
@@ -229,15 +228,7 @@ def _by_name(
 
 
 def _as_evaluator(item: Any) -> Evaluator:
-    if isinstance(item, Evaluator):
-        return item
     return function_evaluator(item) if inspect.isroutine(item) else adapt(item)
-
-
-def _bar(progress: Progress) -> Callable[[int, int], None]:
-    if callable(progress):
-        return progress
-    return _print_bar if progress else lambda done, total: None
 
 
 def _print_bar(done: int, total: int) -> None:

@@ -135,6 +135,22 @@ def test_traces_that_nothing_decides_are_told(
     assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()
 
 
+@pytest.mark.parametrize(
+    ("is_installed", "text"),
+    [(True, "no topics yet: topics begin at 500 questions; there are 1"),
+     (False, "no topics yet: topics need word vectors and scikit-learn: pip install 'ragpulse[topics]'")],
+)  # fmt: skip
+def test_topics_are_told_in_one_line(
+    collector: Callable[..., Collector], monkeypatch: pytest.MonkeyPatch, is_installed: bool, text: str
+) -> None:
+    """Nothing is wrong where there are none: the line says what they wait for."""
+    monkeypatch.setattr("ragpulse_collector.topics.live.is_installed", lambda: is_installed)
+    running = collector()
+    send(running.url, rag_trace(0))
+    (line,) = [finding.text for finding in diagnose(Source(running.url, None, None)) if "topics" in finding.text]
+    assert line == text
+
+
 def test_a_healthy_installation_has_nothing_wrong(collector: Callable[..., Collector]) -> None:
     """Spans that just came, a known price, an answer: every finding is ok."""
     running = collector()

@@ -27,8 +27,9 @@ class FakeTopics(FakeFigures):
         """The topics by answers lost, and `other`."""
         named = [(question, path.partition("/")[0]) for question, _, path in TOPICS]
         listed = [] if self.empty or self.topics_problem else [*named, (None, "other")]
+        fit = {"fitted_at": iso(NOW - timedelta(days=3)), "topics": 3, "questions": 900, "other": 80}
         return {
-            "fit": {"fitted_at": iso(NOW - timedelta(days=3)), "questions": 900, "other": 80, "assigned_from": None},
+            "fit": None if self.empty else {**fit, "assigned_from": None},
             "running": False, "problem": self.topics_problem, "evaluator": "groundedness", "n": 900 * bool(listed),
             "unassigned": 12, "more": 0, "appeared": ["plans"], "vanished": ["fax"], "grew": ["plans"],
             "topics": [self._topic(number, question, name) for number, (question, name) in enumerate(listed)],

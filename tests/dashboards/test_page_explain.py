@@ -164,3 +164,28 @@ def test_unclear_and_declined_answers_stand_apart() -> None:
     assert "Apart from these: 12 unclear answers ." in text
     assert "Apart from these: 1 declined answer ." in text
     assert re.search(r'href="/traces\?[^"]*label=unclear', html)
+
+
+def test_the_table_of_yes_and_no_counts_the_bad() -> None:
+    """A value of 0 or 1 has no bins."""
+    html = client().get("/explain?metric=error_rate").text
+    table = text_of(html.partition("The heatmap as a table")[2].partition("</table>")[0])
+    assert "Time Traces Bad Mark" in table
+    assert "At least, 0 or 1" in text_of(html)
+
+
+def test_sentences_about_what_there_is_not() -> None:
+    """All are bad; nothing is known before a moment of the recent past; all values are equal."""
+
+    class Alike(FakeApi):
+        def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_explain(params)
+            one = {**answer["heatmap"], "y": [0.002], "cells": [[5] for _ in answer["heatmap"]["x"]]}
+            return answer | {"n_baseline": 0, "attributes": [], "change": None, "heatmap": one}
+
+    text = text_of(client(Alike()).get("/explain?metric=cost_usd").text)
+    assert "expensive requests, and no others to compare them with." in text
+    assert "$0.0020 $0.0020 explain" in text.replace("\xa0", " ")
+    assert "over $" not in text
+    past = text_of(client(Alike()).get("/explain?metric=cost_usd&at=-3h").text).replace("\xa0", " ")
+    assert "Nothing is known before or after 3 h ago to compare with." in past

@@ -255,3 +255,21 @@ def test_scores_that_arrive_change_no_step_of_the_open_page() -> None:
     assert points("24,groundedness:120") == {("latency_p95", 24), ("quality:groundedness", 120)}
     for wrong in ("", "7,groundedness:x,,:", "48,other:12"):
         assert points(wrong) == {("latency_p95", 48), ("quality:groundedness", 48)}
+
+
+@pytest.mark.parametrize(
+    ("empty", "refused", "words"),
+    [
+        (0, 1, "Of 12,904 answers, 1 declined to answer ."),
+        (1, 0, "Of 12,904 answers, 1 is empty ."),
+        (2, 3, "Of 12,904 answers, 2 are empty and 3 declined to answer ."),
+    ],
+)
+def test_only_answers_that_there_are_are_counted(empty: int, refused: int, words: str) -> None:
+    """No "0 are empty"."""
+
+    class Some(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_overview(params) | {"n_empty": empty, "n_refused": refused}
+
+    assert words in text_of(client(Some()).get("/").text)

@@ -51,6 +51,13 @@ def test_without_topics_the_page_says_why(problem: str) -> None:
     assert problem.removeprefix("t") in text_of(client(api).get("/topics").text)
 
 
+def test_before_the_first_fit_the_page_says_when_it_comes() -> None:
+    """A new collector with enough questions looks each minute."""
+    assert "No topics yet: the first are found within a minute." in text_of(
+        client(FakeApi(empty=True)).get("/topics").text
+    )
+
+
 def test_gaps_are_there_to_hand_on() -> None:
     """Sentences, examples, a dataset, text for an issue, CSV; documents that nothing finds, and pairs."""
     html = client().get("/topics/gaps?from=-7d").text

@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import mul, truediv
 from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, requests_of
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, Members, requests_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
@@ -30,39 +31,34 @@ _TESTED = 16
 _CHANCE = 0.05
 _FEW = 100
 """Up to so many requests with a value its test is exact."""
-Members = dict[Key, set[int]]
 
 
-def members_of(
-    store: Store, rows: Sequence[ChartedRequest], chosen: set[int], window: Window, late: Set[int] = frozenset()
-) -> tuple[Members, int]:
-    """Return the rows of each attribute value, retriever, number of contexts and document.
+def with_retrieved(
+    store: Store, rows: Sequence[ChartedRequest], members: Members, chosen: set[int], window: Window, late: Set[int]
+) -> int:
+    """Add the rows of each retriever, number of contexts and document.
 
-    With the number of documents that were left out because fewer of the chosen rows have them. `late` rows: a document
-    that only others have is also a lost one, with the late rows that ask a question for which it was found.
+    Return the number of documents that were left out because fewer of the chosen rows have them. A document that no
+    `late` row has is also a lost one, with all rows that ask a question for which it was found.
     """
     ids = [row.trace_id for row in rows]
-    members: Members = defaultdict(set)
-    for index, row in enumerate(rows):
-        for key in row.attributes:
-            members[key].add(index)
-    totals: dict[int, int] = defaultdict(int)
+    totals = Counter[int]()
     for index, name, n in retrievals(store, ids, window.parameters).rows:
-        members["retriever", str(name)].add(index)
+        members.setdefault(("retriever", str(name)), set()).add(index)
         if n is not None:
             totals[index] += n
     for index, n in totals.items():
-        members[CONTEXTS, str(n)].add(index)
-    others = 0
+        members.setdefault((CONTEXTS, str(n)), set()).add(index)
+    documents, others = defaultdict[str, set[int]](set), 0
     for doc, index, n in shared_documents(store, ids, [*chosen], [*late], window.parameters, least=LEAST).rows:
-        members["document", doc].add(index)
+        documents[doc].add(index)
         others = n
-    documents = {name: owners for (kind, name), owners in members.items() if kind == "document"}
+    members |= {("document", name): owners for name, owners in documents.items()}
     if lost := late and vanished(rows, documents, late):
-        members.update(((LOST, name), set(documents[name])) for name in lost)
+        members |= {(LOST, name): set(documents[name]) for name in lost}
         for name, index in asked_again(store, ids, lost, [*late], window.parameters).rows:
             members[LOST, name].add(index)
-    return members, max(0, others - len(documents))
+    return max(0, others - len(documents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +162,11 @@ class _Side:
         """Return the share of some of its rows, and the equivalent number of independent requests."""
         sums = _by_user(rows, inside)
         total = math.fsum(sums.values())
-        pairs = [(weight, self.by_user[user]) for user, weight in sums.items()]
+        own, weights = [*sums.values()], [*map(self.by_user.__getitem__, sums)]
+        squares = [*map(mul, own, own)]
         moments = replace(
-            self.zero, wy=total, wyy=total, cluster_ws=math.fsum(s * w for s, w in pairs),
-            cluster_ss=math.fsum(s * s for s, _ in pairs), cluster_means=math.fsum(s * s / w for s, w in pairs),
+            self.zero, wy=total, wyy=total, cluster_ws=math.fsum(map(mul, own, weights)),
+            cluster_ss=math.fsum(squares), cluster_means=math.fsum(map(truediv, squares, weights)),
             least=float(len(inside) == len(self.indexes)), most=float(bool(inside)),
         )  # fmt: skip
         return total / self.zero.w, moments.trials()
@@ -325,7 +322,7 @@ def explain(
     """
     span = around(store, query, at) if at else None
     query, box = span or query, replace(box, first=at) if at else box
-    window, rows = query.window, requests_of(store, metric, query)
+    window, (rows, members) = query.window, requests_of(store, metric, query)
     bars = _bars(rows, window)
     dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
@@ -335,7 +332,7 @@ def explain(
     differ = bool(selected) and len(selected) < len(rows)
     failing = {index for index in selected if rows[index].bad} if span else selected
     late = {index for index, row in enumerate(rows) if span and at and row.time >= at}
-    members, left_out = members_of(store, rows, failing or selected, window, late) if differ else ({}, 0)
+    left_out = with_retrieved(store, rows, members, failing or selected, window, late) if differ else 0
     without = metric.partition("_")[0]
     return Explanation(
         metric=metric,
@@ -394,9 +391,10 @@ def _heatmap(rows: Sequence[ChartedRequest], window: Window) -> HeatCounts:
         return HeatCounts(starts, (), ())
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
-    width = (high - low) / _ROWS or 1.0
-    cells = [[0.0] * _ROWS for _ in starts]
+    bins = _ROWS if high > low else 1
+    width = (high - low) / bins or 1.0
+    cells = [[0.0] * bins for _ in starts]
     for row in rows:
         x = max(0, bisect_right(starts, row.time) - 1)
-        cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += row.requests
-    return HeatCounts(starts, [low + width * index for index in range(_ROWS)], [list(map(round, row)) for row in cells])
+        cells[x][min(bins - 1, max(0, int((row.value - low) / width)))] += row.requests
+    return HeatCounts(starts, [low + width * index for index in range(bins)], [list(map(round, row)) for row in cells])

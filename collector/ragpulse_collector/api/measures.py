@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 from ragpulse_collector.analysis.attribution import FailureAttribution, failure_attribution
@@ -25,7 +23,7 @@ from ragpulse_collector.api import models
 from ragpulse_collector.api.operations import AnyOperation, Operation
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.topics import LEAST_USERS
 
 
@@ -34,7 +32,7 @@ class Measures:
     """What the operations share, and those that read more than filters."""
 
     store: Store
-    clock: Callable[[], datetime]
+    clock: Clock
     """Gives the time that relative times are read at."""
     lead: Lead
     snapshots: Snapshots
@@ -83,7 +81,7 @@ class Measures:
 
 def measures(
     store: Store,
-    clock: Callable[[], datetime] = utc_now,
+    clock: Clock = utc_now,
     lead: Lead = str,
     snapshots: Snapshots | None = None,
     least_users: int = LEAST_USERS,

@@ -28,7 +28,7 @@ from ragpulse_collector.cli.options import (
     load_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
 )
 from ragpulse_collector.cli.tables import print_json, report, table
 
@@ -197,19 +197,18 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
 
 
 @click.command("perturb")
-@since_option("7d")
+@range_option("7d")
 @option("--limit", type=COUNT, default=200, help="The most traces.")
 @_seed_option
 @option("--out", type=FILE, default="perturbed.jsonl", help="The file to write.")
 @asking
-def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
+def perturb_(ask: Ask, seed: int, out: str, **params: Any) -> None:
     """Make labelled negatives of stored traces, to test a judge: numbers, names and negations are swapped."""
     from ragpulse_evaluators import Case
     from ragpulse_evaluators.grounding import perturb
 
-    params = {"from": since, "limit": limit, "evaluator": "groundedness", "sort": "best"}
     cases = []
-    for trace in ask("GET traces", params)["traces"]:
+    for trace in ask("GET traces", {**params, "evaluator": "groundedness", "sort": "best"})["traces"]:
         detail = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
         contexts = [context["text"] for context in detail["contexts"] if context["text"]]
         if trace["response"] and contexts:

@@ -32,9 +32,8 @@ from ragpulse_collector.cli.options import (
     config_path,
     json_option,
     option,
-    since_option,
+    range_option,
     source,
-    tz_option,
     where_option,
 )
 from ragpulse_collector.cli.tables import (
@@ -58,9 +57,8 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 
 @click.command()
 @click.argument("names", nargs=-1)
-@since_option("1d", "from")
+@range_option("1d")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
-@tz_option
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
@@ -100,8 +98,7 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 
 
 @click.command()
-@since_option("1d", "from")
-@tz_option
+@range_option("1d")
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
@@ -220,6 +217,7 @@ def diagnose(source: Source) -> list[Finding]:
         *findings,
         Finding(True, f"{source.db} can be read" if source.db else f"collector {status['version']} answers"),
         *_data(status),
+        _topics(ask("GET topics", {"from": "-1h", "limit": 1})),
         *_roundtrip(ask, source.db),
     ]
 
@@ -316,6 +314,15 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
     return Finding(
         False, f"{traces} traces are undecided, the oldest came {ago(oldest_s)}: nothing evaluates them", fix
     )
+
+
+def _topics(answer: Json) -> Finding:
+    fit, problem = answer["fit"], answer["problem"]
+    if fit is None:
+        return Finding(True, f"no topics yet: {problem or 'the first fit is due, or runs'}")
+    age = datetime.now(UTC) - datetime.fromisoformat(str(fit["fitted_at"])).replace(tzinfo=UTC)
+    found = f"{fit['topics']} topics of {fit['questions']:,} questions, fitted {ago(age.total_seconds())}"
+    return Finding(True, f"{found}; {problem}" if problem else found)
 
 
 def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,6 @@ from ragpulse_collector.cli.options import (
     priced_settings,
     prompts_option,
     since_option,
-    since_time,
     where_option,
     yes_option,
 )
@@ -195,7 +195,7 @@ def check_judge_(
 def generate_questions(
     ask: Ask,
     judge: str | None,
-    since: str,
+    since: datetime,
     where: str | None,
     count: int,
     seed: int,
@@ -233,11 +233,11 @@ def configured_judge(model: str | None, command: str) -> tuple[Settings, Judge, 
     return settings, judge, price
 
 
-def _contexts(ask: Ask, since: str, where: str | None, count: int, seed: int) -> list[Context]:
+def _contexts(ask: Ask, since: datetime, where: str | None, count: int, seed: int) -> list[Context]:
     """Return a random sample of the distinct contexts of the matching traces."""
     from ragpulse_evaluators import Context
 
-    start = since_time(since).replace(tzinfo=None).isoformat(sep=" ")
+    start = since.replace(tzinfo=None).isoformat(sep=" ")
     query = _SAMPLED.format(condition=f" AND ({where})" if where else "", count=count)
     rows = ask("POST sql", {"query": query, "params": [start, str(seed)]})["rows"]
     if not rows:

@@ -45,20 +45,20 @@ def age(value: str) -> str:
     """Return the `from` of the API that an age such as `7d`, a day or a time means: `-7d`, `today`, or ISO 8601."""
     if value in DAYS:
         return value
-    try:
-        time = since_time(value)
-    except (ValueError, OverflowError) as error:
-        fix = f"write an age such as 30m, 6h, 7d, 2w, a time such as 2026-11-21T14:00Z, or {', '.join(DAYS)}"
-        raise click.BadParameter(f"{value!r}: {fix}") from error
-    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
+    since_time(value)
+    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else value
 
 
 def since_time(since: str) -> datetime:
-    """Return the time that an age or ISO 8601 means; raises ValueError."""
-    if age := _AGE.fullmatch(since):
-        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
-    time = datetime.fromisoformat(since)
-    return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    """Return the time that an age or ISO 8601 means, in UTC; raises BadParameter."""
+    try:
+        if age := _AGE.fullmatch(since):
+            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        time = datetime.fromisoformat(since)
+        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
+        raise click.BadParameter(f"{since!r}: {fix}") from error
 
 
 def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
@@ -183,7 +183,6 @@ load_option = option(
 prompts_option = option(
     "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
 )
-tz_option = option("--tz", default="UTC", help="IANA zone of local days, such as Europe/Berlin.")
 where_option = option("--where", help="SQL condition over the columns of `traces`.")
 max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
 dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
@@ -195,11 +194,19 @@ def key_option(text: str) -> Callable[[F], F]:
     return option("--api-key", env="RAGPULSE_API_KEY", help=text)
 
 
-def since_option(default: str, name: str = "since") -> Callable[[F], F]:
-    """Declare --since, passed to the command as `name`."""
+def since_option(default: str) -> Callable[[F], F]:
+    """Declare --since, passed as a time."""
     return option(
-        "--since", name, type=age, default=default, help=f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+        "--since", type=since_time, default=default, metavar="AGE", help="How far back: 30m, 6h, 7d, 2w; or a time."
     )
+
+
+def range_option(default: str) -> Callable[[F], F]:
+    """Declare --since and --tz, passed as the parameters `from` and `tz` of an operation."""
+    days = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+    since = option("--since", "from", type=age, default=default, help=days)
+    zone = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")
+    return lambda command: since(zone(command))
 
 
 def priced_settings(judge: str | None) -> tuple[Settings, JudgePrices]:

@@ -28,7 +28,7 @@ from ragpulse_collector.cli.options import (
     max_usd_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
     source,
     where_option,
     yes_option,
@@ -42,7 +42,7 @@ from ragpulse_dashboards.words import called
 @option("--judge", help="Judge model; default: the collector's.")
 @prompts_option
 @load_option
-@since_option("7d")
+@range_option("7d")
 @where_option
 @option("--limit", type=COUNT, help="The most units.")
 @max_usd_option
@@ -171,7 +171,7 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 @click.argument("b")
 @option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
 @option("--by", help="Also within each value of this column, and at an equal mix of its values: metadata.tenant.")
-@since_option("7d", "from")
+@range_option("7d")
 @where_option
 @showing("GET compare")
 def compare(answer: Json, by: str | None, **_: object) -> None:
@@ -217,7 +217,7 @@ def compare(answer: Json, by: str | None, **_: object) -> None:
 @option("--min", type=float, help="Required quality on the normalized score, 0..1.")
 @option("--max", type=float, help="Or the most that is allowed, of a fail rate or an unclear rate.")
 @option("--measure", help="quality (default), pass_rate, fail_rate or unclear_rate.")
-@since_option("1d", "from")
+@range_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
@@ -248,7 +248,7 @@ def check(source: Source, summary: str | None, corrected: bool, **params: Any) -
 @click.command()
 @evaluator_option
 @option("--half-width", type=float, required=True, help="Precision: 0.02 means +-0.02.")
-@since_option("7d", "from")
+@range_option("7d")
 @json_option
 @asking
 def plan(ask: Ask, as_json: bool, **params: Any) -> None:

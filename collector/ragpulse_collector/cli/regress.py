@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -29,7 +29,6 @@ from ragpulse_collector.cli.options import (
     asking,
     option,
     since_option,
-    since_time,
     source,
     where_option,
 )
@@ -54,7 +53,7 @@ _SCALED = ("value", "lo", "hi")
 @option("-o", "--out", type=FILE, default="queries.jsonl", help="The file to write.")
 @option("--dataset", help="Store them as a dataset of the collector instead of in a file.")
 @asking
-def freeze(ask: Ask, since: str, where: str | None, limit: int, out: str, dataset: str | None) -> None:
+def freeze(ask: Ask, since: datetime, where: str | None, limit: int, out: str, dataset: str | None) -> None:
     """Store the baseline of `regress`: distinct questions with their documents, answers and scores."""
     from ragpulse_collector.cli.baseline import newest_answers, write_baseline
 
@@ -152,7 +151,7 @@ def _answers_of_app(before: Sequence[Answered], ask: Ask, source: Source, option
     if source.file:
         raise Failure("--app sends spans: it needs a running collector, not --db")
     call = _function(options["app"], source.url)
-    since = _utc("0s")
+    since = _utc(datetime.now(UTC))
     with asyncio.Runner() as runner:  # clients that the application keeps belong to one event loop
         answered = sum(_answers(call, answer.query, runner) for answer in before)
     queries = [answer.query for answer in before]
@@ -214,8 +213,8 @@ def _function(name: str, url: str | None) -> Callable[[str], Any]:
     return function
 
 
-def _utc(since: str) -> datetime:
-    return since_time(since).replace(tzinfo=None)
+def _utc(since: datetime) -> datetime:
+    return since.replace(tzinfo=None)
 
 
 def _rows(report: Json) -> list[tuple[str, str, str, str]]:

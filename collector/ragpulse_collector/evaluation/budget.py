@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, Held, add_entries, dearest, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
@@ -345,7 +345,7 @@ class Reservations:
     only when no other job of the account runs.
     """
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger, self._clock = ledger, clock
         self._reserve = Batcher(self._reserve_all, every_s=0.02)
         self._open: Counter[Account | None] = Counter()

@@ -60,7 +60,7 @@ class _CheckBudget(Budget):
         self._ledger.store.write(lambda tx: self._ledger.settle(tx, [(booking, spent)])).result()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the settings hold secrets
 class JudgeChecker:
     """Checks a configured judge when somebody asks; one at once."""
 

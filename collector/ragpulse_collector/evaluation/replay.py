@@ -18,7 +18,7 @@ from ragpulse_collector.evaluation.client_replay import Declared
 from ragpulse_collector.evaluation.jobs import Resolve, resolved
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Declaration,
@@ -129,7 +129,7 @@ class Replays:
     price: Price | None = None
     wake: Callable[[], None] = lambda: None
     salt: str = "ragpulse"
-    clock: Callable[[], datetime] = utc_now
+    clock: Clock = utc_now
     in_force: Callable[[], Iterable[str]] = tuple
     """Returns the evaluators of the rules that evaluate something."""
 

@@ -31,7 +31,7 @@ from ragpulse_collector.store.connection import (
 from ragpulse_collector.store.ingest.queue import BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import LogWatch, log_bytes
-from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
+from ragpulse_collector.store.migrations import check_version, is_older, open_current, version_of
 from ragpulse_collector.store.protocol import Backlog, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
@@ -334,7 +334,7 @@ class FileReader(Reading):
     def __init__(self, path: str | Path) -> None:
         self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
         try:
-            _check_current(Path(path), file_version(lambda sql: self._connection.execute(sql).fetchall()))
+            _check_current(Path(path), version_of(self._connection))
             lock_down(self._connection, writable=outbox_folder(Path(path)))
         except BaseException:
             self._connection.close()

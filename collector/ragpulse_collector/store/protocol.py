@@ -87,6 +87,12 @@ Read = Callable[..., Rows]
 """`Store.read` or `Transaction.execute`."""
 
 
+Clock = Callable[[], datetime]
+"""Returns the present as stored in the tables."""
+Within = Mapping[str, datetime | None]
+"""The ends of a range of time, by the names that queries have for them (`first`, `last`); None where it is open."""
+
+
 def utc_now() -> datetime:
     """Return the present as stored in the tables: UTC without a zone."""
     return datetime.now(UTC).replace(tzinfo=None)

@@ -184,8 +184,8 @@ def _forget(
     run(_RELATED)
     if subject == "user":
         run("CREATE OR REPLACE TEMP TABLE forgotten AS FROM related")
-    keys = [row[0] for row in run(_JUDGE_CALLS).rows]
-    related = [row[0].hex for row in run("FROM related").rows]
+    keys = run(_JUDGE_CALLS).values
+    related = [trace_id.hex for trace_id in run("FROM related").values]
     counted = {
         "judge_calls": _deleted(transaction, "judge_calls", "key IN (SELECT unnest($keys::VARCHAR[]))", {"keys": keys}),
         "feedback": _deleted(transaction, "feedback", _FEEDBACK),

@@ -190,20 +190,19 @@ async def _read(
     changes = sorted(answer.changes, key=lambda shift: shift.metric != f"quality:{answer.lead}")
     lead = _lead(view, changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
-    efficiency = _efficiency(view, metrics, targets)
+
+    def finished(charts: Sequence[Chart]) -> list[Chart]:
+        return _with_range(view, answer, [_told(chart, since, metrics) for chart in charts])
+
     return _Figures(
         view=view,
         overview=answer,
         targets=targets,
         width=",".join([str(width), *(f"{name}:{points}" for name, points in widths.items())]),
-        lead=next(iter(_with_range(view, answer, [_told(lead, since, metrics)] if lead else [])), None),
+        lead=next(iter(finished([lead] if lead else [])), None),
         groups=await _groups(site, view, names, max_age),
-        quality=_with_range(
-            view,
-            answer,
-            [_told(chart, since, metrics) for chart in quality if lead is None or lead.metric != chart.metric],
-        ),
-        efficiency=_with_range(view, answer, [_told(chart, since, metrics) for chart in efficiency]),
+        quality=finished([chart for chart in quality if lead is None or lead.metric != chart.metric]),
+        efficiency=finished(_efficiency(view, metrics, targets)),
         coverage=_coverage(covered, metrics),
     )
 
@@ -237,7 +236,6 @@ def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> li
         return list(charts)
     (lo, hi), n, cost = answer.error_interval or (None, None), answer.n_traces, answer.cost_usd
     of_each = None if cost is None or not n else cost / n / (1.0 - (answer.cost_unknown_share or 0.0) or 1.0)
-    lo, hi = answer.error_interval or (None, None)
     known: dict[str, InRange] = {
         "latency_p95": InRange(answer.latency_p95),
         "requests": InRange(float(n)),

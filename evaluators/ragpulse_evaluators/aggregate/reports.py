@@ -220,22 +220,25 @@ def tournament(games: Sequence[Game], *, unread: int = 0) -> Standings:
     return Standings(ranking=ranking, strengths=strengths, win_rates=rates, pairings=pairings, unread=unread)
 
 
-def _points(games: Sequence[Game]) -> dict[tuple[str, str], float]:
-    """Points of the first name against the second."""
-    points: dict[tuple[str, str], float] = {}
+Points = dict[tuple[str, str], float]
+"""Points of the first name against the second."""
+
+
+def _points(games: Sequence[Game]) -> Points:
+    points: Points = {}
     for game in games:
         for pair, gained in (((game.first, game.second), game.score), ((game.second, game.first), 1.0 - game.score)):
             points[pair] = points.get(pair, 0.0) + gained
     return points
 
 
-def _win_rate(name: str, names: Sequence[str], points: Mapping[tuple[str, str], float]) -> float:
+def _win_rate(name: str, names: Sequence[str], points: Points) -> float:
     won = math.fsum(points.get((name, other), 0.0) for other in names)
     lost = math.fsum(points.get((other, name), 0.0) for other in names)
     return won / (won + lost)
 
 
-def _strengths(names: Sequence[str], points: Mapping[tuple[str, str], float]) -> dict[str, float]:
+def _strengths(names: Sequence[str], points: Points) -> dict[str, float]:
     """Bradley-Terry by minorization-maximization (Hunter 2004).
 
     Half a tie between all pairs keeps a version that won every game at a finite strength.

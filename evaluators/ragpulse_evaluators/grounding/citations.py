@@ -19,7 +19,7 @@ from ragpulse_evaluators.grounding.groundedness import (
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.markup import Mark, find_marks
 from ragpulse_evaluators.grounding.model import WEIGHTS
-from ragpulse_evaluators.grounding.text import Sentence, content_size, split_sentences, words
+from ragpulse_evaluators.grounding.text import content_size, split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -151,18 +151,12 @@ def _claims(response: str, marks: Sequence[Mark]) -> Iterator[tuple[str, Mark]]:
         inside = [m for m in pending if sentence.start <= m.start < sentence.end]
         pending = pending[len(inside) :]
         whole = _without(response, sentence.start, sentence.end, inside)
-        pieces = [_without(response, a, m.start, inside) for a, m in _segments(sentence, inside)]
+        starts = [sentence.start, *(m.end for m in inside)]
+        pieces = [_without(response, start, m.start, inside) for start, m in zip(starts, inside, strict=False)]
         for position, mark in enumerate(inside):
             claim = next((p for p in reversed(pieces[: position + 1]) if content_size(p) > 1), whole)
             tail = _without(response, mark.end, sentence.end, inside) if position == len(inside) - 1 else ""
             yield (whole if content_size(tail) > 1 else claim), mark
-
-
-def _segments(sentence: Sentence, marks: Sequence[Mark]) -> Iterator[tuple[int, Mark]]:
-    start = sentence.start
-    for mark in marks:
-        yield start, mark
-        start = mark.end
 
 
 def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:

@@ -65,7 +65,8 @@ class EvidenceIndex:
     def _add(self, number: int, text: str) -> None:
         by_value = _is_json(text)
         self.by_value |= by_value
-        for sentence, read, denied in _values(text) if by_value else _sentences(text):
+        sentences = _values(text) if by_value else ((s, s.text, "") for s in split_sentences(text))
+        for sentence, read, denied in sentences:
             found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
             for key in found.keys:
                 self.postings[key].append(len(self.sentences))
@@ -133,10 +134,6 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 _SAID = {"true": "yes", "false": "no", "null": "not known", "none": "no", "no": "no"}
 _LONG_VALUE = 80
 _QUOTES = "u'\" "
-
-
-def _sentences(text: str) -> Iterator[tuple[Sentence, str, str]]:
-    yield from ((sentence, sentence.text, "") for sentence in split_sentences(text))
 
 
 def _values(text: str) -> Iterator[tuple[Sentence, str, str]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField, NothingToScore, excerpt
@@ -108,8 +108,7 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     return Assessment(round(mean, 4), round(answer_score(claims), 4), sentences, code, reading.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A sentence, what was found for it (None where it claims nothing), and the best context sentence."""
 
     place: Sentence

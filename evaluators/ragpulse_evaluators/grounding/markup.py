@@ -9,7 +9,7 @@ belongs to none. One tuple of patterns for each language; numbers make every sen
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _MARK = re.compile(r"\[([^\[\]\n]{1,80})\](?!\()|【([^【】\n]{1,80})】|\(([^()\n]{1,80})\)")
 _NUMBERS = re.compile(
@@ -50,8 +50,7 @@ _LINK = re.compile(r"\[([^\[\]\n]{1,200})\]\(([^()\s]*)[^()\n]*\)(?=([\s)\]]*(?:
 _NOISE = re.compile(r"https?://[^\s)\]>]*|\*+|_{2,}|~~|(?<=[^\W\d_]{3})[¹²³⁴-⁹⁰]+|(?<=[.!?,;)])[¹²³⁴-⁹⁰]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """One mark in a response: its place, its text, and the ids or numbers it names."""
 
     start: int
@@ -60,8 +59,7 @@ class Mark:
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """One fenced block of code: its text and its place in the response."""
 
     text: str
@@ -69,8 +67,7 @@ class Code:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A response with everything blank that is no sentence, as long as the response, and its code."""
 
     text: str
@@ -105,12 +102,15 @@ def _link(match: re.Match[str], known: set[str]) -> str:
 
 
 def _cites(match: re.Match[str], known: set[str]) -> bool:
-    inner = next(g for g in match.groups() if g is not None).strip()
-    round_brackets = match.group().startswith("(")
-    if _targets(inner, known, round_brackets=round_brackets):
+    if _targets(match, known):
         return True
-    labelled = _SOURCE.fullmatch(inner)
-    return bool(labelled) and (not round_brackets or ":" in inner or "：" in inner)
+    labelled = _SOURCE.fullmatch(_inside(match))
+    return bool(labelled) and (match[3] is None or ":" in match[3] or "：" in match[3])
+
+
+def _inside(match: re.Match[str]) -> str:
+    """What stands in the brackets; those of the third group are round."""
+    return next(g for g in match.groups() if g is not None).strip()
 
 
 def find_marks(response: str, ids: Sequence[str | None] = ()) -> list[Mark]:
@@ -118,19 +118,19 @@ def find_marks(response: str, ids: Sequence[str | None] = ()) -> list[Mark]:
     known = {i for i in ids if i}
     marks: list[Mark] = []
     for match in _MARK.finditer(response):
-        inner = next(g for g in match.groups() if g is not None).strip()
-        targets = _targets(inner, known, round_brackets=match.group().startswith("("))
+        targets = _targets(match, known)
         if targets and len(marks) < MAX_MARKS:
             marks.append(Mark(match.start(), match.end(), match.group(), targets))
     return marks
 
 
-def _targets(inner: str, known: set[str], *, round_brackets: bool) -> tuple[str, ...]:
+def _targets(mark: re.Match[str], known: set[str]) -> tuple[str, ...]:
+    inner = _inside(mark)
     pieces = [_LABEL.sub("", p.strip()) for p in re.split(r"[,;，；]\s*", inner)]
     if any(p in known for p in pieces):
         return tuple(p for p in pieces if p)
     match = _NUMBERS.fullmatch(inner)
-    if not match or (round_brackets and inner[0].isdigit()):
+    if not match or (mark[3] is not None and inner[0].isdigit()):
         return ()
     return tuple(dict.fromkeys(_expand(match.group(1))))
 

@@ -9,10 +9,9 @@ tells how long an answer is or where a sentence stands: those fit a data set, no
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
@@ -38,8 +37,7 @@ _RELATED = 0.5
 _LIMIT = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(NamedTuple):
     """The features of one claim, what a reader can object to, its new words, and its size."""
 
     features: Mapping[str, float]

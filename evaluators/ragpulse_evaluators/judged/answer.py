@@ -230,6 +230,7 @@ class AnswerRelevancy(JudgedEvaluator):
         self._embedder = as_embedder(embedder)
         self._n = n or (3 if self._embedder else 1)
         super().__init__(n=self._n, embedder=self._embedder, **options)
+        self.calls = self._n if self._embedder else 2 * self._n  # as many comparisons as questions
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Make up questions, compare, average."""
@@ -250,10 +251,6 @@ class AnswerRelevancy(JudgedEvaluator):
             return [cosine(query_vector, vector) for vector in vectors]
         prompts = [self.render("compare", case, question=question) for question in questions]
         return [share.score for share in await together(session.reply(prompt, ShareReply) for prompt in prompts)]
-
-    def calls_for(self, case: Case) -> int:
-        """`n` questions, and as many comparisons without an embedder."""
-        return self._n if self._embedder else 2 * self._n
 
 
 class MarkReply(Reply, title="Mark"):

@@ -166,7 +166,7 @@ class JudgedEvaluator(AskingEvaluator):
     """Folder of the prompts, where it is not the evaluator's name."""
     cost_class: CostClass = "1 call"
     wants_judge = True
-    calls: ClassVar[int] = 1
+    calls: int = 1
     """Judge calls of a case, where they are the same for each."""
     reply_tokens: ClassVar[int] = 200
     """Tokens one reply is expected to need, for estimates."""
@@ -255,6 +255,10 @@ class JudgedEvaluator(AskingEvaluator):
     async def _assess(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
         canary = fields_of(case)["mark"] if self._canary else None
         return await self.assess(case, JudgeSession(judge, calls, self.words, repair=self._repair, canary=canary))
+
+    def _ask_times(self, calls: int) -> None:
+        """Set the number of calls that the parameters ask for."""
+        self.calls, self.cost_class = calls, "1 call" if calls == 1 else "k calls"
 
     def calls_for(self, case: Case) -> int:
         """The number of judge calls of this case when every reply can be read."""

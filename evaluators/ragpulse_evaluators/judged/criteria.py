@@ -35,7 +35,7 @@ class Guideline(JudgedEvaluator):
             raise ConfigurationError("guideline needs guidelines='...' (or several in a list)")
         super().__init__(guidelines=rules, **options)
         self._rules = rules
-        self.cost_class = "1 call" if len(rules) == 1 else "k calls"
+        self._ask_times(len(rules))
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
@@ -48,10 +48,6 @@ class Guideline(JudgedEvaluator):
             rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
         }
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per guideline."""
-        return len(self._rules)
 
 
 class Marked(Reply):
@@ -95,12 +91,12 @@ class Rubric(JudgedEvaluator):
             raise ConfigurationError(f"{self.name}: span is (lowest, highest), not {span!r}")
         middle = (lo + hi) / 2 if threshold is None else threshold
         super().__init__(threshold=middle, criterion=criterion, **options)
-        self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
+        self.scale, self._span = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse), span
         self._criterion = criterion
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call."""
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
         criterion = self._criterion or self.prompts.render(self.criterion, **marks)
         prompt = self.render("evaluate", case, criterion=criterion, **marks)
@@ -114,7 +110,7 @@ class Rubric(JudgedEvaluator):
         return self._mark(str(reply.score).lower()), reply.reason
 
     def _mark(self, text: str) -> float:
-        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        lo, hi = self._span
         try:
             return hi if read_verdict(text, self.words) else lo
         except Unreadable:
@@ -215,21 +211,17 @@ class Judgement(JudgedEvaluator):
         if not self._question.strip():
             raise ConfigurationError("judge: question is a text")
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
-        self._n = n
+        self.calls = n
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
-        replies = await session.samples(prompt, JudgedReply, n=self._n)
+        replies = await session.samples(prompt, JudgedReply, n=self.calls)
         scores = [reply.score for reply in replies]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=replies[0].reason or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per sample."""
-        return self._n
 
 
 def _interval(scores: Sequence[float]) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -32,8 +32,7 @@ _OWN = "criterion"
 """The block of the prompt file, and the part, of your own criterion."""
 
 
-@dataclass(frozen=True)
-class _DimensionMark:
+class _DimensionMark(NamedTuple):
     score: float | None
     n_valid: int
     problem: str
@@ -103,7 +102,9 @@ class GEval(JudgedEvaluator):
         if criterion is not None:
             options |= {"criterion": criterion, "steps": _lines(steps), "span": tuple(span)}
         super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **options)
-        self._task, self._n, self._logprobs = task if criterion is None else _OWN, n, use_logprobs
+        self._task, self._samples, self._logprobs = task if criterion is None else _OWN, n, use_logprobs
+        if use_logprobs:
+            self._samples = 1
         if criterion is not None:
             self._dimensions = [_own_dimension(criterion, span)]
             self.scale = Scale(lo=span[0], hi=span[1])
@@ -111,6 +112,7 @@ class GEval(JudgedEvaluator):
             self._dimensions = _dimensions(task, dimension)
             if dimension:
                 self.scale = Scale(lo=0, hi=self._dimensions[0].highest, kind="ratio")
+        self.calls = len(self._dimensions) * self._samples
         if self.judge is not None:
             self.judge = brief(self.judge, _MARK_TOKENS)
 
@@ -136,7 +138,7 @@ class GEval(JudgedEvaluator):
         source = "\n\n".join(case.texts) or case.query
         span: dict[str, Any] = {"lowest": dimension.lowest, "highest": dimension.highest, "dimension": dimension.name}
         prompt = self.render(self._task, case, source=source, **span, **self._criterion_of(dimension))
-        calls = await session.ask(prompt, n=1 if self._logprobs else self._n, logprobs=self._logprobs)
+        calls = await session.ask(prompt, n=self._samples, logprobs=self._logprobs)
         marks, problem = [], ""
         for call in calls:
             try:
@@ -165,10 +167,6 @@ class GEval(JudgedEvaluator):
             flags=re.IGNORECASE,
         )
         return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
-
-    def calls_for(self, case: Case) -> int:
-        """Samples times dimensions."""
-        return len(self._dimensions) * (1 if self._logprobs else self._n)
 
     def estimate(self, case: Case) -> Estimate:
         """As for every judged evaluator; a reply that a brief limit cuts is asked for once more."""

@@ -251,11 +251,10 @@ class Grouse(_Grouse):
         completeness = await attempt("completeness")
         if relevancy is None:
             return grades, problems
-        grades["usefulness"] = Grade(None)
-        if relevancy.score is None:
-            del grades["usefulness"]
-            await attempt("usefulness")
-        if relevancy.score is None and "usefulness" in grades and grades["usefulness"].score is None:
+        if relevancy.score is not None:
+            grades["usefulness"] = Grade(None)
+            await attempt("faithfulness")
+        elif (usefulness := await attempt("usefulness")) and usefulness.score is None:
             grades["faithfulness"] = Grade(None)
         else:
             await attempt("faithfulness")

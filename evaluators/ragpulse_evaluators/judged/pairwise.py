@@ -71,13 +71,12 @@ class Pairwise(JudgedEvaluator):
 
     def __init__(self, *, consensus: bool = True, **options: Any) -> None:
         super().__init__(consensus=consensus, **options)
-        self._consensus = consensus
-        self.cost_class = "k calls" if consensus else "1 call"
+        self._ask_times(2 if consensus else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge one order, or both and settle."""
         rival, reference = _rival(case)
-        orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
+        orders = [(case.response or "", rival), (rival, case.response or "")][: self.calls]
         prompts = [
             self.render("evaluate", case, answer_1=first, answer_2=second, reference=reference)
             for first, second in orders
@@ -91,10 +90,6 @@ class Pairwise(JudgedEvaluator):
             parts |= {"flipped": _LABELS[1.0 - flipped[0]], "position_bias": first == flipped[0] != _TIE}
         reasons = "\n".join(choice.reason for choice in choices if choice.reason)
         return Outcome(score=score, label=_LABELS[score], explanation=reasons or None, parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """One per order."""
-        return 2 if self._consensus else 1
 
 
 def _rival(case: Case) -> tuple[str, str]:

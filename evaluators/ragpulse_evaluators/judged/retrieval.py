@@ -46,15 +46,12 @@ class _PerContext(JudgedEvaluator):
         prompts = [self.render("evaluate", case, context=text) for text in case.texts]
         replies = await together(session.reply(prompt, VerdictReply) for prompt in prompts)
         verdicts = [reply.verdict for reply in replies]
-        return Outcome(score=self.score(verdicts), explanation=_reasons(replies), parts={"verdicts": verdicts})
+        reasons = (f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(replies, start=1))
+        return Outcome(score=self.score(verdicts), explanation="\n".join(reasons), parts={"verdicts": verdicts})
 
     def calls_for(self, case: Case) -> int:
         """One per context."""
         return len(case.texts)
-
-
-def _reasons(verdicts: Sequence[VerdictReply]) -> str:
-    return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
 
 
 class ContextPrecision(_PerContext):
@@ -167,7 +164,7 @@ class ContextRelevancy(JudgedEvaluator):
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
         super().__init__(mode=mode, **options)
         self._dual = mode == "dual"
-        self.cost_class = "k calls" if self._dual else "1 call"
+        self._ask_times(2 if self._dual else 1)
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Count sentences, or ask two judges."""
@@ -192,10 +189,6 @@ class ContextRelevancy(JudgedEvaluator):
         reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
         return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
-
-    def calls_for(self, case: Case) -> int:
-        """Two for the dual judge."""
-        return 2 if self._dual else 1
 
 
 def _numbers(reply: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:

@@ -6,6 +6,7 @@ A reply is read by its JSON shape first and as plain text second; an unreadable 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -133,17 +134,15 @@ def reasoning_of(text: str, words: Words) -> str:
     return "\n".join(lines).strip()
 
 
+@dataclass
 class JudgeSession:
     """Asks and records; made for each case."""
 
-    def __init__(
-        self, judge: Judge, calls: list[JudgeCall], words: Words, *, repair: bool = True, canary: str | None = None
-    ) -> None:
-        self._judge = judge
-        self._calls = calls
-        self._repair = repair
-        self._canary = canary
-        self.words = words
+    _judge: Judge
+    _calls: list[JudgeCall]
+    words: Words
+    repair: bool = True
+    canary: str | None = None
 
     async def ask(
         self, messages: Sequence[Message], *, n: int = 1, schema: type[BaseModel] | None = None, logprobs: bool = False
@@ -181,7 +180,7 @@ class JudgeSession:
         except NoVerdict:
             raise
         except Unreadable as unreadable:
-            if not self._repair:
+            if not self.repair:
                 raise
             demand = self.words.repair.format(problem=unreadable, form=form)
             turn = ({"role": "assistant", "content": call.completion}, {"role": "user", "content": demand})
@@ -220,18 +219,18 @@ class JudgeSession:
     def _with_canary(
         self, messages: Sequence[Message], schema: type[BaseModel] | None
     ) -> tuple[Sequence[Message], type[BaseModel] | None]:
-        if not self._canary:
+        if not self.canary:
             return messages, schema
-        demand = (self.words.canary if schema else self.words.canary_line).format(mark=self._canary)
+        demand = (self.words.canary if schema else self.words.canary_line).format(mark=self.canary)
         last = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{demand}"}
         return [*messages[:-1], last], None  # no provider would let the canary through a schema that does not name it
 
     def _verified(self, reply: str, *, as_json: bool) -> str:
         """The reply, if it carries the canary: a verdict copied out of the material cannot."""
-        if not self._canary:
+        if not self.canary:
             return reply
         first, _, rest = reply.partition("\n")
-        carried = read_json(reply).get("canary") == self._canary if as_json else self._canary in first
+        carried = read_json(reply).get("canary") == self.canary if as_json else self.canary in first
         if not carried:
             raise Unreadable("the reply does not carry the canary")
         return reply if as_json else rest

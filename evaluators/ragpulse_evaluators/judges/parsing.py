@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, unreadable
+from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, first_problem, unreadable
 from ragpulse_evaluators.judges.replies import Fields, JsonObject, end_of
 from ragpulse_evaluators.result import JudgeCall
 
@@ -114,9 +114,7 @@ def read_model(text: str, schema: type[Model]) -> Model:
     try:
         return schema.model_validate(read_json(text))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the object"
-        raise Unreadable(f"{where}: {first['msg']}") from None
+        raise Unreadable(first_problem(error)) from None
 
 
 LANGUAGES = ("en", "zh", "pt")

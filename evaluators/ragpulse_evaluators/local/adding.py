@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, excerpt
 from ragpulse_evaluators.local.folder import (
     MANIFEST,
     ModelConfig,
@@ -105,7 +105,7 @@ def _reported(model: str) -> Iterator[None]:
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary: the client raises classes of its own and of its transport
-        reason = " ".join(str(error).split())[:200]
+        reason = excerpt(str(error), 200)
         raise ConfigurationError(f"{model} was not fetched ({type(error).__name__}): {reason}") from None
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, first_problem
 
 Kind = Literal["tokens", "pairs"]
 KINDS: Mapping[str, Kind] = {"ForTokenClassification": "tokens", "ForSequenceClassification": "pairs"}
@@ -49,9 +49,7 @@ class ModelConfig(BaseModel):
         try:
             return cls.model_validate(read_json(folder / "config.json"))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigurationError(f"{folder / 'config.json'} is damaged: {where}: {first['msg']}") from None
+            raise ConfigurationError(f"{folder / 'config.json'} is damaged: {first_problem(error)}") from None
 
     @property
     def pad(self) -> int:

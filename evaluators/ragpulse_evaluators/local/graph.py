@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt
 from ragpulse_evaluators.local.folder import ModelFolder
 
 _BATCH_TOKENS = 2048
@@ -30,8 +30,9 @@ class Graph:
             self._tokenizer = Tokenizer.from_file(str(folder.path / "tokenizer.json"))
             self._session = onnxruntime.InferenceSession(str(folder.graph), options, ["CPUExecutionProvider"])
         except Exception as error:  # noqa: BLE001 - the boundary: both libraries raise classes of their own
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigurationError(f"{folder.name} cannot be loaded, was it damaged? {reason}") from None
+            raise ConfigurationError(
+                f"{folder.name} cannot be loaded, was it damaged? {excerpt(str(error), 200)}"
+            ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._feeds = [value.name for value in self._session.get_inputs()]

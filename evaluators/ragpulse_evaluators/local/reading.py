@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.grounding.text import split_sentences, words
@@ -24,8 +23,7 @@ _MARGIN = 4
 _SLOT = re.compile(r"\{(context|question|claim|count)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(NamedTuple):
     """A piece of a text; `source` is the number of the text."""
 
     source: int
@@ -33,8 +31,7 @@ class TextPiece:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMark:
+class ReadMark(NamedTuple):
     """The probability that the contexts support a piece of the response: a token, or a whole claim."""
 
     start: int
@@ -42,9 +39,11 @@ class ReadMark:
     supported: float
 
 
-def windows(
-    pieces: Sequence[TextPiece], texts: Sequence[str], size: Callable[[Sequence[TextPiece]], int], limit: int
-) -> list[Sequence[TextPiece]]:
+Window = Sequence[TextPiece]
+"""A run of pieces that is read at once."""
+
+
+def windows(pieces: Window, texts: Sequence[str], size: Callable[[Window], int], limit: int) -> list[Window]:
     """Cut pieces into even runs whose size is within the limit: every character is in one of them.
 
     Raises `ConfigurationError` where not even one character fits.
@@ -62,7 +61,7 @@ def windows(
     return [window for part in parts for window in windows(part, texts, size, limit)]
 
 
-def _halves(piece: TextPiece, texts: Sequence[str]) -> list[Sequence[TextPiece]]:
+def _halves(piece: TextPiece, texts: Sequence[str]) -> list[Window]:
     if piece.end - piece.start < 2:
         raise ConfigurationError("the model's window is too small for its template and the question")
     middle = (piece.start + piece.end) // 2
@@ -111,7 +110,7 @@ class Reader:
         """
         spans = [TextPiece(0, *claim) for claim in claims]
 
-        def size(part: Sequence[TextPiece]) -> int:
+        def size(part: Window) -> int:
             return len(self._graph.encode(response[part[0].start : part[-1].end] if part else ""))
 
         groups = [spans] if self._folder.kind == "tokens" else [[span] for span in spans]
@@ -119,13 +118,13 @@ class Reader:
         parts = [part for group in groups if group for part in windows(group, [response], size, most)]
         return [(part[0].start, part[-1].end) for part in parts]
 
-    def _windows(self, question: str, texts: Sequence[str], longest: str) -> list[Sequence[TextPiece]]:
+    def _windows(self, question: str, texts: Sequence[str], longest: str) -> list[Window]:
         """Return the windows over the contexts that leave room for the longest part of the response."""
         spans = [TextPiece(n, s.start, s.end) for n, text in enumerate(texts) for s in split_sentences(text)]
         most = self._folder.limit - _MARGIN
         return windows(spans, texts, lambda part: len(self._encode(question, texts, part, longest)), most)
 
-    def _encode(self, question: str, texts: Sequence[str], window: Sequence[TextPiece], said: str) -> Any:
+    def _encode(self, question: str, texts: Sequence[str], window: Window, said: str) -> Any:
         by_token, template = self._folder.kind == "tokens", self._folder.template
         if by_token and not template:
             template = known()[f"token_template{'' if question else '_without_question'}"]
@@ -147,19 +146,19 @@ class Reader:
         return marks
 
 
-def _nearest(found: Sequence[Sequence[TextPiece]], texts: Sequence[str], said: str) -> Sequence[Sequence[TextPiece]]:
+def _nearest(found: Sequence[Window], texts: Sequence[str], said: str) -> Sequence[Window]:
     """Return the windows to read: of many, those that share the most words with what is said."""
     if len(found) <= _MOST_WINDOWS:
         return found
     wanted = {word.key for word in words(said) if word.content}
 
-    def shared(part: Sequence[TextPiece]) -> int:
+    def shared(part: Window) -> int:
         return len(wanted.intersection(word.key for word in words(_passages(texts, part, ""))))
 
     return sorted(found, key=shared, reverse=True)[:_MOST_WINDOWS]
 
 
-def _passages(texts: Sequence[str], window: Sequence[TextPiece], head: str) -> str:
+def _passages(texts: Sequence[str], window: Window, head: str) -> str:
     """Return the texts of a window, one for each context that it reads from."""
     ends: dict[int, tuple[int, int]] = {}
     for span in window:

@@ -28,11 +28,12 @@ from ragpulse_evaluators.statistics import (
 )
 
 Score = float | bool | None | EvaluationResult
+Scores = Sequence[float]
 Verdict = Literal["green", "amber", "red"]
 
 _ENOUGH = 30
 _RED, _GREEN = 0.2, 0.6
-_CORRELATIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float | None]] = {
+_CORRELATIONS: Mapping[str, Callable[[Scores, Scores], float | None]] = {
     "pearson": pearson,
     "spearman": spearman,
     "kendall": kendall,
@@ -141,9 +142,7 @@ def _plain(score: Score) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _kappa_of(
-    judge: Sequence[float], human: Sequence[float], threshold: float
-) -> Callable[[Sequence[float], Sequence[float]], float | None] | None:
+def _kappa_of(judge: Scores, human: Scores, threshold: float) -> Callable[[Scores, Scores], float | None] | None:
     """The kappa that fits: of passes and fails, of whole grades, or none for free numbers."""
     if set(human) <= {0.0, 1.0}:
         return lambda a, b: cohen_kappa([value >= threshold for value in a], [value == 1.0 for value in b])
@@ -154,9 +153,7 @@ def _kappa_of(
     return None
 
 
-def _kappa_interval(
-    judge: Sequence[float], human: Sequence[float], agreement: Callable[..., float | None], seed: int
-) -> Estimate | None:
+def _kappa_interval(judge: Scores, human: Scores, agreement: Callable[..., float | None], seed: int) -> Estimate | None:
     def measure(rows: list[tuple[float, float]]) -> float:
         kappa = agreement([row[0] for row in rows], [row[1] for row in rows])
         return math.nan if kappa is None else kappa
@@ -270,7 +267,7 @@ def _orders(item: EvaluationResult | tuple[float, float]) -> tuple[float, float]
     return (_VOTES[first], _VOTES[flipped]) if first in _VOTES and flipped in _VOTES else None
 
 
-def length_bias(scores: Sequence[float], lengths: Sequence[float], human: Sequence[float] | None = None) -> LengthBias:
+def length_bias(scores: Scores, lengths: Scores, human: Scores | None = None) -> LengthBias:
     """Correlate length with scores, and (with people's scores) with the excess over people's."""
     error = None
     if human is not None:
@@ -300,7 +297,7 @@ def self_consistency(rounds: Sequence[Sequence[float | bool | None]], *, thresho
     )
 
 
-def _flips(scores: Sequence[float], threshold: float | None) -> float:
+def _flips(scores: Scores, threshold: float | None) -> float:
     verdicts = [score if threshold is None else score >= threshold for score in scores]
     pairs = list(combinations(verdicts, 2))
     return sum(a != b for a, b in pairs) / len(pairs)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, first_problem
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.meta.calibration import Verdict
@@ -117,8 +117,7 @@ def read_tests(source: str | Path | Iterable[UnitTest | Mapping[str, Any]]) -> l
     try:
         return [row if isinstance(row, UnitTest) else UnitTest.model_validate(_with_conditions(row)) for row in rows]
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigurationError(f"unit test: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigurationError(f"unit test: {first_problem(error)}") from None
 
 
 def _with_conditions(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,40 +128,27 @@ def _with_conditions(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "conditions": by_metric}
 
 
-_ANSWERED = {"usefulness": "==None", "positive_acceptance": "==1", "negative_rejection": "==None"}
-_REFUSED = {
-    "answer_relevancy": "==None",
-    "completeness": "==None",
-    "positive_acceptance": "==None",
-    "negative_rejection": "==1",
+_METRICS = (
+    "answer_relevancy",
+    "completeness",
+    "faithfulness",
+    "usefulness",
+    "positive_acceptance",
+    "negative_rejection",
+)
+_CONDITIONS: Mapping[str, Sequence[str]] = {
+    "good": ("==5", "==5", "==1", "==None", "==1", "==None"),
+    "irrelevant_information": ("<=4", ">=4", "==1", "==None", "==1", "==None"),
+    "missing_information": (">=4", "<=3", "==1", "==None", "==1", "==None"),
+    "wrongly_refuses": ("==None", "==1", "==None", "==None", "==0", "==None"),
+    "altered_facts": (">=4", "", "==0", "==None", "==1", "==None"),
+    "wrong_citation": (">=4", ">=4", "==0", "==None", "==1", "==None"),
+    "answers_without_evidence": (">=1", "==None", "==0", "==None", "==None", "==0"),
+    "useless_addition": ("==None", "==None", "==1", "==0", "==None", "==1"),
+    "good_refusal": ("==None", "==None", "==1", "==1", "==None", "==1"),
+    "bare_refusal": ("==None", "==None", "==None", "==None", "==None", "==1"),
 }
-_CONDITIONS: Mapping[str, Mapping[str, str]] = {
-    "good": {"answer_relevancy": "==5", "completeness": "==5", "faithfulness": "==1", **_ANSWERED},
-    "irrelevant_information": {"answer_relevancy": "<=4", "completeness": ">=4", "faithfulness": "==1", **_ANSWERED},
-    "missing_information": {"answer_relevancy": ">=4", "completeness": "<=3", "faithfulness": "==1", **_ANSWERED},
-    "wrongly_refuses": {
-        "answer_relevancy": "==None",
-        "completeness": "==1",
-        "faithfulness": "==None",
-        "usefulness": "==None",
-        "positive_acceptance": "==0",
-        "negative_rejection": "==None",
-    },
-    "altered_facts": {"answer_relevancy": ">=4", "faithfulness": "==0", **_ANSWERED},
-    "wrong_citation": {"answer_relevancy": ">=4", "completeness": ">=4", "faithfulness": "==0", **_ANSWERED},
-    "answers_without_evidence": {
-        "answer_relevancy": ">=1",
-        "completeness": "==None",
-        "faithfulness": "==0",
-        "usefulness": "==None",
-        "positive_acceptance": "==None",
-        "negative_rejection": "==0",
-    },
-    "useless_addition": {**_REFUSED, "faithfulness": "==1", "usefulness": "==0"},
-    "good_refusal": {**_REFUSED, "faithfulness": "==1", "usefulness": "==1"},
-    "bare_refusal": {**_REFUSED, "faithfulness": "==None", "usefulness": "==None"},
-}
-"""The conditions of each kind of answer; the same for every subject."""
+"""The conditions of each kind of answer, one for each of `_METRICS`; the same for every subject."""
 
 _UNANSWERABLE = ("answers_without_evidence", "useless_addition", "good_refusal", "bare_refusal")
 
@@ -186,7 +172,7 @@ def _tests_of(subject: Mapping[str, Any], language: str) -> list[UnitTest]:
             actual_output=answer,
             expected_output=subject["expected_refusal" if mode in _UNANSWERABLE else "expected"],
             references=tuple(subject["references"]),
-            conditions=dict(_CONDITIONS[mode]),
+            conditions={m: c for m, c in zip(_METRICS, _CONDITIONS[mode], strict=True) if c},
             mode=mode,
             language=language,
             split=subject["split"],

@@ -90,7 +90,7 @@ async def check_judge(
     chosen = await ask("pairwise", choices, first)
     watched.raise_failure([*once, *again, *chosen])
     found = detection(once, [right for _, right in labelled])
-    twice = self_consistency([[_vote(r) for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
+    twice = self_consistency([[r.passing for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
     position = position_bias([result for result in chosen if result.status == "ok"])
     return JudgeCheck(
         judge=judge.id,
@@ -151,10 +151,6 @@ async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:
     )
     calls = await watched.ask([{"role": "user", "content": content}], n=2, schema=VerdictReply, logprobs=True)
     return {**getattr(judge, "accepted", {}), "logprobs": any(call.logprobs for call in calls)}
-
-
-def _vote(result: EvaluationResult) -> float | None:
-    return None if result.passing is None else float(result.passing)
 
 
 def _verdicts(found: Detection, twice: Consistency, position: PositionBias | None) -> tuple[str, ...]:

@@ -172,17 +172,14 @@ def token_f1(response: str, reference: References) -> Outcome:
     Parts: precision and recall of that reference. Articles do not count; unspaced scripts count by character.
     """
     counts = _content(response)
-    outcomes = [_f1(counts, _content(text)) for text in nonempty_references(reference)]
+    others = map(_content, nonempty_references(reference))
+    outcomes = [overlap_outcome((counts & other).total(), counts.total(), other.total()) for other in others]
     return max(outcomes, key=lambda outcome: outcome.score or 0.0)
 
 
 def _content(text: str) -> Counter[str]:
     normal = normalize_answer(text)
     return Counter(normal.split() if normal.isascii() else tokens(normal))
-
-
-def _f1(answer: Counter[str], reference: Counter[str]) -> Outcome:
-    return overlap_outcome((answer & reference).total(), answer.total(), reference.total())
 
 
 Distance = Literal["levenshtein", "damerau_levenshtein", "jaro", "jaro_winkler", "hamming", "indel"]

@@ -20,6 +20,7 @@ from ragpulse_evaluators.text.matching import nonempty_references
 
 Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")
+_UNBOUNDED = Scale(hi=None, reverse=True)
 
 
 def _differences(left: Vector, right: Vector) -> list[float]:
@@ -44,9 +45,9 @@ def _similarity(left: Vector, right: Vector) -> float:
 Distance = Literal["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
 DISTANCES: Mapping[Distance, tuple[Callable[[Vector, Vector], float], Scale]] = {
     "cosine": (lambda left, right: 1.0 - _similarity(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
-    "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
-    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), Scale(hi=None, reverse=True)),
-    "chebyshev": (lambda left, right: max(_differences(left, right)), Scale(hi=None, reverse=True)),
+    "euclidean": (math.dist, _UNBOUNDED),
+    "manhattan": (lambda left, right: math.fsum(_differences(left, right)), _UNBOUNDED),
+    "chebyshev": (lambda left, right: max(_differences(left, right)), _UNBOUNDED),
     "hamming": (
         lambda left, right: sum(a != b for a, b in zip(left, right, strict=True)) / len(left),
         Scale(reverse=True),

@@ -237,6 +237,19 @@ def test_a_vanished_document_is_sure_where_its_questions_are_asked_again(store: 
     assert part["lo"] < part["amount"] < part["hi"] < 0.0
 
 
+def test_a_vanished_document_explains_its_questions_also_from_an_earlier_moment_on(store: EmbeddedStore) -> None:
+    """It vanished half an hour before the moment: its bad answers of then are no gain without it."""
+
+    def before(number: int, one: Request) -> Request:
+        return asking(number, one) if number < 300 else unguided(number, ask_only(number, one))
+
+    plant(store, lambda number, one: unguided(number, ask_only(number, one)), before=before)
+    found = why(store, "quality:check")
+    (part,) = found["parts"]
+    assert part["value"] == "guide.md"
+    assert part["amount"] == pytest.approx(found["change"]["value"], rel=0.25)
+
+
 def test_a_vanished_document_explains_no_more_than_its_answers_could_lose(store: EmbeddedStore) -> None:
     """Six of a hundred had it, and three of ten became bad: the rest of the fall is nobody's."""
     rare = every(0.06)

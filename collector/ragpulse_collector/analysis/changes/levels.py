@@ -158,7 +158,7 @@ class Counts:
 
     counted: list[float]
     squares: list[float]
-    """Sums of squared weights: after an upstream sampler a request stands for several."""
+    """Sums of squares: after an upstream sampler a request stands for several, and a distance adds a part of one."""
     totals: list[float]
 
     def block(self, start: int, size: int) -> tuple[float, float]:
@@ -167,9 +167,9 @@ class Counts:
 
     @property
     def mean_weight(self) -> float:
-        """How many requests a counted request stands for."""
+        """How many requests a counted request stands for: the least φ."""
         total = math.fsum(self.counted)
-        return max(1.0, math.fsum(self.squares) / total) if total else 1.0
+        return math.fsum(self.squares) / total if total else 1.0
 
 
 def count_change(

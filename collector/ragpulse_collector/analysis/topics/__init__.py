@@ -34,6 +34,7 @@ class FitSummary:
     """The fit whose topics are in force."""
 
     fitted_at: datetime
+    topics: int
     questions: int
     other: int
     assigned_from: datetime | None
@@ -110,6 +111,7 @@ def topic_report(
     as far as their size explains the difference, so that no topic leads by chance.
     """
     known, fit = stored.stored_topics(store.read), stored.last_fit(store.read)
+    in_force = sum(one.fit_id == fit.fit_id for one in known) if fit else 0
     figures = _ranked(_read(store, query, evaluator), {topic.name: topic for topic in known})
     shown = figures[:limit]
     worst = _worst(store, query, evaluator)
@@ -120,7 +122,7 @@ def topic_report(
         f"SELECT count(topic), count(query) - count(topic) {_INSIDE} AND {query.filters.sql}", query.parameters
     ).rows[0]
     return TopicReport(
-        fit=FitSummary(fit.fitted_at, fit.questions, fit.other, fit.assigned_from) if fit else None,
+        fit=FitSummary(fit.fitted_at, in_force, fit.questions, fit.other, fit.assigned_from) if fit else None,
         running=running,
         problem=problem,
         evaluator=evaluator,

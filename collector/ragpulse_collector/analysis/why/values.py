@@ -19,8 +19,8 @@ LOST = "lost document"
 ORDER = (("scored by",), ("prompt_version", "release", "variant"), ("model",), (LOST,), ("top_k", CONTEXTS))
 """What is asked before all others: another judge is no other answer, who lost a document finds others instead, and who
 retrieves more has more of every document."""
-OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT})
-"""What a request came to, which causes nothing."""
+OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT, LOST})
+"""What a request came to, which causes nothing; and what is another attribute as well."""
 _FEWEST = 5
 _TESTED = 4
 _ALSO = 3
@@ -92,7 +92,7 @@ def _parts(rows: Sequence[ChartedRequest], owners: Owners, whole: _Halves, move:
     last = {name for name, _ in owners} - first - OUTCOMES
     left, parts = whole, list[Explained]()
     for names in (*ORDER, last):
-        asked = {key: own for key, own in owners.items() if key[0] in names and (key[0] != LOST or own & whole.after)}
+        asked = {key: owned for key, owned in owners.items() if key[0] in names}
         while found := _surest(rows, left, asked, move.value):
             key, amount = found
             parts.append(_part(rows, whole, left, owners, key, amount))
@@ -177,14 +177,12 @@ def _part(
     rows: Sequence[ChartedRequest], whole: _Halves, left: _Halves, owners: Owners, key: Key, amount: Interval
 ) -> Explained:
     """Return a value with its shares of all requests, and what came with it in those that are left."""
-    shares = [some.w / half.w for some, half in zip(whole.sums(rows, owners[key]), whole.sums(rows), strict=True)]
+    having = owners["document", key[1]] if key[0] == LOST else owners[key]
+    shares = [some.w / half.w for some, half in zip(whole.sums(rows, having), whole.sums(rows), strict=True)]
     asked = left.before | left.after
     own = owners[key] & asked
-    apart = {*OUTCOMES, LOST, *(("document",) if key[0] == LOST else ())}
-    same = (other for other, owned in owners.items() if other[0] not in apart and owned & asked == own)
+    same = (other for other, owned in owners.items() if other[0] not in OUTCOMES and owned & asked == own)
     also = [AttributeValue(*other) for other in same if other != key][:_ALSO]
-    if key[0] == LOST:
-        shares[1] = 0.0
     return Explained(
         attribute=key[0].removeprefix("lost "), value=key[1], before=shares[0], after=shares[1], amount=amount.value,
         lo=amount.lo, hi=amount.hi, also=also,

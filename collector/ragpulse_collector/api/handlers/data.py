@@ -73,8 +73,8 @@ def traces_file(
 
 def _by_ids(store: Store, rows: Listed) -> Listed:
     """Return the same traces by their ids; the `where` runs here, under the limits of users' SQL."""
-    ids = store.limited().read(f"SELECT trace_id FROM ({rows.sql})", rows.parameters).rows
-    return Listed(with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]})
+    ids = store.limited().read(f"SELECT trace_id FROM ({rows.sql})", rows.parameters).values
+    return Listed(with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": ids})
 
 
 OUT_OF_REACH = [

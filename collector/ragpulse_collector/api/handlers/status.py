@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 VERSION = version("ragpulse")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # the settings hold secrets
 class Status:
     """Answers `GET status`; holds the start time of the process."""
 

@@ -24,7 +24,7 @@ from ragpulse_collector.store.ingest.batches import Ingest
 from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
 from ragpulse_collector.store.ingest.transaction import WriterTransaction
-from ragpulse_collector.store.protocol import StoreError, utc_now
+from ragpulse_collector.store.protocol import Clock, StoreError, utc_now
 
 _log = logging.getLogger(__name__)
 _MAX_CLOCK_STEP = timedelta(seconds=10)
@@ -50,7 +50,7 @@ class WriteOptions:
     """Runs on the decoding thread."""
     price: Prices | None = None
     """Fills a span's cost; None leaves costs as they came."""
-    clock: Callable[[], datetime] = utc_now
+    clock: Clock = utc_now
     """UTC without a zone."""
     queue_bytes: int = 64 * 2**20
     """Bodies beyond this are Busy."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
-from ragpulse_collector.store.protocol import Rows, Store
+from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
 
@@ -146,7 +146,7 @@ class NamedDocument(NamedTuple):
     source: str | None
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, datetime]) -> dict[int, NamedDocument]:
+def named_documents(store: Store, docs: Sequence[int], within: Within) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
@@ -157,7 +157,7 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, date
     return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
-def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, datetime]) -> Rows:
+def retrievals(store: Store, trace_ids: Sequence[str], within: Within) -> Rows:
     """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found in all.
 
     `number` is the request's index in `trace_ids`.
@@ -175,7 +175,7 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 
 def shared_documents(
     store: Store, trace_ids: Sequence[str], chosen: Sequence[int], late: Sequence[int],
-    within: Mapping[str, datetime], *, least: int,
+    within: Within, *, least: int,
 ) -> Rows:  # fmt: skip
     """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
@@ -203,9 +203,9 @@ _IN_RANGE = Filter("start_time >= $first AND start_time < $last")
 
 
 def asked_again(
-    store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Mapping[str, datetime]
+    store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Within
 ) -> Rows:
-    """Rows of (doc, number): the late requests with a question for which most earlier ones had the document."""
+    """Rows of (doc, number): the requests with a question for which most that are not late had the document."""
     return store.read(
         f"WITH requests AS ({_REQUESTS}), after AS (SELECT DISTINCT unnest($late::BIGINT[]) AS number),"
         " asked AS (SELECT r.number, f.query, r.number IN (SELECT number FROM after) AS late FROM requests r"
@@ -215,7 +215,7 @@ def asked_again(
         f"   FROM ({CONTEXTS}) x JOIN requests r ON r.trace_id = x.trace_id WHERE list_contains($docs, doc)),"
         " questions AS (SELECT doc, query FROM had JOIN asked USING (number) JOIN asks USING (query)"
         "   GROUP BY doc, query HAVING 2 * count(*) > any_value(n))"
-        " SELECT doc, number FROM questions JOIN asked USING (query) WHERE late",
+        " SELECT doc, number FROM questions JOIN asked USING (query)",
         {**within, "ids": list(trace_ids), "docs": list(docs), "late": list(late)},
     )
 
@@ -339,7 +339,7 @@ class PartMean(NamedTuple):
     """The square of its standard error; requests of one user are dependent."""
 
 
-def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filter: Filter) -> list[PartMean]:
+def means_of_parts(store: Store, kind: str, within: Within, filter: Filter) -> list[PartMean]:
     """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
     parts, choice = _KINDS[kind]
     sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)

@@ -15,7 +15,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
-from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
@@ -101,7 +101,7 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 
 def sample_of(
-    store: Store, evaluator: str | None, within: Mapping[str, Any], filter: Filter, *, columns: tuple[str, ...] = (),
+    store: Store, evaluator: str | None, within: Within, filter: Filter, *, columns: tuple[str, ...] = (),
     prefix: str = "", exploratory: bool = False,
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
@@ -177,7 +177,7 @@ FROM (SELECT *, feedbacks[{name}] AS y FROM {facts})
 WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter} AND {live}"""
 
 
-def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...]) -> Sample:
+def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[str, ...]) -> Sample:
     sql = _FEEDBACK_UNITS.format(
         evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=CLUSTER, identified=IDENTIFIED,
         facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
@@ -186,7 +186,7 @@ def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, colum
     return Sample(sql, {**within, **filter.parameters})
 
 
-def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter) -> int:
+def off_scale(store: Store, name: str, within: Within, filter: Filter) -> int:
     """Return how many traces of the range have a score of this name that lies outside its scale."""
     sql = (
         f"SELECT count(*) FROM ({FACTS}) WHERE list_contains(feedbacks_off_scale, $name)"
@@ -195,7 +195,7 @@ def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter
     return int(store.read(sql, {**within, **filter.parameters, "name": name}).value)
 
 
-def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
+def _repeats(store: Store, evaluator: str | None, within: Within) -> bool:
     """Whether a unit may have several verdicts of one version: only after errors, replays or forced evaluations.
 
     The check costs a hundredth of the grouping, which is rarely needed.
@@ -266,7 +266,7 @@ class OtherScores:
     """The most frequent labels with their numbers."""
 
 
-def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[OtherScores]:
+def other_scores(store: Store, within: Within, filter: Filter) -> list[OtherScores]:
     """Return what else was scored in the range: people's and sent scores, labels, and scores on scales of their own.
 
     The mean is that of the scores as they are; they are no sample of the traffic.
@@ -274,7 +274,7 @@ def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> lis
     return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).tuples(OtherScores)
 
 
-def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
+def evaluators_in(store: Store, within: Within) -> list[str]:
     """Return the evaluators with a verdict about a request of the range, by name."""
     return store.read(
         f"SELECT DISTINCT evaluator FROM {COUNTED} WHERE source IN ('online', 'replay')"

@@ -9,6 +9,7 @@ import re
 from calendar import month_name
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
@@ -33,15 +34,16 @@ _UNIT_SWAPS = pairs_in(
     "米:公里 公里:米 元:美元 年:月 天:周 小时:分钟 万:亿 亿:万 metros:quilômetros años:meses anos:meses "
     "jahre:monate tage:wochen horas:minutos stunden:minuten heures:minutes jours:semaines"
 )
-_ADD_NEGATION: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b(is|are|was|were|can|will|would|could|should|has been|have been|may|must)\b", re.I), r"\1 not"),
-    (re.compile(r"是"), "不是"),
-    (re.compile(r"\b(es|son|fue|está|tiene|puede)\b", re.I), r"no \1"),
-    (re.compile(r"\b(é|são|foi|está|tem|pode)\b", re.I), r"não \1"),
-    (re.compile(r"\b(ist|sind|war|waren|kann|wird|hat)\b", re.I), r"\1 nicht"),
-    (re.compile(r"\best\b", re.I), "n'est pas"),
-    (re.compile(r"\b(has|have|had)\b", re.I), r"\1 never"),
-)
+_ADD_NEGATION = {
+    r"\b(is|are|was|were|can|will|would|could|should|has been|have been|may|must)\b": r"\1 not",
+    "是": "不是",
+    r"\b(es|son|fue|está|tiene|puede)\b": r"no \1",
+    r"\b(é|são|foi|está|tem|pode)\b": r"não \1",
+    r"\b(ist|sind|war|waren|kann|wird|hat)\b": r"\1 nicht",
+    r"\best\b": "n'est pas",
+    r"\b(has|have|had)\b": r"\1 never",
+}
+"""Verbs → the same with a negation; the first one counts."""
 _DROP_NEGATION = re.compile(
     r"\b(?:is|are|was|were|can|will|would|could|should|do|does|did|has|have|had) (n't|not)\b"
     r"|\b(?:is|are|was|were|could|would|should|has|have|had)(n't)\b|\b(not |never |nicht |não )|([不没])",
@@ -65,8 +67,7 @@ class Edit:
         return f"{response[self.start : self.end].strip() or '∅'} → {self.text.strip() or '∅'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Donors:
+class Donors(NamedTuple):
     """What other cases lend: names (case-folded to as written) and clauses."""
 
     names: dict[str, str]
@@ -215,8 +216,8 @@ def edit_negation(material: Material) -> Edit | None:
     if drop:
         group = next(g for g in range(1, 5) if drop.group(g) is not None)
         return Edit(drop.start(group), drop.end(group), "")
-    for pattern, replacement in _ADD_NEGATION:
-        match = pattern.search(material.response)
+    for pattern, replacement in _ADD_NEGATION.items():
+        match = re.search(pattern, material.response, re.I)
         if match:
             return Edit(match.start(), match.end(), match.expand(replacement))
     return None
