@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.cli.look import Finding, diagnose
 from ragpulse_collector.cli.options import Source
@@ -147,6 +148,7 @@ def test_topics_are_told_in_one_line(
     monkeypatch.setattr("ragpulse_collector.topics.live.is_installed", lambda: is_installed)
     running = collector()
     send(running.url, rag_trace(0))
+    until(connect(running.url), "SELECT * FROM traces WHERE decided", 1)
     (line,) = [finding.text for finding in diagnose(Source(running.url, None, None)) if "topics" in finding.text]
     assert line == text
 
