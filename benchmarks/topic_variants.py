@@ -1,4 +1,4 @@
-"""Would another variant of the method find better topics? Each changes one thing of what `ragpulse_collector.topics` does.
+"""Would another variant of the method find better topics?
 
     python benchmarks/topic_variants.py [--seeds N]
 
@@ -27,7 +27,7 @@ from ragpulse_collector.topics.vectors import _model, unit
 if TYPE_CHECKING:
     from ragpulse_collector.topics.vectors import Labels, Matrix
 
-LINE = "{:<42} {:<22} {:>5} {:>5.1f} {:>7.3f} {:>6.3f} {:>6.3f} {:>6.1f}"
+LINE = "{:<51} {:<22} {:>5} {:>5.1f} {:>7.3f} {:>6.3f} {:>6.3f} {:>6.1f}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Variant:
 
 
 VARIANTS = {
-    "as it is": Variant(),
+    "as it was": Variant(),
     "n_init 10": Variant(n_init=10),
     "SIF 0.001": Variant(sif=0.001),
     "SIF 0.01": Variant(sif=0.01),
@@ -88,7 +88,7 @@ VARIANTS = {
     "smoothed three times, below 0.5": Variant(rounds=3, apart=0.5),
     "smoothed three times, below 0.55": Variant(rounds=3, apart=0.55),
     "smoothed three times, n_init 10": Variant(rounds=3, n_init=10),
-    "smoothed three times, below 0.55, n_init 10": Variant(rounds=3, apart=0.55, n_init=10),
+    "chosen: smoothed three times, below 0.55, n_init 10": Variant(rounds=3, apart=0.55, n_init=10),
     "smoothed four times": Variant(rounds=4),
     "smoothed five times": Variant(rounds=5),
     "30 neighbours": Variant(neighbours=30),
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--part", default="")
     asked = parser.parse_args()
-    print(f"{'variant':<42} {'questions':<22} {'true':>5} {'found':>5} {'ARI':>7} {'sd':>6} {'NMI':>6} {'CPU s':>6}")
+    print(f"{'variant':<51} {'questions':<22} {'true':>5} {'found':>5} {'ARI':>7} {'sd':>6} {'NMI':>6} {'CPU s':>6}")
     for part in parts():
         if not part.name.startswith(asked.part):
             continue

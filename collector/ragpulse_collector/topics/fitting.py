@@ -136,7 +136,9 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     )
 
 
-def central(members: Sequence[Asked], closeness: dict[str, float], least_users: int) -> tuple[str | None, int]:
+def central(
+    members: Sequence[tuple[str, str]], closeness: dict[str, float], least_users: int
+) -> tuple[str | None, int]:
     """Return the text nearest to the centre that enough users asked, in any case and spacing, and how many did."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for text, user in members:

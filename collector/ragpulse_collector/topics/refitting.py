@@ -74,11 +74,8 @@ class Refits:
     def _too_few(self) -> str | None:
         if stored.last_fit(self._store.read):
             return None
-        count = self._count()
+        count = stored.count_asked(self._store.read, self._clock() - RECENT, LEAST_QUESTIONS)
         return f"topics begin at {LEAST_QUESTIONS} questions; there are {count}" if count < LEAST_QUESTIONS else None
-
-    def _count(self) -> int:
-        return stored.count_asked(self._store.read, self._clock() - RECENT, LEAST_QUESTIONS)
 
     def tick(self) -> None:
         """Fit if it is time, and give topics to traces without those of the last fit, on a thread."""
@@ -110,7 +107,7 @@ class Refits:
         if now < self._not_before:
             return False
         if fit is None:
-            return self._count() >= LEAST_QUESTIONS
+            return self._too_few() is None
         every = timedelta(days=self._options.refit_days)
         return fit.embedder != self._options.embedder or (bool(every) and now - fit.fitted_at >= every)
 

@@ -52,8 +52,8 @@ class Groups:
         """`vectors` are those of the questions."""
         import numpy
 
-        known = vectors.any(axis=1)
-        self._spread = unit(vectors - vectors[known].mean(axis=0)) * known[:, None] if known.any() else vectors
+        known = numpy.linalg.norm(vectors, axis=1, keepdims=True).round()
+        self._spread = unit(vectors - vectors.sum(axis=0) / max(1.0, known.sum())) * known
         self._asked, self._least_users = asked, least_users
         self._weights = numpy.array([1.0 / one.pi for one in asked])
         self._texts = numpy.unique([same(one.query) for one in asked], return_inverse=True)[1]
