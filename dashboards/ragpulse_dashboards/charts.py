@@ -64,7 +64,7 @@ class ChartLine:
         return sum(point.n for point in self.points.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChartRow:
     """A point as a row of the table twin."""
 
@@ -360,13 +360,7 @@ def _version(line: Line) -> str:
 def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
     """Return table rows, newest first; a bucket without requests is left out, like its gap in the drawing."""
     rows = [
-        ChartRow(
-            epoch=time,
-            line=line.label,
-            metric=line.metric,
-            point=point,
-            not_scored=not_scored,
-        )
+        ChartRow(time, line.label, line.metric, point, not_scored)
         for line in lines
         for time, point in line.points.items()
         if (not_scored := _not_scored(point)) or point.value is not None or point.n
