@@ -71,22 +71,20 @@ class ChartRow:
     epoch: int
     line: str
     metric: str
-    value: float | None
-    lo: float | None
-    hi: float | None
-    n: int
-    users: int | None
-    users_are: str | None
-    passed: tuple[int, int] | None
-    words: str | None
-    """Of an error rate of few errors: their number."""
-    asked: float | None
-    """The answers that it represents; None for traffic and coverage."""
-    missing: int | None
-    assisted_by: str | None
+    point: Point
     not_scored: str
     part: str = ""
     """A word for a bucket that the range holds in part."""
+
+    @property
+    def value(self) -> float | None:
+        """The value, if it is a number."""
+        return finite(self.point.value)
+
+    @property
+    def words(self) -> str | None:
+        """Of an error rate of few errors: their number."""
+        return getattr(self.point, "words", None) if self.metric == "error_rate" else None
 
     @property
     def t(self) -> datetime:
@@ -106,7 +104,7 @@ class Bound:
 
     def state(self, row: ChartRow) -> str:
         """Return whether a table row meets it: by its whole interval where it has one, else by its value."""
-        edges = [edge for edge in (row.lo, row.value, row.hi) if edge is not None]
+        edges = [edge for edge in (row.point.lo, row.value, row.point.hi) if edge is not None]
         if row.value is None:
             return ""
         within = [edge >= self.limit if self.at_least else edge <= self.limit for edge in (edges[0], edges[-1])]
@@ -240,7 +238,7 @@ class Chart:
         """The newest measured row of the chart's metric, of a complete bucket where there is one."""
         measured = [row for row in _rows(self.lines) if row.metric == self.metric and row.value is not None]
         complete = [row for row in measured if not self._part(row.epoch)]
-        return max(complete or measured, key=lambda row: (row.epoch, row.n), default=None)
+        return max(complete or measured, key=lambda row: (row.epoch, row.point.n), default=None)
 
     @cached_property
     def rows(self) -> Sequence[ChartRow]:
@@ -366,17 +364,7 @@ def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
             epoch=time,
             line=line.label,
             metric=line.metric,
-            value=finite(point.value),
-            lo=finite(point.lo),
-            hi=finite(point.hi),
-            n=point.n,
-            users=point.users,
-            users_are=point.users_are,
-            passed=getattr(point, "passed", None),
-            words=getattr(point, "words", None) if line.metric == "error_rate" else None,
-            asked=getattr(point, "asked", None),
-            missing=getattr(point, "missing", None),
-            assisted_by=getattr(point, "assisted_by", None),
+            point=point,
             not_scored=not_scored,
         )
         for line in lines

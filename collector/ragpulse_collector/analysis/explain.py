@@ -54,7 +54,7 @@ def with_retrieved(
         documents[doc].add(index)
         others = n
     members |= {("document", name): owners for name, owners in documents.items()}
-    if lost := late and vanished(rows, documents, late):
+    if lost := late and vanished(rows, documents, late, others):
         members |= {(LOST, name): set(documents[name]) for name in lost}
         for name, index in asked_again(store, ids, lost, [*late], window.parameters).rows:
             members[LOST, name].add(index)

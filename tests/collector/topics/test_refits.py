@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store
+from stored_units import T0, Units, create_empty, open_store
 from waiting import eventually
 
 from ragpulse_collector.analysis.query import Query
@@ -295,6 +295,7 @@ def test_without_the_extra_nothing_changes(tmp_path: Path, monkeypatch: pytest.M
 
 
 def _start(folder: Path, values: dict[str, Any]) -> Collector:
+    create_empty(folder / "t.duckdb")
     settings = Settings.model_validate({"topics": values, "collector": {"db": str(folder / "t.duckdb"), "port": 0}})
     collector = Collector(settings)
     try:

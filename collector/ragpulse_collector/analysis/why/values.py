@@ -62,11 +62,13 @@ def _sum(rows: Sequence[ChartedRequest], indexes: Collection[int]) -> _Sum:
     return _Sum(len(indexes), math.fsum(weights), math.fsum(rows[i].value * rows[i].weight for i in indexes))
 
 
-def vanished(rows: Sequence[ChartedRequest], documents: Mapping[str, set[int]], late: Set[int]) -> list[str]:
+def vanished(
+    rows: Sequence[ChartedRequest], documents: Mapping[str, set[int]], late: Set[int], looked_at: int
+) -> list[str]:
     """Return the documents that no late row has, and so many users before that chance does not explain it."""
     chance = 1.0 - len(late) / len(rows)
     users = {name: {rows[index].cluster for index in owned} for name, owned in documents.items() if not owned & late}
-    return [name for name, own in users.items() if chance ** len(own) * len(documents) < CHANCE]
+    return [name for name, own in users.items() if chance ** len(own) * looked_at < CHANCE]
 
 
 def values_change(rows: Sequence[ChartedRequest], owners: Owners, query: Query, at: datetime) -> BeforeAfter:
