@@ -15,8 +15,10 @@ import pytest
 from asking import ask
 from stored_units import T0, Units, open_store, uniform
 
+from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion
 from ragpulse_collector.cli import run
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.topics.vectors import static_vectors
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
 pytest.importorskip("sklearn", reason="the extra [topics] is not installed")
@@ -194,6 +196,21 @@ def test_no_gap_is_invented(store: EmbeddedStore, others: float) -> None:
         planted(store, gaps=0, others=others, seed=seed)
         invented += bool(gaps(store)["gaps"])
     assert invented <= 1
+
+
+@pytest.mark.parametrize("seed", [3, 7, 17])
+def test_some_questions_that_fail_are_no_broad_gap(seed: int) -> None:
+    """A third of 72 texts fail every second time: at most a few texts are one group, never all that share a word."""
+    rng = random.Random(seed)
+    texts = [frame.format(verb, subject) for frame in FRAMES for subject, verbs in SUBJECTS.items() for verb in verbs]
+    failing = set(rng.sample(texts, len(texts) // 3))
+    asked = []
+    for number in range(12 * len(texts)):
+        turn, place = divmod(number, len(texts))
+        fails: list[GapKind] = ["unanswered"] if texts[place] in failing and turn % 2 else []
+        asked.append(SampledQuestion(str(number), texts[place], None, rng.randrange(40), fails, 1.0))
+    groups = Groups(asked, static_vectors([one.query for one in asked]), 5).failing("unanswered")
+    assert all(len({asked[row].query for row in rows}) <= 4 for rows in groups)
 
 
 def test_words_of_few_users_are_not_shown(store: EmbeddedStore) -> None:
