@@ -32,20 +32,11 @@ _WIDTH = 10
 class Forked:
     """What tests use of `subprocess.Popen`: its attributes and methods are named and behave like those."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str],
-        code: str | None = None,
-        python: str | Path = sys.executable,
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], code: str | None = None) -> None:
         """Start `python -m ragpulse_collector`, or `python -c` with code, with these arguments."""
         (out, out_end), (err, err_end), (self._told, told_end) = ends = [os.pipe() for _ in range(3)]
         order = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(env), "code": code}
-        nursery = _nursery(str(python), env.get("PYTHONPATH", ""))
-        socket.send_fds(nursery, [json.dumps(order).encode()], [out_end, err_end, told_end])
+        socket.send_fds(_nursery(), [json.dumps(order).encode()], [out_end, err_end, told_end])
         for _, end in ends:
             os.close(end)
         self.returncode: int | None = None
@@ -86,27 +77,23 @@ class Forked:
 
 
 def run(
-    code: str,
-    *arguments: str,
-    timeout_s: float = 60,
-    cwd: Path | None = None,
-    env: Mapping[str, str] = os.environ,
-    python: str | Path = sys.executable,
+    code: str, *arguments: str, timeout_s: float = 60, cwd: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that prints little, as `python -c` does."""
-    process = Forked(arguments, cwd=cwd or Path.cwd(), env=env, code=code, python=python)
+    process = Forked(arguments, cwd=cwd or Path.cwd(), env=env, code=code)
     with process.stdout as out, process.stderr as err:
         return subprocess.CompletedProcess(arguments, process.wait(timeout_s), out.read(), err.read())
 
 
 @cache
-def _nursery(python: str, path: str) -> socket.socket:
+def _nursery() -> socket.socket:
     """Start the process that is forked, once for the tests of this process; it ends with them."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command, environment = [python, "-P", __file__, str(theirs.fileno())], os.environ | {"PYTHONPATH": path}
+    command = [sys.executable, "-P", __file__, str(theirs.fileno())]
     with theirs:
-        process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
-    atexit.register(lambda: (ours.close(), process.wait(60)))
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
+    atexit.register(process.wait, 60)
+    atexit.register(ours.close)  # runs first
     return ours
 
 

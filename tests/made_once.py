@@ -44,5 +44,5 @@ def share() -> None:
         is_usual = not arguments and options == {"cafile": certifi.where()}  # as httpx asks where nothing is set
         return usual() if is_usual else context(*arguments, **options)
 
-    jinja2.Environment.__init__ = make_sharing  # type: ignore[method-assign]
+    jinja2.Environment.__init__ = make_sharing  # type: ignore[method-assign, assignment]
     ssl.create_default_context = shared
