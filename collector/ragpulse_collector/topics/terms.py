@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ragpulse_collector.topics.vectors import MOST_CHARACTERS
-from ragpulse_evaluators.grounding.lexicon import FUNCTION_WORDS
 
 WORD = re.compile(r"[^\W_](?:[\w'’-]*[^\W_])?")
 MOST_TERMS = 6
@@ -34,6 +33,8 @@ def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int
 
 def _shared(topic: Iterable[tuple[str, str]], least_users: int) -> dict[str, int]:
     """Return the words that enough users used, and how many did; function words ("how", "to") tell nothing."""
+    from ragpulse_evaluators.grounding.lexicon import FUNCTION_WORDS  # its package is large, and idling needs none
+
     users: defaultdict[str, set[str]] = defaultdict(set)
     for question, user in topic:
         for word in words_of(question):
