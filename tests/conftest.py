@@ -72,6 +72,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter free everything at its end: what stays is told as a leak by DuckDB's bindings."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Run async tests on asyncio only."""

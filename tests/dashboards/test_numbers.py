@@ -274,6 +274,9 @@ ROWS: list[tuple[str, Find, str]] = [
     (f"/documents?{RANGE}", cell("Documents table", "doc9", "Without"),
      f"SELECT sum(normalized * w) / sum(w) FROM {G} WHERE trace_id NOT IN (SELECT trace_id FROM {WITH_DOCUMENT})"),
     # topics
+    (f"/topics?{RANGE}", said(r"(\d+) questions · topics of"), f"SELECT sum(w) FROM {T} WHERE topic IS NOT NULL"),
+    (f"/topics?{RANGE}", said(r"(\d+) without a topic"),
+     f"SELECT sum(w) FROM {T} WHERE topic IS NULL AND query IS NOT NULL"),
     (f"/topics?{RANGE}", cell("Topics table", "returns", "Share"),
      f"SELECT sum(w) FILTER (topic = 'returns') / sum(w) FROM {T} WHERE topic IS NOT NULL"),
     (f"/topics?{RANGE}", cell("Topics table", "returns", "Groundedness"),

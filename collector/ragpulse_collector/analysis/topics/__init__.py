@@ -118,9 +118,10 @@ def topic_report(
     rows = {
         row.trace_id: row for row in trace_rows(store, [trace for one in shown for trace in worst.get(one.name, ())])
     }
-    assigned, unassigned = store.read(
-        f"SELECT count(topic), count(query) - count(topic) {_INSIDE} AND {query.filters.sql}", query.parameters
-    ).rows[0]
+    kinds = "topic IS NOT NULL", "topic IS NULL AND query IS NOT NULL"
+    counts = (f"coalesce(sum({WEIGHT}) FILTER ({kind}), 0)" for kind in kinds)
+    sql = f"SELECT {', '.join(counts)} {_INSIDE} AND {query.filters.sql}"
+    assigned, unassigned = map(round, store.read(sql, query.parameters).rows[0])
     return TopicReport(
         fit=FitSummary(fit.fitted_at, in_force, fit.questions, fit.other, fit.assigned_from) if fit else None,
         running=running,
