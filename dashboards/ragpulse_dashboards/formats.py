@@ -41,8 +41,10 @@ _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "use
 _UNITS = {
     "latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count",
     "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
-    "acceptance": "share",
+    "acceptance": "share", "other_share": "share",
 }  # fmt: skip
+_SHARES_OF = frozenset({"coverage", "pass_rate", "fail_rate", "unclear_rate", "topic_share"})
+"""Families of metrics that are shares, each of an evaluator or a topic."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
@@ -231,16 +233,20 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
-    if name.startswith("coverage:") or name.removeprefix("quality:") in SHARES:
+    family, colon, _ = name.partition(":")
+    if (colon and family in _SHARES_OF) or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
 
 def metric_name(metric: Any) -> str:
-    """A metric in words: `quality:refusal` → answered, `latency_p95` → latency p95."""
+    """A metric in words: `quality:refusal` → answered, `fail_rate:x` → fail rate of x, `latency_p95` → latency p95."""
     name = str(metric).removeprefix("quality:").removeprefix("coverage:")
-    if name.startswith("feedback:"):
-        return f"{name.removeprefix('feedback:').replace('_', ' ')} (people)"
+    family, colon, of = name.partition(":")
+    if colon and family == "feedback":
+        return f"{of.replace('_', ' ')} (people)"
+    if colon and family in _SHARES_OF:
+        return f"{family.replace('_', ' ')} of {of if family == 'topic_share' else metric_name(of)}"
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
