@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ragpulse_evaluators.statistics import assisted_mean, hajek
+from ragpulse_evaluators.statistics import Estimate, Interval, assisted_mean, hajek, minus
 
 NOISES = {0.2: "about 0.8", 1.0: "about 0.6", 3.0: "about 0.3"}
 """Noise of the check → the correlation of judge and check."""
@@ -73,6 +73,17 @@ class Case:
 
     def sample(self, rng: Any) -> tuple[bool, bool, float, float]:
         """Whether the assisted and the plain interval hold the truth, and their widths."""
+        (lo, hi), (plain_lo, plain_hi) = (_ends(figure) for figure in self.figures(rng))
+        return self._covered(lo, hi), self._covered(plain_lo, plain_hi), hi - lo, plain_hi - plain_lo
+
+    def moved(self, rng: Any) -> bool:
+        """Whether the headline finds a change where there is none: this range by the rule, the one before plain."""
+        now, before = Interval.of(self.figures(rng)[0]), Interval.of(self.figures(rng)[1])
+        difference = now and before and minus(now, before)
+        return difference is not None and not difference.lo <= 0.0 <= difference.hi
+
+    def figures(self, rng: Any) -> tuple[Estimate | None, Estimate | None]:
+        """The assisted and the plain estimate of one sample."""
         y, check, checked, scorable = self.answers(rng, self.total)
         up = np.where(check > 0.5, 0.25, 1.0) if self.kind == "upstream" else np.ones(self.total)
         kept = rng.random(self.total) < up
@@ -87,9 +98,7 @@ class Case:
             drawn=sampled[kept].tolist(), clusters=users[kept].tolist(),
         )  # fmt: skip
         plain = hajek(y[judged].tolist(), pi[judged].tolist(), clusters=users[judged].tolist())
-        used = plain if self.by_rule and (assisted is None or assisted.narrowing > WORTH) else assisted
-        (lo, hi), (plain_lo, plain_hi) = _ends(used), _ends(plain)
-        return self._covered(lo, hi), self._covered(plain_lo, plain_hi), hi - lo, plain_hi - plain_lo
+        return (plain if self.by_rule and (assisted is None or assisted.narrowing > WORTH) else assisted), plain
 
     def _covered(self, lo: float, hi: float) -> bool:
         return lo - 1e-12 <= self.truth <= hi + 1e-12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -31,11 +31,11 @@ class Promise:
         return f"{'ok ' if self.holds else 'BAD'} {self.name:76s} {self.value:9.4f}   {bounds:22s} {self.note}"
 
 
-Simulate = Callable[[], list[Promise]]
+Simulate = Callable[[], Iterable[Promise]]
 
 
 def run(description: str | None, simulations: Mapping[str, tuple[Simulate, Simulate]]) -> int:
-    """Run each simulation in its short or its full form, print each figure, return 1 if a promise is broken."""
+    """Run each simulation in its short or its full form, print each figure as it comes, return 1 if one is broken."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", choices=simulations)
@@ -44,9 +44,10 @@ def run(description: str | None, simulations: Mapping[str, tuple[Simulate, Simul
     for name, (short, full) in simulations.items():
         if options.only in (None, name):
             started = time.perf_counter()
-            promises = short() if options.short else full()
-            print(f"\n{name}: {time.perf_counter() - started:.1f} s")
-            print("\n".join(map(str, promises)), flush=True)
-            broken += sum(not promise.holds for promise in promises)
+            print(f"\n{name}", flush=True)
+            for promise in short() if options.short else full():
+                print(promise, flush=True)
+                broken += not promise.holds
+            print(f"{name}: {time.perf_counter() - started:.1f} s", flush=True)
     print(f"\n{broken} promises broken")
     return int(broken > 0)

@@ -14,9 +14,9 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -65,8 +65,14 @@ class World:
     wave: float = 0.07
     """The amplitude of the daily quality."""
     icc: float = 0.2
+    other: float = 0.05
+    """The share of questions without a topic: more on weekends, and at the hours of the most requests."""
+    known: float = 0.2
+    """The share of the topic that is watched: less at these hours, and each user's own."""
     before: int = 11
     """Days of traffic before the watched time."""
+    steep: float = 0.0
+    """How suddenly the day begins and ends: 0 is a sine, 12 takes an hour."""
     zone: str = "UTC"
     """The zone that the users' day follows."""
     end: datetime = END
@@ -74,36 +80,40 @@ class World:
 
 @dataclass(frozen=True)
 class Planted:
-    """A change `at` hours after the watched time begins: factors of the volume and the errors, and another quality."""
+    """A change `at` hours after the watched time begins: factors of volume, errors and topics, and another quality."""
 
     at: int
     requests: float = 1.0
     errors: float = 1.0
+    other: float = 1.0
+    known: float = 1.0
     quality: float = 0.0
 
 
 def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> dict[str, Any]:
-    """The requests of one service over the baseline and `hours` more: hour, user, error, quality."""
+    """The requests of one service over the baseline and `hours` more: hour, user, error, quality, topic."""
     total = 24 * world.before + hours
     clock = np.arange(total)
     begin, zone = world.end - total * _HOUR, zone_of(world.zone)
     phase = 2 * math.pi / 24 * np.array([((time := begin + hour * _HOUR) - begin + local(time, zone) - time) / _HOUR
                                          for hour in range(total)])  # fmt: skip
     changed = (clock >= 24 * world.before + change.at) if change else np.zeros(total, bool)
+    rhythm = np.tanh(world.steep * np.sin(phase)) / math.tanh(world.steep) if world.steep else np.sin(phase)
     spread = math.sqrt(math.log1p(world.days**2))
     days = np.exp(rng.normal(-(spread**2) / 2, spread, total // 24 + 1))[clock // 24]
-    volume = world.requests / world.each * days * (1 + world.rhythm * np.sin(phase))
+    volume = world.requests / world.each * days * (1 + world.rhythm * rhythm)
     volume *= np.where(changed, change.requests if change else 1.0, 1.0)
     visits = rng.poisson(volume)
     hour = np.repeat(clock, visits)
     size = rng.geometric(1.0 / world.each, len(hour))
     hour, visit = np.repeat(hour, size), np.repeat(np.arange(len(size)), size)
     ranks = 1.0 / np.arange(1, world.users + 1)
-    user = rng.choice(world.users, len(size), p=ranks**0.7 / (ranks**0.7).sum())[visit]
+    weights = ranks**0.7 / (ranks**0.7).sum()
+    user = rng.choice(world.users, len(size), p=weights)[visit]
     rate = world.errors * np.where(changed, change.errors if change else 1.0, 1.0)[hour]
     burst = (rng.random(len(size)) < world.bursts)[visit]
     error = burst | (rng.random(len(hour)) < rate)
-    mean = world.quality + world.wave * np.sin(phase[hour])
+    mean = world.quality + world.wave * rhythm[hour]
     if change is not None:
         mean = mean + change.quality * changed[hour]
     of_user = np.sqrt(world.icc) * rng.standard_normal(world.users)[user]
@@ -114,7 +124,35 @@ def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> d
         "visit": visit,
         "error": error,
         "good": latent < _quantiles(np.clip(mean, 0.01, 0.99)),
+        **_questions(
+            rng.spawn(1)[0], world, weights, user, rhythm[hour], _weekend(begin, total)[hour], change, changed[hour]
+        ),
     }
+
+
+TILT, WEEKEND, NEAR, FAR = 0.3, 0.5, 0.35, 0.65
+"""How far the mix of topics follows the day and the week, and the distance of a question with and without a topic."""
+
+
+def _weekend(begin: datetime, total: int) -> Any:
+    return np.array([(begin + hour * _HOUR).isoweekday() > 5 for hour in range(total)])
+
+
+def _questions(
+    rng: Any, world: World, weights: Any, user: Any, rhythm: Any, weekend: Any, change: Planted | None, changed: Any
+) -> dict[str, Any]:
+    """Topic and distance of each request: users keep to their topics, some ask unclear questions far more often."""
+    unclear, keen = rng.gamma(2.0, size=world.users), rng.beta(0.8, 1.2, world.users)
+    of_user = 0.05 * rng.standard_normal(world.users)
+    unclear, keen, of_user = unclear / (weights @ unclear), keen / (weights @ keen), of_user - weights @ of_user
+    factors = [np.where(changed, factor, 1.0) for factor in ((change.other, change.known) if change else (1.0, 1.0))]
+    other_share = world.other * factors[0] * unclear[user] * (1 + TILT * rhythm + WEEKEND * weekend)
+    known_share = world.known * factors[1] * keen[user] * (1 - TILT * rhythm)
+    drawn = rng.random(len(user))
+    other, known = drawn < other_share, drawn > 1 - known_share
+    distance = np.where(other, FAR, NEAR) + of_user[user] + 0.1 * rng.standard_normal(len(user))
+    topic = np.where(other, "other", np.where(known, "known", "another"))
+    return {"topic": topic, "distance": np.clip(distance, 0.0, 1.0)}
 
 
 _GRID = np.linspace(0.0005, 0.9995, 2000)
@@ -134,15 +172,17 @@ def store_of(
     for index, service in enumerate(services):
         rows: dict[str, list[Any]] = {"spans": [], "trace_facts": [], "decisions": [], "scores": []}
         seconds = service["hour"] * 3600 + rng.random(len(service["hour"])) * 3600
-        columns = (seconds, *(service[key] for key in ("hour", "user", "visit", "error", "good")))
-        for second, hour, user, visit, error, good in zip(*(column.tolist() for column in columns), strict=True):
+        columns = (seconds, *(service[key] for key in _OF_REQUEST))
+        for second, hour, user, visit, error, good, topic, distance in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             number += 1
             start, trace = begin + timedelta(seconds=second), UUID(int=number)
             version = "v2" if prompts is not None and hour >= prompts else "v1"
             facts = (f"s{index:03d}", f"u{index}-{user}", f"{index}-{visit}", version)
             rows["spans"].append((trace, 1, start, start, 1000, "answer", "rag", *facts))
-            topic = "other" if error else "known"  # as clustered as errors are
-            rows["trace_facts"].append((trace, 0, True, start, 1, start, "answer", 1, 1, 0, 1.0, error, topic, *facts))
+            rows["trace_facts"].append((trace, 0, True, start, 1, start, "answer", 1, 1, 0, 1.0, error, topic,
+                                        distance, *facts))  # fmt: skip
             rows["decisions"].append((trace, 1, start, "judge", "r", "p", 1.0, 0.5, True, "sampled", start, 0, True))
             rows["scores"].append((f"k{number}", trace, 1, start, "judge", "v1", "online", "ok", float(good),
                                    float(good), start, good, 1))  # fmt: skip
@@ -152,11 +192,13 @@ def store_of(
     return store
 
 
+_OF_REQUEST = ("hour", "user", "visit", "error", "good", "topic", "distance")
 _FACTS = ("service", "user_id", "session_id", "prompt_version")
 _COLUMNS = {
     "spans": ("trace_id", "span_id", "start_time", "received_at", "duration_us", "name", "kind", *_FACTS),
     "trace_facts": ("trace_id", "revision", "latest", "decided_at", "unit_span_id", "start_time", "name", "n_spans",
-                    "n_units", "late_spans", "upstream_pi", "error", "topic", *_FACTS),
+                    "n_units", "late_spans", "upstream_pi", "error", "topic",
+                    "question_distance", *_FACTS),
     "decisions": ("trace_id", "span_id", "request_time", "evaluator", "rule", "policy", "pi", "u", "sampled", "reason",
                   "decided_at", "revision", "latest"),
     "scores": ("score_key", "trace_id", "span_id", "request_time", "evaluator", "version", "source", "status", "score",
@@ -204,32 +246,74 @@ def _temporary_store(*arguments: Any, **options: Any) -> Iterator[EmbeddedStore]
         yield store
 
 
-def quiet(services: int, hours: int) -> list[Promise]:
+def quiet(services: int, hours: int) -> Iterator[Promise]:
     """A/A: one monitor over all services; false alarms as stated for it (scaled to the watched time)."""
-    promises = []
     for name, world in list(WORLDS.items())[: 1 if services < 5 else None]:
         count = max(2, services // (4 if name == "busy" else 1))
         most = 1 - (1 - world.errors) * (1 - world.bursts)
         with _temporary_store([world] * count, hours) as store:
-            for metric, condition in (
+            yield from _false_alarms(store, name, count, hours, (
                 ("quality:judge", "change"), ("error_rate", "change"), ("errors", "change"), ("requests", "change"),
-                ("quality:judge", f"< {world.quality - world.wave}"),
-                ("error_rate", f"> {most:.4f}"),
-                ("other_share", f"> {most:.4f}"), ("topic_share:known", f"< {1 - most:.4f}"),
-            ):  # fmt: skip
-                monitor = MonitorSettings(name="m", metric=metric, condition=condition, group_by=("service",),
-                                          false_alarms_per_year=200.0)  # fmt: skip
-                stated = 200.0 * hours / 8766.0
-                alarms = alarms_of(store, monitor, hours, per_hour=1 if condition == "change" else 4)
-                label = f"A/A {name}, {metric} {condition}, {count} services x {hours} h: false alarms"
-                high, note = stated + 3.0 * math.sqrt(stated), f"stated {stated:.1f}"
-                promises.append(Promise(label, sum(map(len, alarms.values())), high=high, note=note))
-    return promises
+                ("quality:judge", f"< {world.quality - world.wave}"), ("error_rate", f"> {most:.4f}"),
+            ))  # fmt: skip
 
 
-def change(services: int, hours: int) -> list[Promise]:
+MONDAY = datetime(2026, 11, 23)
+OF_TOPICS = ("other_share", "topic_share:known", "question_drift")
+
+
+def topics(services: int, hours: int) -> Iterator[Promise]:
+    """A/A on a weekend: its mix of topics is another one, as on each weekend. Then planted changes."""
+    for name in ("quiet", "few users")[: 1 if services < 5 else None]:
+        world = replace(WORLDS[name], end=MONDAY)
+        most, least = world.other * (1 + TILT + WEEKEND), world.known * (1 - TILT)
+        limits = (f"> {most:.4f}", f"< {least:.4f}", f"> {NEAR + (FAR - NEAR) * most:.4f}")
+        with _temporary_store([world] * services, hours) as store:
+            changes = [(metric, "change") for metric in OF_TOPICS]
+            found = (*changes, *zip(OF_TOPICS, limits, strict=True))
+            yield from _false_alarms(store, name, services, hours, found, end=MONDAY)
+    if services < 5:  # too few to say when half of them have alarmed
+        return
+    unclear, keen = Planted(at=6, other=5.0), Planted(at=6, known=2.5)
+    for planted, label, metrics in (
+        (unclear, "no topic x 5", ("other_share", "question_drift")), (keen, "a topic x 2.5", ("topic_share:known",)),
+    ):  # fmt: skip
+        with _temporary_store([World(requests=60.0)] * services, hours, planted) as store:
+            for metric in metrics:
+                # The mean distance moves by a sixth only.
+                most = 36 if metric == "question_drift" else 12
+                yield replace(_seen(store, metric, label, planted, services, hours), high=most)
+
+
+def _false_alarms(
+    store: EmbeddedStore, world: str, services: int, hours: int, monitors: Iterable[tuple[str, str]],
+    *, end: datetime = END,
+) -> Iterator[Promise]:  # fmt: skip
+    for metric, condition in monitors:
+        monitor = MonitorSettings(name="m", metric=metric, condition=condition, group_by=("service",),
+                                  false_alarms_per_year=200.0)  # fmt: skip
+        stated = 200.0 * hours / 8766.0
+        alarms = alarms_of(store, monitor, hours, per_hour=1 if condition == "change" else 4, end=end)
+        label = f"A/A {world}, {metric} {condition}, {services} services x {hours} h: false alarms"
+        high, note = stated + 3.0 * math.sqrt(stated), f"stated {stated:.1f}"
+        yield Promise(label, sum(map(len, alarms.values())), high=high, note=note)
+
+
+def _seen(
+    store: EmbeddedStore, metric: str, label: str, planted: Planted, services: int, hours: int, baseline: str = "7d"
+) -> Promise:
+    """The hours until half of the services have an alarm."""
+    monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",), baseline=baseline,
+                              false_alarms_per_year=4.0 * services)  # fmt: skip
+    alarms = alarms_of(store, monitor, hours)
+    delays = [next((hour - planted.at for hour in starts if hour > planted.at), hours) for starts in alarms.values()]
+    delays += [hours] * (services - len(delays))
+    note = f"in {sum(d < hours for d in delays)} of {services}"
+    return Promise(f"{metric}, {label}: hours until seen (median)", float(np.median(delays)), high=12, note=note)
+
+
+def change(services: int, hours: int) -> Iterator[Promise]:
     """A planted change is detected in most services, within hours."""
-    promises = []
     for metric, planted, label in (
         ("quality:judge", Planted(at=6, quality=-0.2), "quality -0.20"),
         ("error_rate", Planted(at=6, errors=5.0), "errors x 5"), ("errors", Planted(at=6, errors=8.0), "errors x 8"),
@@ -237,20 +321,8 @@ def change(services: int, hours: int) -> list[Promise]:
     ):  # fmt: skip
         world = World(requests=60.0, before=43) if metric == "requests" else World(requests=60.0)
         with _temporary_store([world] * services, hours, planted) as store:
-            monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",),
-                                      baseline="28d" if metric == "requests" else "7d",
-                                      false_alarms_per_year=4.0 * services)  # fmt: skip
-            alarms = alarms_of(store, monitor, hours)
-        delays = [
-            next((hour - planted.at for hour in starts if hour > planted.at), hours) for starts in alarms.values()
-        ]
-        delays += [hours] * (services - len(delays))
-        name, note = (
-            f"{metric}, {label}: hours until seen (median)",
-            f"in {sum(d < hours for d in delays)} of {services}",
-        )
-        promises.append(Promise(name, float(np.median(delays)), high=12, note=note))
-    return promises
+            baseline = "28d" if metric == "requests" else "7d"
+            yield _seen(store, metric, label, planted, services, hours, baseline)
 
 
 def successor(services: int, hours: int) -> list[Promise]:
@@ -275,23 +347,27 @@ def successor(services: int, hours: int) -> list[Promise]:
 
 SPRING, AUTUMN = datetime(2026, 4, 14), datetime(2026, 11, 10)
 """Sixteen days after clocks were shifted in Berlin: nearly all of a baseline of 28 days lies before."""
+OFFICE = World(requests=60.0, each=1.5, errors=0.25, bursts=0.0, quality=0.6, wave=0.35, rhythm=0.9, steep=12.0,
+               before=43, zone="Europe/Berlin")  # fmt: skip
+"""Users of an office: the hours in which their day begins and ends move by one against UTC."""
 
 
-def daylight(services: int, hours: int) -> list[Promise]:
-    """A/A over both shifts of the users' clock, baseline 28 days: by `tz`, by the rule without one, and as in UTC."""
-    promises, stated = [], 200.0 * hours / 8766.0
+def daylight(services: int, hours: int) -> Iterator[Promise]:
+    """A/A over both shifts of the users' clock, baseline 28 days; by the hours of UTC, the same services alarm."""
+    stated = 200.0 * hours / 8766.0
+    high = stated + 3.0 * math.sqrt(stated)
     for name, end in (("forward", SPRING), ("back", AUTUMN)):
-        world = World(requests=40.0, before=43, zone="Europe/Berlin", end=end)
-        with _temporary_store([world] * services, hours) as store:
-            for metric in ("requests", "errors", "error_rate", "quality:judge"):
-                counts = {tz: _shifted_alarms(store, metric, tz, hours, end) for tz in ("Europe/Berlin", None, "UTC")}
-                for tz, label in (("Europe/Berlin", "tz of the users"), (None, "no tz")):
-                    promises.append(Promise(
-                        f"clocks {name}, {metric} change, {label}, {services} services x {hours} h: false alarms",
-                        counts[tz], high=stated + 3.0 * math.sqrt(stated),
-                        note=f"stated {stated:.1f}; by the hours of UTC {counts['UTC']}",
-                    ))  # fmt: skip
-    return promises
+        with _temporary_store([replace(OFFICE, end=end)] * services, hours) as store:
+            for metric, zones in (
+                ("requests", ("Europe/Berlin", None, "UTC")), ("errors", ("Europe/Berlin", None, "UTC")),
+                ("quality:judge", (None, "UTC")), ("error_rate", (None,)),
+            ):  # fmt: skip
+                for tz in zones:
+                    of_zone = {"UTC": "hours of UTC", None: "no tz"}.get(tz, "tz of the users")
+                    label = f"clocks {name}, {metric} change, {of_zone}, {services} services x {hours} h: alarms"
+                    alarms = _shifted_alarms(store, metric, tz, hours, end)
+                    bounds = {"low": high} if tz == "UTC" else {"high": high}
+                    yield Promise(label, alarms, **bounds, note=f"stated {stated:.1f}")
 
 
 def _shifted_alarms(store: EmbeddedStore, metric: str, tz: str | None, hours: int, end: datetime) -> int:
@@ -376,11 +452,12 @@ def _shifted(world: World, services: int, hours: int, planted: Planted | None = 
         return sum("quality:judge" in each for each in metrics) / services
 
 
-SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int], tuple[int, int]]] = {
+SIMULATIONS: dict[str, tuple[Callable[[int, int], Iterable[Promise]], tuple[int, int], tuple[int, int]]] = {
     "quiet": (quiet, (3, 4), (10, 48)),
+    "topics": (topics, (2, 8), (8, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
-    "daylight": (daylight, (1, 3), (3, 48)),
+    "daylight": (daylight, (1, 3), (3, 24)),
     "headline": (headline, (2, 20), (5, 300)),
     "shifts": (shifts, (12, 24), (100, 24)),
 }

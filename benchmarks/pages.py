@@ -1,6 +1,6 @@
 """From navigation to painted: the overview over a million spans while 5,000 a second arrive, a trace of 1,000 spans.
 
-    python benchmarks/pages.py [--short] [--spans 400000] [--runs 7] [--roles all] [--roles ingest] [--open 60] [--matrix]
+    python benchmarks/pages.py [--short] [--spans 400000] [--runs 7] [--roles all] [--open 60] [--matrix]
 
 A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
 visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved

@@ -80,7 +80,7 @@ def parts() -> Iterator[Part]:
 def ours(part: Part) -> Labels:
     """Fit and assign, as the product does; every question has another user."""
     topics = fit(part.questions, [str(number) for number in range(len(part.questions))])
-    return np.array([-1 if one.topic is None else one.topic.id for one in assign_all(topics, part.questions)])
+    return np.array([-1 if one.topic is None else one.topic.topic_id for one in assign_all(topics, part.questions)])
 
 
 def kmeans(vectors: Matrix, number: int, seed: int = 0) -> MiniBatchKMeans:

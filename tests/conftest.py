@@ -36,6 +36,9 @@ for _name in set(os.environ) - _TEST_VARIABLES:
 
 if importlib.util.find_spec("hypothesis"):  # absent in the lake's environment
     from hypothesis import HealthCheck, settings
+    from made_once import share
+
+    share()
 
     # The same examples in every run, however slow the machine; `--hypothesis-profile default` looks for new ones.
     settings.register_profile(
@@ -44,16 +47,34 @@ if importlib.util.find_spec("hypothesis"):  # absent in the lake's environment
     settings.load_profile("ragpulse")
 
 
-# Slow files with few tests. xdist assigns files in order, so these start early.
+# As the collector does. A worker of the tests holds thousands of tests and every client library: to look through all of
+# them for garbage took a tenth of the CPU time.
+gc.set_threshold(50_000, 10, 10)
+
+# Slow files. xdist assigns files in order, so these start early, and short ones are left for the end: the workers end
+# together.
 _FIRST = (
-    "test_lake", "test_lake_contract", "test_importing", "test_isolated", "test_examples", "test_upgrade",
-    "test_serve_files", "test_huge_trace", "test_serve", "test_reader_process",
+    "test_lake", "test_lake_contract", "test_importing", "test_browser", "test_serve", "test_interaction",
+    "test_security", "test_tasks", "test_isolated", "test_judge_check", "test_upgrade", "test_headline", "test_judges",
+    "test_examples", "test_detection", "test_real_disks", "test_users", "test_demo", "test_docs", "test_versions",
+    "test_serve_files", "test_huge_trace", "test_reader_process", "test_pipeline", "test_instrument",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run slow files first."""
     items.sort(key=lambda item: _FIRST.index(item.path.stem) if item.path.stem in _FIRST else len(_FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage walk only what the tests make, not the tests and their imports."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter free everything at its end: what stays is told as a leak by DuckDB's bindings."""
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -63,12 +84,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """Let a collection of garbage walk the objects of this module alone: those of all tests before take 0.4 s."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -13,24 +13,34 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
+from forks import Forked
+
 START_WITHIN_S = 60.0
 
 
 class Served:
     """One process: its `url`, and its `output` and `errors` so far."""
 
-    def __init__(self, db: Path, *arguments: str, python: str | Path = sys.executable) -> None:
-        """Start it and wait until it answers; raises AssertionError with its log if it ends instead."""
-        command = [str(python), "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", "0"]
+    def __init__(self, db: Path, *arguments: str, python: str | Path | None = None) -> None:
+        """Start it and wait until it answers; raises AssertionError with its log if it ends instead.
+
+        It is a fork of a process that has imported the collector; a new process where its interpreter is named, or
+        PYTHONPATH has another version of the product.
+        """
+        command = ["serve", "--db", str(db), "--port", "0", "--grpc-port", "0", *arguments]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAGPULSE_")}
-        self.process = subprocess.Popen(
-            [*command, "--grpc-port", "0", *arguments],
-            cwd=db.parent,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process: subprocess.Popen[str] | Forked
+        if python is None and "PYTHONPATH" not in environment:
+            self.process = Forked(command, cwd=db.parent, env=environment)
+        else:
+            self.process = subprocess.Popen(
+                [str(python or sys.executable), "-m", "ragpulse_collector", *command],
+                cwd=db.parent,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self._lines: queue.Queue[str] = queue.Queue()
         self._printed: dict[str, list[str]] = {"stdout": [], "stderr": []}
         assert self.process.stdout is not None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import forks
 import pytest
 
 from ragpulse_collector.catalog import Catalog
@@ -49,15 +48,8 @@ def test_python_runs(text: str, collector: Callable[..., Collector], tmp_path: P
     environment = {"RAGPULSE_ENDPOINT": running.url, "RAGPULSE_URL": running.url, "PATH": "/usr/bin:/bin"}
     script = tmp_path / "example.py"
     script.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = forks.run(program, str(script), cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -7,6 +7,7 @@ the application's middleware.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from io import BytesIO
 from typing import NamedTuple
 
@@ -58,12 +59,12 @@ def routes(store: Store, *, flight: Flight, counters: Counters) -> list[Route]:
     return [Route(path, Endpoint(signal, intake), name=f"otlp {path}") for path, signal in PATHS.items()]
 
 
+@dataclass(frozen=True)
 class Endpoint:
     """One signal's endpoint, an ASGI application: it gets every method, so that every refusal is an OTLP answer."""
 
-    def __init__(self, signal: Signal, intake: Intake) -> None:
-        self._signal = signal
-        self._intake = intake
+    signal: Signal
+    intake: Intake
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -72,25 +73,25 @@ class Endpoint:
         try:
             receipt = await self._receive(request)
         except ClientDisconnect:
-            self._intake.counters.refused(self._signal, 499)
+            self.intake.counters.refused(self.signal, 499)
             return
         except OtlpRefusal as refusal:
-            self._intake.counters.refused(self._signal, refusal.status)
+            self.intake.counters.refused(self.signal, refusal.status)
             response = _refused(refusal, answer_type)
         else:
-            response = Response(success(self._signal, answer_type, receipt), media_type=answer_type)
+            response = Response(success(self.signal, answer_type, receipt), media_type=answer_type)
         await response(scope, receive, send)
 
     async def _receive(self, request: Request) -> Receipt:
-        content_type, encoding = _check_headers(request, self._intake.flight.limits)
-        with self._intake.flight.board() as ticket:
+        content_type, encoding = _check_headers(request, self.intake.flight.limits)
+        with self.intake.flight.board() as ticket:
             body = await self._body(request, ticket)
             if encoding is not None:
-                body = await inflate_aside(body, encoding, ticket, self._intake.workers)
+                body = await inflate_aside(body, encoding, ticket, self.intake.workers)
             binding = request.scope.get(BINDING)
-            raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
-            receipt = await hand_over(self._intake.store.submit, raw, ticket.limits, self._intake.workers)
-        self._intake.counters.taken(self._signal, len(body), receipt)
+            raw = RawBody(signal=self.signal, content_type=content_type, body=body, binding=binding)
+            receipt = await hand_over(self.intake.store.submit, raw, ticket.limits, self.intake.workers)
+        self.intake.counters.taken(self.signal, len(body), receipt)
         return receipt
 
     async def _body(self, request: Request, ticket: Ticket) -> bytes:

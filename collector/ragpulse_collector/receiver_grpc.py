@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import anyio
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
-from google.rpc.status_pb2 import Status
 
 from ragpulse_collector.otlp.intake import (
     MIB,
@@ -24,6 +24,7 @@ from ragpulse_collector.otlp.intake import (
     Flight,
     Limits,
     OtlpRefusal,
+    error_status,
     hand_over,
     inflate_aside,
     success,
@@ -110,31 +111,31 @@ class GrpcIntake(NamedTuple):
     workers: anyio.CapacityLimiter
 
 
+@dataclass(eq=False)
 class GrpcReceiver:
     """A gRPC server on one host and port; start and stop it on the running event loop."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        host: str,
-        port: int,
-        flight: Flight | None = None,
-        counters: Counters | None = None,
-        authorize: Authorize = lambda _: None,
-        credentials: grpc.ServerCredentials | None = None,
-    ) -> None:
-        flight = flight or Flight()
-        arrivals = Arrivals(max(1, flight.limits.max_in_flight_bytes // _max_message(flight.limits)), flight.limits)
-        self._intake = GrpcIntake(store, flight, counters or Counters(), authorize, arrivals, anyio.CapacityLimiter(1))
-        self._host, self._port, self._credentials = host, port, credentials
+    store: Store
+    _: KW_ONLY
+    host: str
+    port: int
+    flight: Flight = field(default_factory=Flight)
+    counters: Counters = field(default_factory=Counters)
+    authorize: Authorize = lambda _: None
+    credentials: grpc.ServerCredentials | None = None
+
+    def __post_init__(self) -> None:
+        limits = self.flight.limits
+        arrivals = Arrivals(max(1, limits.max_in_flight_bytes // _max_message(limits)), limits)
+        workers = anyio.CapacityLimiter(1)
+        self._intake = GrpcIntake(self.store, self.flight, self.counters, self.authorize, arrivals, workers)
         self._server: aio.Server | None = None
 
     async def start(self) -> int:
         """Listen on the given host only; returns the port. Raises OSError if it is in use."""
-        server = aio.server(options=_options(self._intake.flight.limits))
+        server = aio.server(options=_options(self.flight.limits))
         server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
-        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         try:
             port = self._listen(server, address)
         except RuntimeError as error:
@@ -149,40 +150,34 @@ class GrpcReceiver:
             await self._server.stop(grace_s)
 
     def _listen(self, server: aio.Server, address: str) -> int:
-        if self._credentials is None:
+        if self.credentials is None:
             return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, self._credentials))
+        return int(server.add_secure_port(address, self.credentials))
 
 
-class ExportMethod:
-    """The one method of a signal's service.
+async def _export(
+    intake: GrpcIntake, signal: Signal, requests: AsyncIterator[bytes], context: aio.ServicerContext
+) -> bytes:
+    """Answer one request of a signal's service once its content is on disk.
 
     The server treats the request as a stream, which is the same on the wire: so the key is checked before a message is
     read, and a message is read only when its peer has a free place.
     """
-
-    def __init__(self, signal: Signal, intake: GrpcIntake) -> None:
-        self._signal = signal
-        self._intake = intake
-
-    async def response(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
-        """Answer one request once its content is on disk."""
-        intake = self._intake
-        try:
-            binding = _binding(intake.authorize, _metadata(context, "authorization"))
-            with intake.flight.board() as ticket:
-                request = await intake.arrivals.message(requests, _host(context.peer()))
-                ticket.take(len(request))
-                encoding = _ENCODINGS.get(request[:1])
-                if encoding is not None:
-                    request = await inflate_aside(request, encoding, ticket, intake.workers)
-                body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
-                receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
-        except OtlpRefusal as refusal:
-            intake.counters.refused(self._signal, refusal.status)
-            await _abort(context, refusal)
-        intake.counters.taken(self._signal, len(request), receipt)
-        return success(self._signal, PROTOBUF, receipt)
+    try:
+        binding = _binding(intake.authorize, _metadata(context, "authorization"))
+        with intake.flight.board() as ticket:
+            request = await intake.arrivals.message(requests, _host(context.peer()))
+            ticket.take(len(request))
+            encoding = _ENCODINGS.get(request[:1])
+            if encoding is not None:
+                request = await inflate_aside(request, encoding, ticket, intake.workers)
+            body = RawBody(signal=signal, content_type=PROTOBUF, body=request, binding=binding)
+            receipt = await hand_over(intake.store.submit, body, ticket.limits, intake.workers)
+    except OtlpRefusal as refusal:
+        intake.counters.refused(signal, refusal.status)
+        await _abort(context, refusal)
+    intake.counters.taken(signal, len(request), receipt)
+    return success(signal, PROTOBUF, receipt)
 
 
 def _binding(authorize: Authorize, authorization: str | None) -> Binding | None:
@@ -203,7 +198,7 @@ async def _next_message(requests: AsyncIterator[bytes], limits: Limits) -> bytes
 
 
 def _handler(name: str, signal: Signal, intake: GrpcIntake) -> grpc.GenericRpcHandler:
-    method = grpc.stream_unary_rpc_method_handler(ExportMethod(signal, intake).response)
+    method = grpc.stream_unary_rpc_method_handler(partial(_export, intake, signal))
     return grpc.method_handlers_generic_handler(name, {"Export": method})
 
 
@@ -233,21 +228,14 @@ def _metadata(context: aio.ServicerContext, key: str) -> str | None:
 async def _abort(context: aio.ServicerContext, refusal: OtlpRefusal) -> NoReturn:
     code = _CODES[refusal.status]
     trailers: list[tuple[str, bytes]] = []
-    details: list[AnyMessage] = []
+    details: list[Any] = []
     if refusal.retry_after_s is not None:
         info = RetryInfo(retry_delay=Duration(seconds=refusal.retry_after_s))
         trailers.append(("google.rpc.retryinfo-bin", info.SerializeToString()))
-        details.append(_packed(info))
+        details.append(info)
     if refusal.status == 400:
         violation = BadRequest.FieldViolation(field="request", description=refusal.message)
-        details.append(_packed(BadRequest(field_violations=[violation])))
-    status = Status(code=code.value[0], message=refusal.message, details=details)
-    trailers.append(("grpc-status-details-bin", status.SerializeToString()))
+        details.append(BadRequest(field_violations=[violation]))
+    trailers.append(("grpc-status-details-bin", error_status(code.value[0], refusal.message, details)))
     await context.abort(code, refusal.message, trailing_metadata=tuple(trailers))
     raise AssertionError("abort raises")
-
-
-def _packed(message: Any) -> AnyMessage:
-    packed = AnyMessage()
-    packed.Pack(message)
-    return packed

@@ -6,7 +6,7 @@ None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -108,6 +108,10 @@ class SpanBatch:
     def keys(self) -> list[int]:
         """Return the key of each span (`span_key`)."""
         return list(map(hash, zip(self.trace_ids, self.span_ids, strict=True)))
+
+    def ids(self) -> Iterator[tuple[str, str]]:
+        """Yield trace and span of each row as hex text."""
+        return zip(map(bytes.hex, self.trace_ids), map(bytes.hex, self.span_ids), strict=True)
 
     def column(self, name: str) -> Values:
         """Return a column, a constant one if the batch does not have it."""
@@ -250,6 +254,3 @@ class DecodeError(ValueError):
 
 class TooLarge(DecodeError):
     """The body holds more than one body may; nothing of it was stored."""
-
-
-JSON = Any

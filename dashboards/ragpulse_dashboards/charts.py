@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ragpulse_dashboards.drawing import InRange, ahead, columns, epoch, finite, grid_of, markers
-from ragpulse_dashboards.formats import by_unit, iso, snippet, title, unit_of
+from ragpulse_dashboards.formats import by_unit, snippet, title, unit_of
 from ragpulse_dashboards.site import Site, View
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.answers import GroupValue
@@ -63,29 +64,27 @@ class ChartLine:
         return sum(point.n for point in self.points.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChartRow:
     """A point as a row of the table twin."""
 
     epoch: int
     line: str
     metric: str
-    value: float | None
-    lo: float | None
-    hi: float | None
-    n: int
-    users: int | None
-    users_are: str | None
-    passed: tuple[int, int] | None
-    words: str | None
-    """Of an error rate of few errors: their number."""
-    asked: float | None
-    """The answers that it represents; None for traffic and coverage."""
-    missing: int | None
-    assisted_by: str | None
+    point: Point
     not_scored: str
     part: str = ""
     """A word for a bucket that the range holds in part."""
+
+    @property
+    def value(self) -> float | None:
+        """The value, if it is a number."""
+        return finite(self.point.value)
+
+    @property
+    def words(self) -> str | None:
+        """Of an error rate of few errors: their number."""
+        return getattr(self.point, "words", None) if self.metric == "error_rate" else None
 
     @property
     def t(self) -> datetime:
@@ -105,7 +104,7 @@ class Bound:
 
     def state(self, row: ChartRow) -> str:
         """Return whether a table row meets it: by its whole interval where it has one, else by its value."""
-        edges = [edge for edge in (row.lo, row.value, row.hi) if edge is not None]
+        edges = [edge for edge in (row.point.lo, row.value, row.point.hi) if edge is not None]
         if row.value is None:
             return ""
         within = [edge >= self.limit if self.at_least else edge <= self.limit for edge in (edges[0], edges[-1])]
@@ -239,7 +238,7 @@ class Chart:
         """The newest measured row of the chart's metric, of a complete bucket where there is one."""
         measured = [row for row in _rows(self.lines) if row.metric == self.metric and row.value is not None]
         complete = [row for row in measured if not self._part(row.epoch)]
-        return max(complete or measured, key=lambda row: (row.epoch, row.n), default=None)
+        return max(complete or measured, key=lambda row: (row.epoch, row.point.n), default=None)
 
     @cached_property
     def rows(self) -> Sequence[ChartRow]:
@@ -361,23 +360,7 @@ def _version(line: Line) -> str:
 def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:
     """Return table rows, newest first; a bucket without requests is left out, like its gap in the drawing."""
     rows = [
-        ChartRow(
-            epoch=time,
-            line=line.label,
-            metric=line.metric,
-            value=finite(point.value),
-            lo=finite(point.lo),
-            hi=finite(point.hi),
-            n=point.n,
-            users=point.users,
-            users_are=point.users_are,
-            passed=getattr(point, "passed", None),
-            words=getattr(point, "words", None) if line.metric == "error_rate" else None,
-            asked=getattr(point, "asked", None),
-            missing=getattr(point, "missing", None),
-            assisted_by=getattr(point, "assisted_by", None),
-            not_scored=not_scored,
-        )
+        ChartRow(time, line.label, line.metric, point, not_scored)
         for line in lines
         for time, point in line.points.items()
         if (not_scored := _not_scored(point)) or point.value is not None or point.n

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ragpulse_dashboards.formats import clock, counted, estimate, iso, percent, snippet, unit_of, usd
+from ragpulse_dashboards.formats import counted, estimate, percent, snippet, unit_of, usd
 from ragpulse_dashboards.headline import Statement, headline
 from ragpulse_dashboards.site import View
+from ragpulse_dashboards.times import clock, iso
 from ragpulse_dashboards.words import called
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Undefined
 
-from ragpulse_dashboards.words import SHARES, basis, half_width, level
-from ragpulse_dashboards.zones import SHOWN
+from ragpulse_dashboards.times import clock, iso, minute, typed, when, zoned
+from ragpulse_dashboards.words import DASH, SHARES, basis, half_width, level
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.queries.scored_traces import TraceScore
@@ -30,22 +30,21 @@ __all__ = [
     "by_unit",
     "csv_text",
     "interval",
-    "iso",
-    "parse_time",
     "readable",
     "unit_of",
     "visible",
 ]
 
 Judged = TypeVar("Judged", "SpanScore", "TraceScore")
-DASH = "–"
 NBSP = "\u00a0"
 _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
 _UNITS = {
     "latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count",
     "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
-    "acceptance": "share",
+    "acceptance": "share", "other_share": "share",
 }  # fmt: skip
+_SHARES_OF = frozenset({"coverage", "pass_rate", "fail_rate", "unclear_rate", "topic_share"})
+"""Families of metrics that are shares, each of an evaluator or a topic."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
@@ -204,81 +203,6 @@ def spaced(value: Any) -> str:
     return re.sub(r"(?<=\d)(?=[a-z])", NBSP, str(value))
 
 
-def parse_time(value: Any) -> datetime | None:
-    """A time, or its ISO-8601 text, as an aware datetime in UTC, or None."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC)
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-
-
-def iso(moment: datetime | str) -> str:
-    """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
-    if isinstance(moment, str):
-        return moment
-    return moment.replace(tzinfo=None).isoformat() + "Z"
-
-
-def _shown(value: Any) -> datetime | None:
-    """A time in the zone of the page."""
-    moment = parse_time(value)
-    return moment and moment.astimezone(SHOWN.get())
-
-
-def address_time(value: Any) -> str:
-    """A time for an address: 2026-11-21T08:00:00Z, or 2026-11-21T09:00:00+01:00 in the zone of the page."""
-    moment = _shown(value)
-    return str(value) if moment is None else moment.isoformat().replace("+00:00", "Z")
-
-
-def placed(text: str) -> str:
-    """A time of an address with its offset: without one it is a time in the zone of the page."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if moment.tzinfo and SHOWN.get() is UTC:
-        return text
-    return address_time((moment if moment.tzinfo else moment.replace(tzinfo=SHOWN.get())).isoformat())
-
-
-def typed(value: Any) -> str:
-    """A time as a form takes it, without offset: 2026-11-21 09:00:00; a relative one as it is."""
-    moment = _shown(value)
-    return str(value) if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-def when(value: Any) -> str:
-    """An ISO time as `Nov 21 22:10:54`, in the zone of the page."""
-    moment = _shown(value)
-    return DASH if moment is None else f"{moment:%b %d %H:%M:%S}"
-
-
-def minute(value: Any) -> str:
-    """An ISO time to the minute, the name of a chart's bucket: `Nov 21 22:10`."""
-    moment = _shown(value)
-    return DASH if moment is None else f"{moment:%b %d %H:%M}"
-
-
-def clock(value: Any) -> str:
-    """An ISO time of today as `22:10`, of another day with its date."""
-    moment = _shown(value)
-    if moment is None:
-        return DASH
-    return f"{moment:%H:%M}" if moment.date() == datetime.now(SHOWN.get()).date() else f"{moment:%b %d %H:%M}"
-
-
-def zoned(value: Any) -> str:
-    """A time in a sentence, which may leave the page: `Nov 21 22:10 CET`."""
-    moment = _shown(value)
-    return DASH if moment is None else f"{clock(value)} {moment:%Z}"
-
-
 def snippet(value: Any, length: int = 120) -> str:
     """The beginning of a text with white space folded and direction controls made visible."""
     if value is None or isinstance(value, Undefined):
@@ -309,16 +233,20 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
-    if name.startswith("coverage:") or name.removeprefix("quality:") in SHARES:
+    family, colon, _ = name.partition(":")
+    if (colon and family in _SHARES_OF) or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
 
 def metric_name(metric: Any) -> str:
-    """A metric in words: `quality:refusal` → answered, `latency_p95` → latency p95."""
+    """A metric in words: `quality:refusal` → answered, `fail_rate:x` → fail rate of x, `latency_p95` → latency p95."""
     name = str(metric).removeprefix("quality:").removeprefix("coverage:")
-    if name.startswith("feedback:"):
-        return f"{name.removeprefix('feedback:').replace('_', ' ')} (people)"
+    family, colon, of = name.partition(":")
+    if colon and family == "feedback":
+        return f"{of.replace('_', ' ')} (people)"
+    if colon and family in _SHARES_OF:
+        return f"{family.replace('_', ' ')} of {of if family == 'topic_share' else metric_name(of)}"
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 

@@ -19,9 +19,9 @@ from ragpulse_dashboards.formats import (
     title,
     unit_of,
     usd,
-    zoned,
 )
 from ragpulse_dashboards.site import View
+from ragpulse_dashboards.times import zoned
 from ragpulse_dashboards.words import few_errors
 
 if TYPE_CHECKING:

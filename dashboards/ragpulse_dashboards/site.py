@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards import SECURITY_HEADERS, ApiError, zones
-from ragpulse_dashboards.formats import address_time, placed
+from ragpulse_dashboards.times import address_time, placed
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.handlers.rules import EvaluatorList

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+DASH = "–"
+"""Stands for a missing value."""
 SHARES = {"refusal": "answered"}
 """Evaluators that answer yes or no: their mean is a share, named by what a yes means.
 
@@ -57,10 +59,11 @@ def basis(
     users_are: str | None = None,
 ) -> str:  # fmt: skip
     """What an estimate rests on: `412 of 9,800 answers · 58 users`, or below thirty answers `10 of 12 passed`."""
-    answers = f"{n:,} of {round(asked):,} answers" if round(asked) > n else f"{n:,} answer{'' if n == 1 else 's'}"
+    total = max(n, round(asked))
+    answers = f"{f'{n:,} of ' if total > n else ''}{total:,} answer{'' if total == 1 else 's'}"
     if passed and n < FEW:
         unclear = f", {n - passed[1]} unclear" if n > passed[1] else ""
-        of_asked = f" · {answers}" if round(asked) > n else ""
+        of_asked = f" · {answers}" if total > n else ""
         answers = f"{passed[0]} of {passed[1]} passed{unclear}{of_asked}"
     kind = users_are or "users"
     whose = "taken as independent" if users is None else f"{users:,} {kind[:-1] if users == 1 else kind}"

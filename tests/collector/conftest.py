@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from stored_units import create_empty
 from waiting import until
 
 if TYPE_CHECKING:
@@ -19,14 +19,16 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def demo_data(tmp_path: Path) -> Iterator[Client]:
-    """A client of a collector that holds the demo's traffic, evaluated."""
+@pytest.fixture(scope="module")
+def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of a collector that holds the demo's traffic, evaluated, for all tests of a module, which only read."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
     from ragpulse_collector.settings import Settings
 
-    settings = Settings().with_options("collector", {"db": str(tmp_path / "demo.duckdb"), "port": 0, "settle_s": 0.0})
+    db = tmp_path_factory.mktemp("demo") / "demo.duckdb"
+    create_empty(db)
+    settings = Settings().with_options("collector", {"db": str(db), "port": 0, "settle_s": 0.0})
     running = Collector(settings)
     running.start()
     try:

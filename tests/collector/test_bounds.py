@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -162,12 +163,16 @@ def test_rows_are_counted_in_short_bodies_too(content_type: ContentType, monkeyp
 
 @pytest.mark.parametrize(
     "points",
-    [field(5, _fill(b"\x0a\x00")), field(9, field(1, field(6, bytes(BYTES)))), field(5, field(1, _fill(b"\x2a\x00")))],
+    [
+        lambda: field(5, _fill(b"\x0a\x00")),
+        lambda: field(9, field(1, field(6, bytes(BYTES)))),
+        lambda: field(5, field(1, _fill(b"\x2a\x00"))),
+    ],
     ids=["points", "buckets", "exemplars"],
 )
-def test_what_is_not_read_of_metrics_is_skipped(points: bytes) -> None:
+def test_what_is_not_read_of_metrics_is_skipped(points: Callable[[], bytes]) -> None:
     """One metric of very many points is counted, and no point is built."""
-    _decode(_scope(field(2, points)), "metrics")
+    _decode(_scope(field(2, points())), "metrics")
 
 
 def test_the_largest_batch_of_a_collector_is_far_below_the_limits() -> None:
@@ -208,7 +213,10 @@ def test_small_bodies_cost_the_collector_little_memory(tmp_path: Path) -> None:
     """65 kB of gzip each: 413, at most 100 MB more, and the next export is stored."""
     bodies = [gzip.compress(body(), 9) for name, (signal, body) in PROTOBUF_BODIES.items() if signal == "traces"][::4]
     headers = {"Content-Type": PROTOBUF, "Content-Encoding": "gzip"}
-    with Served(tmp_path / "ragpulse.duckdb") as process, httpx.Client(base_url=process.url, timeout=60) as client:
+    with (
+        Served(tmp_path / "t.duckdb", python=sys.executable) as process,
+        httpx.Client(base_url=process.url, timeout=60) as client,
+    ):
         url = "/v1/traces"
         client.post(url, content=gzip.compress(span_body({"a": 1})), headers=headers)
         before = peak_mb(process.process.pid)

@@ -184,6 +184,47 @@ def test_since_takes_a_time_as_well(collector: Start, capsys: pytest.CaptureFixt
         assert len(json.loads(capsys.readouterr().out)["traces"]) == 1
 
 
+REST = {"compare": ["prompt:1", "prompt:2"], "check": ["-e", "exact_match", "--min", "0.5"], "perturb": [],
+        "plan": ["-e", "exact_match", "--half-width", "0.1"], "replay": ["-e", "exact_match", "--dry-run"]}  # fmt: skip
+"""What a command needs beside --since and --url."""
+SINCE = {name for name, command in cli.commands.items() if any(one.opts == ["--since"] for one in command.params)}
+ZONED = {name for name, command in cli.commands.items() if any(one.opts == ["--tz"] for one in command.params)}
+
+
+def test_named_days_are_days_of_a_zone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever takes `today` takes --tz; the others need a time, and refuse the word."""
+    assert set(REST) < ZONED < SINCE
+    for name in SINCE:
+        code = run([name, *REST.get(name, []), "--since", "today", "--url", "banana"])
+        assert (code, "write an age" in capsys.readouterr().err) == ((2, True) if name not in ZONED else (code, False))
+
+
+@pytest.mark.parametrize("name", sorted(ZONED))
+def test_every_command_asks_in_its_zone(
+    collector: Start, name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A zone that there is answers; another is refused by the operation, with its name."""
+    monkeypatch.chdir(tmp_path)
+    asked = [name, *REST.get(name, []), "--since", "yesterday", "--url", scored(collector, 1).url, "--tz"]
+    capsys.readouterr()
+    run([*asked, "Asia/Tokyo"])
+    assert "tz" not in capsys.readouterr().err
+    assert run([*asked, "Asia/Tokio"]) in (1, 2)
+    assert "Asia/Tokyo" in capsys.readouterr().err
+
+
+def test_a_time_without_an_offset_is_one_of_the_zone(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the API: midnight of a far zone, and of UTC."""
+    url = scored(collector, 1).url
+    starts = []
+    for zone in ("UTC", "Asia/Tokyo"):
+        assert run(["metrics", "requests", "--since", "2020-01-01", "--tz", zone, "--step", "all", "--json",
+                    "--url", url]) == 0  # fmt: skip
+        (answer,) = json.loads(capsys.readouterr().out)
+        starts.append(answer["series"][0]["points"][0]["t"])
+    assert starts == ["2020-01-01T00:00:00Z", "2019-12-31T15:00:00Z"]
+
+
 def test_a_judge_that_is_missing_is_named_before_a_replay(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
     """No bill of an unnamed model, no run of skipped results: the line says what to add."""
     assert run(["replay", "-e", "faithfulness", "--dry-run", "--url", scored(collector, 1).url]) == 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.cli.look import Finding, diagnose
 from ragpulse_collector.cli.options import Source
@@ -133,6 +134,23 @@ def test_traces_that_nothing_decides_are_told(
     (finding,) = wrong(running.url)
     assert "2 traces are undecided" in finding.text
     assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "text"),
+    [(True, "no topics yet: topics begin at 500 questions; there are 1"),
+     (False, "no topics yet: topics need word vectors and scikit-learn: pip install 'ragpulse[topics]'")],
+)  # fmt: skip
+def test_topics_are_told_in_one_line(
+    collector: Callable[..., Collector], monkeypatch: pytest.MonkeyPatch, is_installed: bool, text: str
+) -> None:
+    """Nothing is wrong where there are none: the line says what they wait for."""
+    monkeypatch.setattr("ragpulse_collector.topics.live.is_installed", lambda: is_installed)
+    running = collector()
+    send(running.url, rag_trace(0))
+    until(connect(running.url), "SELECT * FROM traces WHERE decided", 1)
+    (line,) = [finding.text for finding in diagnose(Source(running.url, None, None)) if "topics" in finding.text]
+    assert line == text
 
 
 def test_a_healthy_installation_has_nothing_wrong(collector: Callable[..., Collector]) -> None:

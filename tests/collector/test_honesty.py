@@ -27,6 +27,7 @@ NAMES = (
     "assisted",
     "narrowed",
     "decided",
+    "by class",
     "salts",
 )
 

@@ -16,6 +16,7 @@ from labelled_answers import GOOD, PAIRS, Truth, choice, judged, truth
 from local_servers import LocalServer
 from loopback import LoopbackModel
 from served import Served
+from stored_units import create_empty
 from traffic import rag_trace, send
 from waiting import eventually
 
@@ -154,6 +155,7 @@ def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[...,
     settings = (
         Settings().with_options("judge", {"model": model}).with_options("collector", {"db": "own.duckdb", "port": 0})
     )
+    create_empty(Path("own.duckdb"))
     collector = Collector(settings)
     collector.start()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from labelled_answers import GOOD, choice, judged, truth
 from loopback import LoopbackModel
+from stored_units import create_empty
 from waiting import eventually
 
 from ragpulse_collector.app import Collector
@@ -39,6 +40,7 @@ class Bench:
         chosen = f"{self.model.url_at(host)}#m" if judge is None else judge
         table = f'[judge]\nmodel = "{chosen}"\nmax_tokens = 50\nname = "house"\n{name}' if chosen else ""
         Path("ragpulse.toml").write_text(f'[collector]\ndb = "own.duckdb"\nport = 0\ngrpc = false\n{table}{more}')
+        create_empty(Path("own.duckdb"))
         self.collectors.append(Collector(load_settings(Path("ragpulse.toml"))))
         self.collectors[-1].start()
         return connect(self.collectors[-1].url)

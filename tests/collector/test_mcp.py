@@ -69,6 +69,16 @@ async def test_it_finds_what_users_of_the_demo_miss(demo_data: HttpClient) -> No
         assert "506 answers" in (await ask(client, "digest"))["lines"][0]
 
 
+async def test_days_of_a_metric_are_those_of_a_zone(demo_data: HttpClient) -> None:
+    """Days begin at midnight there; an unknown zone is refused."""
+    async with Client(server(demo_data)) as client:
+        for zone, midnight in (("UTC", "T00:00:00Z"), ("Asia/Tokyo", "T15:00:00Z"), ("Asia/Kolkata", "T18:30:00Z")):
+            series = await ask(client, "metrics", name="requests", since="3d", step="1d", tz=zone)
+            assert all(point["t"].endswith(midnight) for point in series["series"][0]["points"][1:])
+        refused = await client.call_tool("metrics", {"name": "requests", "tz": "Asia/Tokio"})
+        assert refused.is_error
+
+
 async def test_recorded_text_stays_data(collector: Callable[..., Collector]) -> None:
     """A text cannot end its block, a long one is cut with a note, and no tool writes."""
     running = collector()

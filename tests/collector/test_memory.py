@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import logging
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,7 +133,8 @@ def test_a_flood_of_bad_bodies_adds_little_memory(tmp_path: Path) -> None:
     """Sixty requests of 58 KB that inflate to 58 MB each."""
     body = gzip.compress(bytes(58_000_000), 9)
     headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
-    with Served(tmp_path / "t.duckdb", "--roles", "ingest") as served, httpx.Client(timeout=60) as client:
+    arguments = (tmp_path / "t.duckdb", "--roles", "ingest")
+    with Served(*arguments, python=sys.executable) as served, httpx.Client(timeout=60) as client:
         url = f"{served.url}/v1/traces"
         client.post(url, content=span_body({"a": 1}), headers={"content-type": PROTOBUF})
         before = _rss_mb(served.process.pid)

@@ -12,6 +12,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -480,7 +481,7 @@ def test_bombs_against_the_whole_collector(tmp_path: Path) -> None:
         (gzip.compress(member * 32, 1), "gzip"),
         (zlib.compress(bytes(256 * MIB), 1), "deflate"),
     ]
-    with Served(tmp_path / "ragpulse.duckdb") as process:
+    with Served(tmp_path / "ragpulse.duckdb", python=sys.executable) as process:
         send(process.url, rag_trace(0))
         client = connect(process.url)
         until(client, "select 1 from scores", 4)  # what the first trace loads is no bomb's

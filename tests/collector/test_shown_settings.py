@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
+from stored_units import create_empty
 
 from ragpulse_collector.api.handlers.settings import (
     ADDRESSES,
@@ -210,6 +211,7 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
     path = tmp_path / "r.toml"
     path.write_text('[[rule]]\nname = "own"\nevaluators = ["refusal"]\nrate = 0.5\n')
     settings = load_settings(path, {}).with_options("collector", {"db": str(tmp_path / "r.duckdb"), "port": 0})
+    create_empty(tmp_path / "r.duckdb")
     started = Collector(settings)
     yield started
     started.stop()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asking import ask
-from stored_units import Units, open_store
+from stored_units import Units, create_empty, open_store
 
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.api.copies import Download
@@ -167,8 +167,9 @@ def _call(collector: Collector, operation: str, params: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     """A collector with a trace, asked in this process."""
-    db = str(tmp_path_factory.mktemp("where") / "t.duckdb")
-    made = Collector(Settings().with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0}))
+    db = tmp_path_factory.mktemp("where") / "t.duckdb"
+    create_empty(db)
+    made = Collector(Settings().with_options("collector", {"db": str(db), "host": "127.0.0.1", "port": 0}))
     made.start(listen=False)
     units = Units(made.store)
     units.unit(1, query="Why?")

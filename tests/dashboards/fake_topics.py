@@ -20,13 +20,16 @@ class FakeTopics(FakeFigures):
 
     topics_problem: str | None = None
     """Why there are no topics."""
+    quoted: str | None = None
+    """Who quotes the name that a topic had."""
 
     def get_topics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The topics by answers lost, and `other`."""
         named = [(question, path.partition("/")[0]) for question, _, path in TOPICS]
         listed = [] if self.empty or self.topics_problem else [*named, (None, "other")]
+        fit = {"fitted_at": iso(NOW - timedelta(days=3)), "topics": 3, "questions": 900, "other": 80}
         return {
-            "fit": {"fitted_at": iso(NOW - timedelta(days=3)), "questions": 900, "other": 80, "assigned_from": None},
+            "fit": None if self.empty else {**fit, "assigned_from": None},
             "running": False, "problem": self.topics_problem, "evaluator": "groundedness", "n": 900 * bool(listed),
             "unassigned": 12, "more": 0, "appeared": ["plans"], "vanished": ["fax"], "grew": ["plans"],
             "topics": [self._topic(number, question, name) for number, (question, name) in enumerate(listed)],
@@ -46,7 +49,7 @@ class FakeTopics(FakeFigures):
 
     def put_topics_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A topic under its new name."""
-        return {"topic_id": int(name), "name": params["name"]}
+        return {"topic_id": int(name), "name": params["name"], "note": self.quoted}
 
     def post_topics_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A fit that begins."""

@@ -69,7 +69,7 @@ def test_the_table_has_every_figure() -> None:
         metric="quality:g",
     )
     assert [row.value for row in chart.rows] == [None, 0.5]
-    assert (chart.rows[0].not_scored, chart.rows[0].users) == ("2 skipped, 1 dropped, 3 pending", 7)
+    assert (chart.rows[0].not_scored, chart.rows[0].point.users) == ("2 skipped, 1 dropped, 3 pending", 7)
     assert chart.latest is not None
     assert chart.latest.value == 0.5
 
@@ -125,7 +125,7 @@ def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     chart = Chart(key="k", name="t", metric="quality:g", answers=answers, targets=targets)
     assert json.loads(chart.data)["targets"] == [{"value": 0.4, "text": "at least 0.400"}]
     assert [chart.bounds[0].state(row) for row in chart.rows] == ["met", "undecided", "missed"]
-    assert chart.bounds[0].state(replace(chart.rows[0], value=None)) == ""
+    assert chart.bounds[0].state(replace(chart.rows[0], point=replace(chart.rows[0].point, value=None))) == ""
 
 
 def test_a_replays_past_is_marked_where_the_rule_goes_on() -> None:

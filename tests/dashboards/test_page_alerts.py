@@ -122,3 +122,18 @@ def test_the_form_shows_the_last_week_with_the_limit() -> None:
     (link,) = re.findall(r'href="([^"]+)">Use a', old)
     assert '<option value="29h" selected>' in unescape(pages.get(link).text)
     assert "<polyline" not in pages.get("/alerts/preview", params=draft | {"metric": "latency_p95", "limit": ""}).text
+
+
+def test_the_false_alarms_of_all_monitors_are_said_together() -> None:
+    """In one line; without monitors there is none."""
+    line = "2 monitors: about 0.67 false alarms a month expected together"
+    assert text_of(client().get("/alerts").text).count(line) == 1
+    assert "expected together" not in client(FakeApi(empty=True)).get("/alerts").text
+
+
+def test_the_form_offers_the_metrics_of_topics() -> None:
+    """Beside those of the traffic; that of one topic comes by a link."""
+    form = unescape(client().get("/alerts/new").text)
+    for metric in ("other_share", "question_drift", "unanswered_rate"):
+        assert f'<option value="{metric}"' in form
+    assert '<option value="topic_share:refund" selected>' in client().get("/alerts/new?metric=topic_share:refund").text

@@ -131,6 +131,15 @@ def test_why_compares_before_with_after() -> None:
     assert "The rest, −0.010, is in no version" in quality
 
 
+def test_a_document_that_vanished_may_explain_a_fall() -> None:
+    """Without an interval the time alone speaks for it."""
+    lost = {"attribute": "document", "value": "guide.md", "before": 0.25, "after": 0.0, "amount": -0.08, "also": []}
+    may = since("quality:groundedness", parts=[lost | {"lo": None, "hi": None}])
+    assert "Document guide.md : 25 % → 0 % of the answers; may explain −0.080 of −0.080." in may
+    sure = since("quality:groundedness", parts=[lost | {"lo": -0.1, "hi": -0.06}])
+    assert "of the answers; explains −0.080 of −0.080." in sure
+
+
 def test_why_says_no_cause_of_what_is_not_sure() -> None:
     """Chance may explain the difference; the mix of requests, where it does, is said first."""
     unsure = since("quality:groundedness", change={"value": -0.01, "lo": -0.03, "hi": 0.01}, parts=[])
@@ -155,3 +164,28 @@ def test_unclear_and_declined_answers_stand_apart() -> None:
     assert "Apart from these: 12 unclear answers ." in text
     assert "Apart from these: 1 declined answer ." in text
     assert re.search(r'href="/traces\?[^"]*label=unclear', html)
+
+
+def test_the_table_of_yes_and_no_counts_the_bad() -> None:
+    """A value of 0 or 1 has no bins."""
+    html = client().get("/explain?metric=error_rate").text
+    table = text_of(html.partition("The heatmap as a table")[2].partition("</table>")[0])
+    assert "Time Traces Bad Mark" in table
+    assert "At least, 0 or 1" in text_of(html)
+
+
+def test_sentences_about_what_there_is_not() -> None:
+    """All are bad; nothing is known before a moment of the recent past; all values are equal."""
+
+    class Alike(FakeApi):
+        def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_explain(params)
+            one = {**answer["heatmap"], "y": [0.002], "cells": [[5] for _ in answer["heatmap"]["x"]]}
+            return answer | {"n_baseline": 0, "attributes": [], "change": None, "heatmap": one}
+
+    text = text_of(client(Alike()).get("/explain?metric=cost_usd").text)
+    assert "expensive requests, and no others to compare them with." in text
+    assert "$0.0020 $0.0020 explain" in text.replace("\xa0", " ")
+    assert "over $" not in text
+    past = text_of(client(Alike()).get("/explain?metric=cost_usd&at=-3h").text).replace("\xa0", " ")
+    assert "Nothing is known before or after 3 h ago to compare with." in past

@@ -227,3 +227,49 @@ def test_a_quality_card_says_what_is_unclear() -> None:
     assert re.findall(r'href="/traces[^"]*evaluator=groundedness&label=unclear">12\s% unclear', html)
     assert html.count("% unclear") == 1
     assert "% unclear" not in client().get("/").text
+
+
+def test_scores_that_arrive_change_no_step_of_the_open_page() -> None:
+    """The number of points follows the number of scores once; the page's own readings keep it for every chart."""
+
+    class Growing(FakeApi):
+        n = 100
+
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            return answer | {"quality": [row | {"n": self.n} for row in answer["quality"]]}
+
+    def points(width: str) -> set[tuple[str, int]]:
+        api.calls.clear()
+        client(api).get("/", params={"width": width} if width else {})
+        calls = [params for operation, params in api.calls if operation == "GET metrics"]
+        names = ("latency_p95", "quality:groundedness")
+        return {(name, params["width"]) for params in calls for name in names if name in params["name"]}
+
+    api = Growing()
+    (kept,) = re.findall(r'data-width="(48,groundedness:12,.*?)"', client(api).get("/").text)
+    first = points("")
+    assert first == {("latency_p95", 48), ("quality:groundedness", 12)}
+    api.n = 9000
+    assert points(kept) == first
+    assert points("24,groundedness:120") == {("latency_p95", 24), ("quality:groundedness", 120)}
+    for wrong in ("", "7,groundedness:x,,:", "48,other:12"):
+        assert points(wrong) == {("latency_p95", 48), ("quality:groundedness", 48)}
+
+
+@pytest.mark.parametrize(
+    ("empty", "refused", "words"),
+    [
+        (0, 1, "Of 12,904 answers, 1 declined to answer ."),
+        (1, 0, "Of 12,904 answers, 1 is empty ."),
+        (2, 3, "Of 12,904 answers, 2 are empty and 3 declined to answer ."),
+    ],
+)
+def test_only_answers_that_there_are_are_counted(empty: int, refused: int, words: str) -> None:
+    """No "0 are empty"."""
+
+    class Some(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_overview(params) | {"n_empty": empty, "n_refused": refused}
+
+    assert words in text_of(client(Some()).get("/").text)

@@ -52,3 +52,20 @@ def test_a_session_is_a_conversation() -> None:
     asked = re.findall(r'<p class="asked"[^>]*><a href="/traces/([0-9a-f]{32})', client(api).get("/users/user-2").text)
     assert asked == [row["trace_id"] for row in api.rows if row["user_id"] == "user-2"][::-1]
     assert client(api).get("/users/nobody").status_code == 404
+
+
+def test_a_turn_without_a_model_call_costs_nothing() -> None:
+    """The cost of a user is known then, as that of the session is; another unknown cost makes the sum unknown."""
+
+    class Uncalled(FakeApi):
+        reason = "no call with usage"
+
+        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_traces(params)
+            rows = [row | {"cost_usd": 0.01} for row in answer["traces"]]
+            rows[0] |= {"cost_usd": None, "cost_unknown_reason": self.reason}
+            return answer | {"traces": rows, "total": len(rows)}
+
+    assert re.search(r"Cost \$0\.\d+ ", text_of(client(Uncalled()).get("/users/user-1").text))
+    Uncalled.reason = "no price"
+    assert "Cost unknown" in text_of(client(Uncalled()).get("/users/user-1").text)

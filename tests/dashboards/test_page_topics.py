@@ -35,6 +35,9 @@ def test_a_topic_is_renamed_in_place() -> None:
     assert ("PUT topics/1", {"name": "Sign in"}) in api.calls
     assert client(api).post("/topics/fit", data={"again": "1"}).status_code == 303
     assert ("POST topics/fit", {}) in api.calls
+    api.quoted = "The name before is still in: rule 'x<y'."
+    answer = client(api).post("/topics/1", data={"name": "Sign in"})
+    assert (answer.status_code, "still in: rule &#39;x&lt;y&#39;." in answer.text) == (200, True)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,13 @@ def test_without_topics_the_page_says_why(problem: str) -> None:
     api = FakeApi()
     api.topics_problem = problem
     assert problem.removeprefix("t") in text_of(client(api).get("/topics").text)
+
+
+def test_before_the_first_fit_the_page_says_when_it_comes() -> None:
+    """A new collector with enough questions looks each minute."""
+    assert "No topics yet: the first are found within a minute." in text_of(
+        client(FakeApi(empty=True)).get("/topics").text
+    )
 
 
 def test_gaps_are_there_to_hand_on() -> None:

@@ -1,6 +1,5 @@
 """A collector for tests: a real server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
 
-import gc
 import gzip
 import socket
 import ssl
@@ -124,11 +123,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _collections_are_quick() -> Iterator[None]:
+def _collections_are_quick(small_heap: None) -> None:
     """Only what the tests of a module make is looked through for garbage; with all loaded frameworks it takes 0.5 s."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
-from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
+from ragpulse_collector.store.queries.scores import UNCLEAR, evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_evaluators.statistics import Estimate, Moments
 
@@ -65,14 +65,14 @@ def good_share(store: Store, window: Window, filters: Filter, available: Sequenc
         second = sample_of(store, names[1], window.parameters, filters, prefix="second_")
         parameters = {**parameters, **second.parameters}
         join_sql = (
-            f" JOIN (SELECT * FROM ({second.sql}) WHERE status = 'ok' AND pi > 0) b"
+            f" JOIN (SELECT * FROM ({second.sql}) {_CLEAR}) b"
             " ON hash(b.trace_id, b.span_id) = hash(a.trace_id, a.span_id)"
         )
         good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
     (sums,) = store.read(
         f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM ("
-        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster FROM ({first.sql}) a{join_sql}"
-        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL)",
+        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster FROM (SELECT * FROM ({first.sql}) {_CLEAR}) a{join_sql})"
+        " GROUP BY ALL)",
         parameters,
     ).rows
     moments = Moments.of(sums)
@@ -80,6 +80,7 @@ def good_share(store: Store, window: Window, filters: Filter, available: Sequenc
 
 
 _GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"
+_CLEAR = f"WHERE status = 'ok' AND pi > 0 AND NOT {UNCLEAR}"
 
 
 FailureKind = Literal["good", "retrieval", "generation", "refusal_right", "refusal_wrong", "unknown"]
@@ -198,8 +199,9 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
             sample = sample_of(store, name, query.window.parameters, query.filters, columns=groups, prefix=f"{role}_")
             passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
             parts.append(
-                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role, {passed} AS ok{group_sql}"
-                f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0"
+                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role,"
+                f" CASE WHEN status = 'ok' AND NOT {UNCLEAR} THEN {passed} END AS ok{group_sql}"
+                f" FROM ({sample.sql}) WHERE pi > 0"
             )
             parameters |= sample.parameters
     if not parts:
@@ -207,7 +209,8 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
     verdicts = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in names)
     units = (
         f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
-        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql}"
+        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql} HAVING count(ok) > 0"
+        + (" AND bool_or(role = 'faithful')" if roles.faithful else "")  # the others are in the weights of these
     )
     rows = store.read(
         f"SELECT {query.window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(names)}{group_sql}"

@@ -98,17 +98,30 @@ class Snapshot:
     def narrowed_quality(self, evaluator: str) -> list[Bucket]:
         """Return the buckets of one evaluator, a judge's narrowed by its check."""
         read = partial(narrowed, self.store, self.grouped)
-        return self.part(("narrowed", evaluator), lambda: read(self.quality(evaluator)))
+        with self._lock:
+            if "assistants" in self._parts and not self.groups:
+                return [bucket for bucket in self._narrowed_and_whole()[0] if bucket.evaluator == evaluator]
+            return self.part(("narrowed", evaluator), lambda: read(self.quality(evaluator)))
 
     def whole(self) -> list[Bucket]:
         """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
         with self._lock:
             self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            whole, query = self._quality_and_whole()[1], replace(self.query, groups=()).whole
-            n = sum(bucket.moments.n for bucket in whole if bucket.moments)
-            helped = self.part_of_size("assistants", n, lambda: narrowed(self.store, query, whole))
-            assistants = {(bucket.evaluator, *bucket.series): bucket.assistant for bucket in helped}
-            return [replace(one, assistant=assistants.get((one.evaluator, *one.series))) for one in whole]
+            return self._narrowed_and_whole()[1]
+
+    def _narrowed_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
+        buckets, whole = self._quality_and_whole()
+        both, query = (*buckets, *whole), replace(self.query, groups=())
+        keys = [(one.evaluator, one.series, one.start, number < len(buckets)) for number, one in enumerate(both)]
+        found = self.part_of_size(
+            "assistants",
+            sum(bucket.moments.n for bucket in whole if bucket.moments),
+            lambda: dict(
+                zip(keys, (one.assistant for one in narrowed(self.store, query, buckets, whole)), strict=True)
+            ),
+        )
+        helped = [replace(one, assistant=found.get(key)) for one, key in zip(both, keys, strict=True)]
+        return helped[: len(buckets)], helped[len(buckets) :]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import mul, truediv
 from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, requests_of
+from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, Members, requests_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
 from ragpulse_collector.analysis.why.since import around, change_at
-from ragpulse_collector.analysis.why.values import CONTEXTS
+from ragpulse_collector.analysis.why.values import CONTEXTS, LOST, vanished
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.documents import retrievals, shared_documents
+from ragpulse_collector.store.queries.documents import asked_again, retrievals, shared_documents
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, fisher, two_proportion
 
 LEAST = 5
@@ -30,31 +31,34 @@ _TESTED = 16
 _CHANCE = 0.05
 _FEW = 100
 """Up to so many requests with a value its test is exact."""
-Members = dict[Key, set[int]]
 
 
-def members_of(store: Store, rows: Sequence[ChartedRequest], chosen: set[int], window: Window) -> tuple[Members, int]:
-    """Return the rows of each attribute value, retriever, number of contexts and document.
+def with_retrieved(
+    store: Store, rows: Sequence[ChartedRequest], members: Members, chosen: set[int], window: Window, late: Set[int]
+) -> int:
+    """Add the rows of each retriever, number of contexts and document.
 
-    With the number of documents that were left out because fewer of the chosen rows have them.
+    Return the number of documents that were left out because fewer of the chosen rows have them. A document that no
+    `late` row has is also a lost one, with all rows that ask a question for which it was found.
     """
     ids = [row.trace_id for row in rows]
-    members: Members = defaultdict(set)
-    for index, row in enumerate(rows):
-        for key in row.attributes:
-            members[key].add(index)
-    totals: dict[int, int] = defaultdict(int)
+    totals = Counter[int]()
     for index, name, n in retrievals(store, ids, window.parameters).rows:
-        members["retriever", str(name)].add(index)
+        members.setdefault(("retriever", str(name)), set()).add(index)
         if n is not None:
             totals[index] += n
     for index, n in totals.items():
-        members[CONTEXTS, str(n)].add(index)
-    others = 0
-    for doc, index, n in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
-        members["document", doc].add(index)
+        members.setdefault((CONTEXTS, str(n)), set()).add(index)
+    documents, others = defaultdict[str, set[int]](set), 0
+    for doc, index, n in shared_documents(store, ids, [*chosen], [*late], window.parameters, least=LEAST).rows:
+        documents[doc].add(index)
         others = n
-    return members, max(0, others - sum(1 for kind, _ in members if kind == "document"))
+    members |= {("document", name): owners for name, owners in documents.items()}
+    if lost := late and vanished(rows, documents, late, others):
+        members |= {(LOST, name): set(documents[name]) for name in lost}
+        for name, index in asked_again(store, ids, lost, [*late], window.parameters).rows:
+            members[LOST, name].add(index)
+    return max(0, others - len(documents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +116,8 @@ def compare_attributes(
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
     sizes = [Counter(map(counts.get, side.indexes)) for side in sides]
-    looked_at = {
-        key: owners for key, owners in members.items() if key[0] not in (without, VERDICT) and len(owners) >= LEAST
-    }
+    apart = {without, VERDICT, LOST}
+    looked_at = {key: owners for key, owners in members.items() if key[0] not in apart and len(owners) >= LEAST}
     found = {
         key: _within(counts, sizes, sides, owners, plain) if key[0] == "document" else plain
         for key, owners in looked_at.items()
@@ -159,10 +162,11 @@ class _Side:
         """Return the share of some of its rows, and the equivalent number of independent requests."""
         sums = _by_user(rows, inside)
         total = math.fsum(sums.values())
-        pairs = [(weight, self.by_user[user]) for user, weight in sums.items()]
+        own, weights = [*sums.values()], [*map(self.by_user.__getitem__, sums)]
+        squares = [*map(mul, own, own)]
         moments = replace(
-            self.zero, wy=total, wyy=total, cluster_ws=math.fsum(s * w for s, w in pairs),
-            cluster_ss=math.fsum(s * s for s, _ in pairs), cluster_means=math.fsum(s * s / w for s, w in pairs),
+            self.zero, wy=total, wyy=total, cluster_ws=math.fsum(map(mul, own, weights)),
+            cluster_ss=math.fsum(squares), cluster_means=math.fsum(map(truediv, squares, weights)),
             least=float(len(inside) == len(self.indexes)), most=float(bool(inside)),
         )  # fmt: skip
         return total / self.zero.w, moments.trials()
@@ -318,7 +322,7 @@ def explain(
     """
     span = around(store, query, at) if at else None
     query, box = span or query, replace(box, first=at) if at else box
-    window, rows = query.window, requests_of(store, metric, query)
+    window, (rows, members) = query.window, requests_of(store, metric, query)
     bars = _bars(rows, window)
     dip = _dip(bars, _mean_weight(rows)) if bad else None
     if dip and box.first is None and box.last is None:
@@ -327,7 +331,8 @@ def explain(
     selected = {index for index in inside if rows[index].bad or not bad}
     differ = bool(selected) and len(selected) < len(rows)
     failing = {index for index in selected if rows[index].bad} if span else selected
-    members, left_out = members_of(store, rows, failing or selected, window) if differ else ({}, 0)
+    late = {index for index, row in enumerate(rows) if span and at and row.time >= at}
+    left_out = with_retrieved(store, rows, members, failing or selected, window, late) if differ else 0
     without = metric.partition("_")[0]
     return Explanation(
         metric=metric,
@@ -386,9 +391,10 @@ def _heatmap(rows: Sequence[ChartedRequest], window: Window) -> HeatCounts:
         return HeatCounts(starts, (), ())
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
-    width = (high - low) / _ROWS or 1.0
-    cells = [[0.0] * _ROWS for _ in starts]
+    bins = _ROWS if high > low else 1
+    width = (high - low) / bins or 1.0
+    cells = [[0.0] * bins for _ in starts]
     for row in rows:
         x = max(0, bisect_right(starts, row.time) - 1)
-        cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += row.requests
-    return HeatCounts(starts, [low + width * index for index in range(_ROWS)], [list(map(round, row)) for row in cells])
+        cells[x][min(bins - 1, max(0, int((row.value - low) / width)))] += row.requests
+    return HeatCounts(starts, [low + width * index for index in range(bins)], [list(map(round, row)) for row in cells])

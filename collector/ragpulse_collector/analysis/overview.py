@@ -182,7 +182,8 @@ def _cost_unknown_reason(snapshot: Snapshot) -> str | None:
 
 def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
     answered = round(traffic.n_traces * (1.0 - (traffic.error_rate or 0.0)))
-    cost = cost_of_good(traffic.cost_usd, answered, share)
+    known = 1.0 - (traffic.cost_unknown_share or 0.0)
+    cost = cost_of_good(traffic.cost_usd and traffic.cost_usd / known, answered, share)
     return None if cost is None else extended(GoodCost, cost, evaluators=evaluators)
 
 

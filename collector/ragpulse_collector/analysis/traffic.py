@@ -28,7 +28,7 @@ from ragpulse_collector.store.estimates import (
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, with_columns
-from ragpulse_collector.store.topics import OTHER_TOPIC
+from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
@@ -132,6 +132,11 @@ def check_metric(
         check_evaluator(measured(family, evaluator), names, stored_names)
     elif stored_names and metric not in (known := stored_names()):
         raise Invalid(f"no topic {evaluator!r}{nearest(metric, known) or ': see `ragpulse topics`'}")
+
+
+def topic_metrics(store: Store) -> set[str]:
+    """Return the metrics of topics."""
+    return {f"{TOPIC_SHARE}:{topic.name}" for topic in stored_topics(store.read)}
 
 
 def check_evaluator(

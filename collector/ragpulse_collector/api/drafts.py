@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ragpulse_collector.analysis.query import window_between
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.api.models import MAX_LIMIT, ById, Filters, OfEvaluator, TraceList
+from ragpulse_collector.api.models import MAX_LIMIT, ById, Count, LastWeek, OfEvaluator, PageSize, TraceList
 from ragpulse_collector.api.params import (
     AS_NAMES,
     Duration,
@@ -120,14 +120,13 @@ class Evaluate(Params):
     evaluators: Names = Field(min_length=1)
 
 
-class ReplayDraft(Filters):
+class ReplayDraft(LastWeek):
     """`POST replays`."""
 
-    BACK = "7d"
     evaluators: Names = []
     external: list[Declaration] = Field([], description="Evaluators of the caller's process.")
     since: Since | None = None
-    limit: int | None = Field(None, ge=1)
+    limit: Count | None = None
     max_usd: float | None = Field(None, ge=0)
     judge: str | None = None
     dry_run: bool = Field(False, description="Only report count, tokens and cost.")
@@ -167,7 +166,7 @@ class AnchorDraft(OfEvaluator):
     """`POST drift/anchors`."""
 
     BACK = "7d"
-    n: int | None = Field(None, ge=1)
+    n: Count | None = None
 
 
 class NamedEvaluator(Params):
@@ -218,6 +217,6 @@ class DatasetDraft(TraceList):
     """`POST datasets/{id}`."""
 
     id: str = Field(min_length=1, max_length=80)
-    limit: int = Field(MAX_LIMIT, ge=1, le=MAX_LIMIT)
+    limit: PageSize = MAX_LIMIT
     trace_ids: TraceIds = Field([], description="These traces; without them those that the filters match.")
     items: list[Item] = []

@@ -14,6 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragpulse_collector.api.http import MEDIA_TYPE, problem
@@ -53,7 +54,9 @@ def refused_page(
         ours = site in _OWN_SITES or _opens_page(method, path, headers)
         return None if ours else _other_page(origin or site)
     if origin is not None:
-        return None if origin.lower() == own or _same_host(origin, headers.get("host", "")) else _other_page(origin)
+        # Host and port alone count: behind a proxy that ends TLS the scheme of the connection is another one.
+        same_host = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        return None if origin.lower() == own or same_host else _other_page(origin)
     if method == "GET" and path.startswith(_COPIES) and headers.get("user-agent", "").startswith("Mozilla/"):
         return "this browser does not say which page asks for the copy: ask with POST"
     return None
@@ -77,11 +80,6 @@ def _opens_page(method: str, path: str, headers: Mapping[str, str]) -> bool:
         and "sec-purpose" not in headers  # prefetched: nobody has clicked
         and not path.startswith(_NO_PAGES)
     )
-
-
-def _same_host(origin: str, host: str) -> bool:
-    """Compare host and port alone: behind a proxy that ends TLS the scheme of the connection is another one."""
-    return urlsplit(origin).netloc.lower() == host.lower()
 
 
 def _other_page(sender: str) -> str:
@@ -181,7 +179,7 @@ class Guard:
         try:
             key = self.check(scope["method"], scope["path"], headers)
         except Refusal as refusal:
-            await _refuse(refusal, scope, headers, send)
+            await _refused(refusal, scope, headers)(scope, receive, send)
             return
         binding = key.binding if key else None
         facts = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
@@ -299,16 +297,11 @@ def _with_deadline(receive: Receive) -> Receive:
     return limited
 
 
-async def _refuse(refusal: Refusal, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
-    wants_page = refusal.page and "text/html" in headers.get("accept", "")
-    page = refusal.page + (_back_to(scope) if refusal.status == 401 else "")
-    status, extra = (303, [(b"location", page.encode())]) if wants_page else (refusal.status, [])
-    if status == 401:
-        extra = [(b"www-authenticate", b"Bearer")]
-    body = problem(refusal.status, refusal.message, instance=scope["path"])
-    head = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": head + extra})
-    await send({"type": "http.response.body", "body": body})
+def _refused(refusal: Refusal, scope: Scope, headers: Mapping[str, str]) -> Response:
+    status, extra = refusal.status, {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+    if refusal.page and "text/html" in headers.get("accept", ""):
+        status, extra = 303, {"Location": refusal.page + (_back_to(scope) if refusal.status == 401 else "")}
+    return Response(problem(refusal.status, refusal.message, instance=scope["path"]), status, extra, MEDIA_TYPE)
 
 
 def _back_to(scope: Scope) -> str:

@@ -92,7 +92,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 """Answers hold prompts and documents: no browser or proxy keeps them."""
 
 
-def json_response(content: Any, status: int = 200) -> Response:
+def json_response(content: Any) -> Response:
     """Answer JSON; raises ApiError 413 for an answer that is too large."""
     body = dump(content)
     if len(body) > MAX_ANSWER_BYTES:
@@ -101,7 +101,7 @@ def json_response(content: Any, status: int = 200) -> Response:
             f"the answer has {len(body):,} bytes, at most {MAX_ANSWER_BYTES:,} are sent: narrow it with from, to, a "
             "filter or limit, or write a file with `ragpulse export`",
         )
-    return Response(body, status, NO_STORE, "application/json")
+    return Response(body, headers=NO_STORE, media_type="application/json")
 
 
 def refusal(request: Request, error: ApiError) -> Response:

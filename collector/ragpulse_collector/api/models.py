@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,8 @@ from ragpulse_collector.store.queries.traces import Filter, bound_to
 HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
+Count = Annotated[int, Field(ge=1)]
+PageSize = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
 
@@ -139,6 +141,12 @@ class Filters(Range):
         ))  # fmt: skip
 
 
+class LastWeek(Filters):
+    """Filters, over seven days without `from`."""
+
+    BACK = "7d"
+
+
 class Buckets(Filters):
     """Filters, and the width of the points."""
 
@@ -175,7 +183,7 @@ class TraceChoice(Filters):
 class TraceList(TraceChoice):
     """`GET traces`."""
 
-    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    limit: PageSize = DEFAULT_LIMIT
     cursor: str | None = Field(None, description="`next` of an earlier answer: older traces.")
     after: str | None = Field(None, description="`newest` of an earlier answer: traces that are newer.")
     facets: bool = Field(False, description="Also count the values of the common columns.")
@@ -187,7 +195,7 @@ class SessionList(Filters):
 
     sort: Literal["time", "cost", "worst"] = "time"
     evaluator: str | None = Field(None, description="`worst` is by this evaluator; default: the one that leads.")
-    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    limit: PageSize = DEFAULT_LIMIT
     offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
 
 
@@ -299,10 +307,9 @@ class Explain(OfMetric, Buckets):
     at: Time | None = Field(None, description="Compare the time after this moment with as long before.")
 
 
-class Compare(Filters):
+class Compare(LastWeek):
     """`GET compare`."""
 
-    BACK = "7d"
     a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
     b: str
     evaluator: str | None = None
@@ -320,35 +327,31 @@ class Check(Filters):
     """Whether enough labels of people correct the judge's figure."""
 
 
-class Plan(Filters):
+class Plan(LastWeek):
     """`GET plan`."""
 
-    BACK = "7d"
     evaluator: str
     half_width: float
 
 
-class Documents(Filters):
+class Documents(LastWeek):
     """`GET documents`."""
 
-    BACK = "7d"
     evaluator: str | None = None
     sort: DocumentSort = "retrieved"
-    limit: int = Field(100, ge=1)
+    limit: Count = 100
 
 
-class TopicChoice(Filters):
+class TopicChoice(LastWeek):
     """`GET topics`."""
 
-    BACK = "7d"
     evaluator: str | None = Field(None, description="Whose scores are the quality; default: the one that leads.")
-    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    limit: PageSize = DEFAULT_LIMIT
 
 
-class Gaps(Filters):
+class Gaps(LastWeek):
     """`GET gaps`."""
 
-    BACK = "7d"
     evaluator: str | None = Field(None, description="What finds unsupported answers; default: the one that leads.")
 
 
@@ -375,14 +378,14 @@ class Suggest(OfEvaluator):
     """`GET labels/suggest`."""
 
     BACK = "7d"
-    limit: int = Field(20, ge=1)
+    limit: Count = 20
 
 
 class Events(Range):
     """`GET export/evaluations`."""
 
     evaluator: str | None = None
-    limit: int | None = Field(None, ge=1)
+    limit: Count | None = None
 
 
 class ById(Params):
@@ -394,7 +397,7 @@ class ById(Params):
 class Cases(ById):
     """`GET replays/{id}/cases`."""
 
-    limit: int | None = Field(None, ge=1)
+    limit: Count | None = None
 
 
 class Drift(Filters):

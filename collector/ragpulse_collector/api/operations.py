@@ -9,8 +9,8 @@ import errno
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, is_dataclass
-from typing import Any, get_args
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass
+from typing import Any, Generic, TypeVar, get_args
 
 import anyio.to_thread
 import orjson
@@ -23,25 +23,25 @@ from starlette.routing import BaseRoute, Route
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
-from ragpulse_collector.api.params import Caller, Params
+from ragpulse_collector.api.params import Caller, Params, Values
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope
 from ragpulse_dashboards import ApiError
 
-Run = Callable[[Any], Any]
+P = TypeVar("P", bound=Params)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(Generic[P]):
     """One operation of the API."""
 
     name: str
     """Method and path below `/api/v1/`, as in `GET traces/{trace_id}`; `{name}` parts become parameters."""
-    run: Run
+    run: Callable[[P], Any]
     """Called with an instance of `params` on a worker thread."""
     summary: str
-    params: type[Params] = Params
+    params: type[P] = Params  # type: ignore[assignment]
     answer: Any = None
     """The type of the JSON answer, as the OpenAPI document describes it."""
     _: KW_ONLY
@@ -52,9 +52,9 @@ class Operation:
     scope: Scope = "read"
     bound: bool = False
     """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
-    outside: Callable[[Any], None] | None = None
+    outside: Callable[[P], None] | None = None
     """A check of requests from outside this process; raises Invalid."""
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Params], None] | None = None
     """A check of parameters that name metrics or evaluators, on the worker thread; raises Invalid."""
 
     @property
@@ -79,24 +79,34 @@ class Operation:
         """The parameters in the path."""
         return _PLACEHOLDER.findall(self.path)
 
-    def answer_to(self, params: Params) -> Any:
+    def answer_to(self, params: P) -> Any:
         """Check the names in the parameters, and run."""
         if self.check is not None and (params.metrics() or params.named_evaluators()):
             self.check(params)
         return self.run(params)
 
 
+@dataclass(frozen=True)
+class Admin(Operation[P]):
+    """An operation that needs the scope admin."""
+
+    scope: Scope = field(default="admin", kw_only=True)
+
+
+AnyOperation = Operation[Any]
+
+
 class Operations:
     """The table of operations; a value, built once by the app."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
+    def __init__(self, operations: Iterable[AnyOperation]) -> None:
         self._operations = tuple(operations)
         self._patterns = [(operation, operation.pattern) for operation in self._operations]
 
-    def __iter__(self) -> Iterator[Operation]:
+    def __iter__(self) -> Iterator[AnyOperation]:
         return iter(self._operations)
 
-    async def call(self, operation: str, params: Mapping[str, Any], caller: Caller | None = None) -> Any:
+    async def call(self, operation: str, params: Values, caller: Caller | None = None) -> Any:
         """Run `"GET traces/abc"` and return its answer; raises ApiError."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
@@ -109,7 +119,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """A disk that is full, read-only or failing: not a bug of ours."""
 
 
-async def perform(operation: Operation, values: Mapping[str, Any], caller: Caller | None = None) -> Any:
+async def perform(operation: Operation[P], values: Values, caller: Caller | None = None) -> Any:
     """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
 
     `caller` is None within this process; the pages and HTTP have one.
@@ -132,23 +142,23 @@ async def perform(operation: Operation, values: Mapping[str, Any], caller: Calle
 MAX_JSON_BYTES = 8 * 1024 * 1024
 
 
-def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRoute]:
+def routes(operations: Operations) -> list[BaseRoute]:
     """Return one Starlette route for each path, with all its methods; others get 405 with `Allow`."""
-    by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
+    by_path: dict[str, dict[str, AnyOperation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     return [
-        Route(prefix + _route(path, by_method), _endpoint(by_method), methods=list(by_method), name=path)
+        Route("/api/v1/" + _route(path, by_method), _endpoint(by_method), methods=list(by_method), name=path)
         for path, by_method in by_path.items()
     ]
 
 
-def _route(path: str, by_method: Mapping[str, Operation]) -> str:
+def _route(path: str, by_method: Mapping[str, AnyOperation]) -> str:
     slashes = any(operation.slashes for operation in by_method.values())
     return path.replace("}", ":path}") if slashes else path
 
 
-def _endpoint(by_method: Mapping[str, Operation]) -> Any:
+def _endpoint(by_method: Mapping[str, AnyOperation]) -> Any:
     async def endpoint(request: Request) -> Response:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
@@ -171,7 +181,7 @@ def _response(answer: Any) -> Response:
     return answer if isinstance(answer, Response) else json_response(answer)
 
 
-async def _values(request: Request) -> Mapping[str, Any]:
+async def _values(request: Request) -> Values:
     """Return query, body and path as one mapping; a repeated query parameter is a list."""
     query = {key: request.query_params.getlist(key) for key in request.query_params}
     values: dict[str, Any] = {key: texts[0] if len(texts) == 1 else texts for key, texts in query.items()}
@@ -180,7 +190,7 @@ async def _values(request: Request) -> Mapping[str, Any]:
     return values | request.path_params
 
 
-async def _json_body(request: Request) -> Mapping[str, Any]:
+async def _json_body(request: Request) -> Values:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = b""
     async for chunk in request.stream():
@@ -200,6 +210,8 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
     return parsed
 
 
+Schema = dict[str, Any]
+"""A part of an OpenAPI document."""
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     "400": "A parameter is wrong or unknown.",
@@ -212,11 +224,11 @@ _ERRORS = {
 }
 
 
-def document(operations: Iterable[Operation], version: str, *, root: str = "") -> dict[str, Any]:
+def document(operations: Iterable[AnyOperation], version: str, *, root: str = "") -> Schema:
     """Return an OpenAPI 3.1 document of the JSON API, hosted below `root`."""
-    definitions: dict[str, Any] = {}
+    definitions: Schema = {}
     _answer(Problem, definitions)
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Schema] = {}
     for operation in operations:
         paths.setdefault(f"/api/v1/{operation.path}", {})[operation.method.lower()] = _operation(operation, definitions)
     return {
@@ -233,12 +245,12 @@ def document(operations: Iterable[Operation], version: str, *, root: str = "") -
     }
 
 
-def _refusal(description: str) -> dict[str, Any]:
+def _refusal(description: str) -> Schema:
     schema = {"$ref": _REF.format(model=Problem.__name__)}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _operation(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: AnyOperation, definitions: Schema) -> Schema:
     schemas = properties(operation.params, definitions)
     required = operation.params.model_json_schema().get("required", [])
     in_query = operation.method in ("GET", "DELETE")
@@ -246,7 +258,7 @@ def _operation(operation: Operation, definitions: dict[str, Any]) -> dict[str, A
     parameters = [_parameter(name, "path", schemas[name], required=True) for name in operation.in_path]
     if in_query:
         parameters += [_parameter(name, "query", schema, required=name in required) for name, schema in rest.items()]
-    entry: dict[str, Any] = {
+    entry: Schema = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
         "description": f"Needs the scope `{operation.scope}`.",
@@ -263,13 +275,13 @@ def _operation(operation: Operation, definitions: dict[str, Any]) -> dict[str, A
     return entry
 
 
-def _identifier(operation: Operation) -> str:
+def _identifier(operation: AnyOperation) -> str:
     """Return a unique name that is valid in any programming language."""
     words = re.findall(r"\w+", operation.path)
     return "_".join((operation.method.lower(), *words))
 
 
-def properties(params: type[Params], definitions: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+def properties(params: type[Params], definitions: Schema | None = None) -> dict[str, Schema]:
     """Return the schema of each parameter, and add their references to the definitions."""
     schema = params.model_json_schema(ref_template=_REF)
     if definitions is not None:
@@ -277,26 +289,26 @@ def properties(params: type[Params], definitions: dict[str, Any] | None = None) 
     return {name: _not_null(value) for name, value in schema.get("properties", {}).items()}
 
 
-def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _not_null(schema: Schema) -> Schema:
     """Return the schema without null: a parameter without a value is absent."""
     rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != ("default", None)}
     choices = [choice for choice in rest.pop("anyOf", []) if choice != {"type": "null"}]
     return (choices[0] | rest) if len(choices) == 1 else rest | ({"anyOf": choices} if choices else {})
 
 
-def _parameter(name: str, location: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+def _parameter(name: str, location: str, schema: Schema, *, required: bool) -> Schema:
     description = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": location, "required": required, **description, "schema": schema}
 
 
-def _content(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
+def _content(operation: AnyOperation, definitions: Schema) -> Schema:
     content = {media: {"schema": {"type": "string", "format": "binary"}} for media in operation.files}
     if operation.answer is None:
         return content
     return {"application/json": {"schema": _answer(operation.answer, definitions)}, **content}
 
 
-def _answer(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _answer(kind: Any, definitions: Schema) -> Schema:
     """Return a reference to the schema of an answer, and add the schema to the definitions."""
     choices = get_args(kind)
     if choices:

@@ -33,6 +33,8 @@ from ragpulse_dashboards import ApiError, FieldError
 from ragpulse_dashboards.zones import DAYS, Day
 from ragpulse_evaluators.errors import nearest
 
+Values = Mapping[str, Any]
+"""Parameters by name, as a request has them."""
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
 _METADATA = "metadata."
@@ -66,7 +68,7 @@ class Params(BaseModel):
         return self._caller
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any], caller: Caller | None = None) -> Self:
+    def parse(cls, values: Values, caller: Caller | None = None) -> Self:
         """Return the typed parameters; null and empty text count as absent. Raises ApiError 400."""
         values = _with_metadata(values, cls.names())
         _refuse_unknown(cls, values)
@@ -98,7 +100,7 @@ class Params(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def _with_metadata(values: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+def _with_metadata(values: Values, names: Sequence[str]) -> Values:
     """Put `metadata.tenant` into `metadata`, for models that have it."""
     members = {name: value for name, value in values.items() if name.startswith(_METADATA) and value not in (None, "")}
     if not members or "metadata" not in names:
@@ -109,7 +111,7 @@ def _with_metadata(values: Mapping[str, Any], names: Sequence[str]) -> Mapping[s
     return {name: value for name, value in values.items() if not name.startswith(_METADATA)} | {"metadata": metadata}
 
 
-def _refuse_unknown(model: type[Params], values: Mapping[str, Any]) -> None:
+def _refuse_unknown(model: type[Params], values: Values) -> None:
     names = model.names()
     errors = [FieldError(name[:80], _unknown(name, names)) for name in values if name not in names]
     if errors:

@@ -8,17 +8,17 @@ from datetime import datetime
 from functools import partial
 
 from ragpulse_collector.analysis.answers import Done, extended
-from ragpulse_collector.analysis.compare.results import ReplayResult
+from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
 from ragpulse_collector.api import drafts, models
 from ragpulse_collector.api.handlers.rules import names_only
-from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.api.operations import Admin, AnyOperation, Operation
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.evaluation import ClientReplays
 from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.client_replay import CallerResult, PendingCase
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress, ReplayRequest, Replays
-
-_admin = partial(Operation, scope="admin")
+from ragpulse_collector.settings.lead import Lead
+from ragpulse_collector.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,10 @@ def replay_request(params: drafts.ReplayDraft, now: datetime) -> ReplayRequest:
 
 
 def replay_operations(
-    replays: Replays,
-    external: ClientReplays,
-    result: Callable[[str, str], ReplayResult],
-    lead: Callable[[], str],
-    counted: Callable[[], None],
-) -> tuple[Operation, ...]:
-    """Return the operations; `result` answers about a replay, given the evaluator that leads.
-
-    `counted` is called when other scores count from now on.
-    """
+    store: Store, replays: Replays, lead: Lead, counted: Callable[[], None]
+) -> tuple[AnyOperation, ...]:
+    """Return the operations; `counted` is called when other scores count from now on."""
+    external = ClientReplays(store)
 
     def start(params: drafts.ReplayDraft) -> ReplayList | Bill:
         request = replay_request(params, replays.clock())
@@ -89,22 +83,22 @@ def replay_operations(
         Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, ReplayList),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
                   models.ById, ReplayProgress),
-        Operation("GET replays/{id}/result", lambda params: result(params.id, lead()),
+        Operation("GET replays/{id}/result", lambda params: replay_result(store, params.id, lead()),
                   "Mean, distribution, what was left out, and the evaluator in use on the same answers.", models.ById,
                   ReplayResult),
-        _admin("POST replays/{id}/use", partial(use, undo=False), "Let lists, charts and alerts read its scores.",
-               models.ById, ReplayProgress),
-        _admin("POST replays/{id}/set_aside", partial(use, undo=True), "Make it exploratory (again).", models.ById,
-               ReplayProgress),
-        _admin("DELETE replays/{id}", delete, "Delete an ended replay and the scores that nothing else uses.",
-               models.ById, Done),
-        _admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
-               drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
-        _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
-               ReplayProgress),
-        _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
-               "Continue a stopped replay.", drafts.Resume, ReplayProgress),
-        _admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
-               ReplayCases),
-        _admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, ReplayAccepted),
+        Admin("POST replays/{id}/use", partial(use, undo=False), "Let lists, charts and alerts read its scores.",
+              models.ById, ReplayProgress),
+        Admin("POST replays/{id}/set_aside", partial(use, undo=True), "Make it exploratory (again).", models.ById,
+              ReplayProgress),
+        Admin("DELETE replays/{id}", delete, "Delete an ended replay and the scores that nothing else uses.",
+              models.ById, Done),
+        Admin("POST replays", start, "Run stored traces through evaluators, or only report tokens and cost.",
+              drafts.ReplayDraft, ReplayList | Bill, outside=names_only),
+        Admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
+              ReplayProgress),
+        Admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
+              "Continue a stopped replay.", drafts.Resume, ReplayProgress),
+        Admin("GET replays/{id}/cases", cases, "Cases for an evaluator of the caller's process.", models.Cases,
+              ReplayCases),
+        Admin("POST replays/{id}/results", results, "The results of the caller.", drafts.Results, ReplayAccepted),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,8 +25,7 @@ from ragpulse_collector.settings import CollectorSettings
 if TYPE_CHECKING:
     from ragpulse_collector.receiver_grpc import GrpcReceiver
 
-_ALIVE = b"ok\n"
-_HEADERS = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(_ALIVE)).encode())]
+_ALIVE = PlainTextResponse("ok\n")
 
 
 class StartingApp:
@@ -42,9 +42,7 @@ class StartingApp:
         """Answer, or wait and pass on."""
         self.changes += scope["method"] not in ("GET", "HEAD")
         if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await send({"type": "http.response.body", "body": _ALIVE})
-            return
+            return await _ALIVE(scope, receive, send)
         if not self._rest.done():
             await asyncio.shield(asyncio.wrap_future(self._rest))
         await self._answer(scope, receive, send)

@@ -33,7 +33,9 @@ class Ticker:
         self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, if there is a job."""
+        if not self._jobs:
+            return
         now = time.monotonic()
         for job in self._jobs:
             job.due = now + (job.every_s if job.first_s is None else job.first_s)
@@ -50,7 +52,7 @@ class Ticker:
             for job in self._jobs:
                 if time.monotonic() >= job.due and not self._stop.is_set():
                     _run(job)
-            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
+            next_due = min(job.due for job in self._jobs)
             self._stop.wait(max(0.01, next_due - time.monotonic()))
 
 

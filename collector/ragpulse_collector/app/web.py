@@ -177,12 +177,9 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
     overview: RangeSummary = await operations.call("GET overview", {"from": "-24h"})
     drift = await operations.call("GET drift", {})
     services, others = await _by_service(operations, overview.quality)
-    text = render(status, [*map(_exported, overview.quality), *services], drift.watched, other_services=others)
+    whole = [ExportedQuality(headline.evaluator, headline) for headline in overview.quality]
+    text = render(status, [*whole, *services], drift.watched, other_services=others)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _exported(headline: Headline) -> ExportedQuality:
-    return ExportedQuality(headline.evaluator, headline)
 
 
 async def _by_service(operations: Operations, quality: Sequence[Headline]) -> tuple[list[ExportedQuality], int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge, RecordedCalls
+from ragpulse_collector.evaluation.judge import JudgePrices, RecordedCalls
 from ragpulse_collector.evaluation.judge_checking import JudgeChecker
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
@@ -33,7 +33,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Location, Settings
 from ragpulse_collector.settings.lead import is_active, leading
-from ragpulse_collector.store import AnyStore, Prices, Store
+from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
@@ -59,7 +59,7 @@ class Components:
 
     def __init__(
         self,
-        store: AnyStore,
+        store: Store,
         settings: Settings,
         *,
         prices: Prices,
@@ -71,17 +71,16 @@ class Components:
 
         Evaluation slows down for `waiting` requests and for bodies of the backlog.
         """
-        self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
+        self.store, self.started_with, self.prices, self._counters = store, settings, prices, counters
         self.settings = settings
         """Those in force: a reload replaces them."""
         self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
         self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
-        priced = partial(PricedJudge, prices=self._price)
-        self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
-        self._catalog.check()
+        self.catalog = Catalog(settings, loads=loads, priced=self._price.priced, wrap=self._recorded, isolate=True)
+        self.catalog.check()
         check_topics(settings)
-        self.rules = Rules(settings, store, check_evaluator=self._catalog.online)
+        self.rules = Rules(settings, store, check_evaluator=self.catalog.online)
 
     def _recorded(self, judge: Judge) -> Judge:
         """Record every judge call in the store; a repeated question is answered from there, free."""
@@ -89,48 +88,48 @@ class Components:
 
     def _new_gate(self) -> Gate:
         """Return a gate: each judge has its own, so that one that fails holds up no other."""
-        judge = self._settings.judge
+        judge = self.started_with.judge
         return Gate(judge.concurrency, requests_per_minute=judge.requests_per_minute)
 
     @property
     def unpriced(self) -> str | None:
         """The first judge that has a cap and no price: no question goes to it."""
-        models = map(model_of, self._catalog.judges if self._price.limited else ())
+        models = map(model_of, self.catalog.judges if self._price.limited else ())
         return next((model for model in models if self._price(model, 1, 1) is None), None)
 
     @cached_property
     def _caps(self) -> Caps:
-        per_day = self._settings.judge.budget_usd_per_day if self._price.limited else None
+        per_day = self.started_with.judge.budget_usd_per_day if self._price.limited else None
         return Caps(usd_per_day=per_day, of_rule=lambda name: self.rules.budgets().get(name))
 
     @cached_property
     def _ledger(self) -> Ledger:
-        return Ledger(self._store, self._caps, price=self._price)
+        return Ledger(self.store, self._caps, price=self._price)
 
     @cached_property
     def pacer(self) -> Pacer:
         """Slows sampling down so that the budget lasts the whole day, and to what local models can read."""
-        loads = self._catalog.cpu_loads
-        return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
+        loads = self.catalog.cpu_loads
+        return Pacer(self.store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
 
     @cached_property
     def refits(self) -> Refits:
         """Fits topics in the background."""
-        return Refits(self._store, self._settings.topics)
+        return Refits(self.store, self.started_with.topics)
 
     @cached_property
     def sampler(self) -> Sampler:
         """Decides which units are evaluated."""
-        options = self._settings.collector
+        options = self.started_with.collector
         return Sampler(
-            self._store,
+            self.store,
             self.rules.effective,
             settle_s=options.settle_s,
             quiet_s=options.quiet_s,
             session_quiet_s=options.session_quiet_s,
             pi_scale=self.pacer.pi_scale,
-            acceptance=self._settings.feedback.acceptance,
-            scales=self._settings.feedback.scale,
+            acceptance=self.started_with.feedback.acceptance,
+            scales=self.started_with.feedback.scale,
             refuses=_refuses,
             topics=self.refits.assigner,
         )
@@ -138,10 +137,10 @@ class Components:
     @cached_property
     def worker(self) -> Worker:
         """Evaluates the selected units."""
-        options = self._settings.collector
+        options = self.started_with.collector
         return Worker(
-            self._store,
-            self._catalog.resolve,
+            self.store,
+            self.catalog.resolve,
             self._ledger,
             gate=self._gate,
             throttle=Throttle(busy=self._busy),
@@ -153,21 +152,21 @@ class Components:
     @cached_property
     def monitors(self) -> Monitors:
         """Watch metrics and send messages."""
-        return Monitors(self._store, self._settings, evaluators=self._names)
+        return Monitors(self.store, self.started_with, evaluators=self.names)
 
     @cached_property
     def targets(self) -> Targets:
         """Compare metrics with their targets."""
-        settings = self._settings
+        settings = self.started_with
         line = partial(source_line, settings, "target")
-        return Targets(self._store, settings.target, evaluators=self._names, line=line)
+        return Targets(self.store, settings.target, evaluators=self.names, line=line)
 
     @cached_property
     def digests(self) -> Digests:
         """Make digests, and send one a week."""
-        return Digests(self._store, self._settings, self.monitors.outbox, self.targets, lead=self.lead)
+        return Digests(self.store, self.started_with, self.monitors.outbox, self.targets, lead=self.lead)
 
-    def _settings_in_force(self) -> Settings:
+    def in_force(self) -> Settings:
         """Return the settings with the rules and monitors of the API, and with the built-in rules at the end."""
         rules = sorted(self.rules.effective(), key=lambda rule: ("file", "api", "built-in").index(rule.source))
         monitors = list(self.monitors.definitions)
@@ -186,69 +185,62 @@ class Components:
 
     def lead(self) -> str:
         """Return the evaluator that leads."""
-        return leading(self.rules.effective(), self._settings.evaluator, self._settings.lead)
+        return leading(self.rules.effective(), self.started_with.evaluator, self.started_with.lead)
 
-    def _names(self) -> set[str]:
-        return {*self._catalog.registry.names, *self._settings.feedback.metrics}
+    def names(self) -> set[str]:
+        """Return the registered evaluators, and people's scores."""
+        return {*self.catalog.registry.names, *self.started_with.feedback.metrics}
 
     @cached_property
     def drift(self) -> DriftWatch:
         """Judges stored answers again."""
         return DriftWatch(
-            store=self._store,
-            resolve=self._catalog.unrecorded.resolve,
+            store=self.store,
+            resolve=self.catalog.unrecorded.resolve,
             ledger=self._ledger,
-            concurrency=self._settings.judge.concurrency,
-            interval=self._settings.drift.every,
+            concurrency=self.started_with.judge.concurrency,
+            interval=self.started_with.drift.every,
             on_check=self.monitors.drift,
         )
 
     @cached_property
     def checker(self) -> JudgeChecker:
         """Checks judges on labelled answers."""
-        unrecorded = self._catalog.unrecorded
-        return JudgeChecker(self._store, self._settings, unrecorded, price=self._price, ledger=self._ledger)
+        unrecorded = self.catalog.unrecorded
+        return JudgeChecker(self.started_with, unrecorded, price=self._price, ledger=self._ledger)
 
-    def _scheduled(self) -> list[str]:
-        return [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators]
+    def price_table(self) -> Mapping[str, str | None]:
+        """Return the price table and its date."""
+        return self.prices.table.about()
+
+    @cached_property
+    def status(self) -> Status:
+        """Counts what was received and done."""
+        return Status(
+            self.store,
+            self.started_with,
+            self._counters,
+            budgets=self.rules.budgets,
+            prices=self.price_table,
+            other_groups=lambda: self.monitors.other_groups,
+            keeps_up=lambda: self.pacer.keeps_up,
+        )
+
+    @cached_property
+    def replays(self) -> Replays:
+        """Runs stored traces through evaluators."""
+        return Replays(
+            self.store,
+            self.catalog.online,
+            price=self._price,
+            wake=self.worker.wake,
+            in_force=lambda: [name for rule in self.rules.effective() if is_active(rule) for name in rule.evaluators],
+        )
 
     @cached_property
     def operations(self) -> Operations:
         """The operations of the API and the pages."""
-        store, settings, wake, prices = self._store, self._settings, self.worker.wake, self._prices
-        return operations(
-            store,
-            settings,
-            in_force=self._settings_in_force,
-            catalog=self._catalog,
-            rules=self.rules,
-            lead=self.lead,
-            status=Status(
-                store,
-                settings,
-                self._counters,
-                budgets=self.rules.budgets,
-                prices=lambda: prices.table.about(),
-                other_groups=lambda: self.monitors.other_groups,
-                keeps_up=lambda: self.pacer.keeps_up,
-            ),
-            replays=Replays(
-                store,
-                self._catalog.online,
-                price=self._price,
-                wake=wake,
-                in_force=self._scheduled,
-            ),
-            monitors=self.monitors,
-            targets=self.targets,
-            digests=self.digests,
-            drift=self.drift,
-            prices=prices,
-            force=self.sampler.force,
-            wake=wake,
-            refits=self.refits,
-            checker=self.checker,
-        )
+        return operations(self)
 
 
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}
@@ -286,17 +278,19 @@ class BackgroundTasks:
         self._components, self._checking = components, threading.Thread()
         self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
         self._leading = False
-        self._ticker = Ticker(self._jobs())
+        self._ticker, self._slow = Ticker(self._jobs()), Ticker(self._slow_jobs())
 
     def start(self) -> None:
         """Start the jobs, and the worker at once where no lease is needed."""
         if self._lease is None:
             self._lead()
         self._ticker.start()
+        self._slow.start()
 
     def stop(self) -> None:
         """Stop after the current work, and release the lease."""
         self._ticker.stop()
+        self._slow.stop()
         self._components.refits.stop()
         self._components.checker.stop()
         self._components.worker.stop()
@@ -325,15 +319,18 @@ class BackgroundTasks:
     def _jobs(self) -> list[Job]:
         jobs = []
         if "evaluate" in self._settings.roles:
-            jobs.append(Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide))
-            jobs.append(Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0))
-            jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
+            jobs += [
+                Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide),
+                Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0),
+                Job("checking judges", CHECK_EVERY_S, self._check_judges),
+            ]
         if "maintain" in self._settings.roles:
-            jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
-            jobs.append(Job("topics", TOPICS_EVERY_S, self._components.refits.tick))
-            jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
-            jobs.append(Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0))
-            jobs.append(Job("the weekly digest", MONITOR_EVERY_S, self._components.digests.check))
+            jobs += [
+                Job("retention", PRUNE_EVERY_S, self._prune),
+                Job("topics", TOPICS_EVERY_S, self._components.refits.tick),
+                Job("monitors", MONITOR_EVERY_S, self._components.monitors.check),
+                Job("noting what leads", MONITOR_EVERY_S, self.note_lead, first_s=0.0),
+            ]
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))
@@ -345,6 +342,11 @@ class BackgroundTasks:
         if self._lease is not None:
             jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
         return jobs
+
+    def _slow_jobs(self) -> list[Job]:
+        """Return what takes seconds: decisions do not wait for it."""
+        check = partial(self._if_leading, self._components.digests.check)
+        return [Job("the weekly digest", MONITOR_EVERY_S, check)] if "maintain" in self._settings.roles else []
 
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:

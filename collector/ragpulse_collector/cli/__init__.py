@@ -4,8 +4,7 @@ serve, demo, run                 start something          (serve.py)
 metrics, traces, show, doctor .. look at traces, status   (look.py)
 topics, digest, gaps             what users ask, a week in words, what users miss (topics.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
-models, judge check              local models, a judge on labelled answers (models.py)
-generate-questions               a test set from stored contexts (questions.py)
+models, judge, generate-...      local models, a judge on labelled answers, a test set from contexts (models.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
 sql, export, prune, import ...   the data itself, mcp     (data.py)
@@ -26,8 +25,7 @@ _FAMILIES = {
     "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
     "topics": ("topics", "digest", "gaps"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
-    "models": ("models", "judge"),
-    "questions": ("generate-questions",),
+    "models": ("models", "judge", "generate-questions"),
     "quality": ("replay", "replays", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
     "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "key", "prices", "import",

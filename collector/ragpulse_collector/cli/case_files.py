@@ -108,9 +108,10 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
 def _parquet(path: Path) -> list[dict[str, Any]]:
     import duckdb
 
-    cursor = duckdb.execute("select * from read_parquet(?)", [str(path)])
-    columns = [column[0] for column in cursor.description or ()]
-    return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    from ragpulse_collector.store.connection import fetch
+
+    with duckdb.connect() as connection:
+        return fetch(connection, "select * from read_parquet(?)", [str(path)]).dicts()
 
 
 def _parsed(place: str, text: str) -> Any:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.cli.options import Ask, config_path, failing
+from ragpulse_collector.cli.options import Ask, Json, failing, priced_settings
 from ragpulse_collector.cli.tables import Show, progress
 from ragpulse_collector.refusals import Refusal
 
@@ -29,34 +29,29 @@ _LONGEST_WAIT_S = 30.0
 class LocalReplay:
     """The evaluators of one command, with the prices of their judges."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, request: Json) -> None:
         """Make the evaluators named in the request; raises Failure naming the mistake."""
         from ragpulse_collector.catalog import Catalog
-        from ragpulse_collector.configuration import load_settings
-        from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
-        from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
+        settings, price = priced_settings(request["judge"])
+        gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+        gated = partial(GatedJudge, gate=gate)
         with failing(OSError, Refusal):
-            settings = load_settings(config_path(None))
-            settings = settings.with_options("judge", {"model": request["judge"]})
-            gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-            price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
-            priced, gated = partial(PricedJudge, prices=price), partial(GatedJudge, gate=gate)
-            catalog = Catalog(settings, loads=request["loads"], priced=priced, wrap=gated)
+            catalog = Catalog(settings, loads=request["loads"], priced=price.priced, wrap=gated)
             names, prompts = request["evaluators"], request["prompts"]
             evaluators = [catalog.online(name, prompts=prompts) for name in names]
         self._evaluators = {evaluator.name: evaluator for evaluator in evaluators}
         self._price: Price = price
         self._concurrency = settings.judge.concurrency
 
-    def request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def request(self, request: Json) -> dict[str, Any]:
         """Return the request for the collector: the evaluators by name and version, no files."""
         local = ("evaluators", "judge", "prompts", "loads")
         params = {key: value for key, value in request.items() if key not in local}
         return params | {"external": [_declaration(evaluator) for evaluator in self._evaluators.values()]}
 
-    def bill(self, bill: Mapping[str, Any], cap: float | None) -> dict[str, Any]:
+    def bill(self, bill: Json, cap: float | None) -> dict[str, Any]:
         """Return the collector's bill with tokens and cost of each judge, computed here from its sample of cases."""
         from pydantic import TypeAdapter
 
@@ -145,7 +140,7 @@ class _Loop:
                 return True
         return progressed
 
-    async def _evaluate(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def _evaluate(self, job: Json) -> dict[str, Any] | None:
         """Return a result in the form of the API; None where its call might exceed the cap."""
         from ragpulse_evaluators import Case
 
@@ -180,7 +175,7 @@ class _Loop:
             self._capped = str(error)
         return None
 
-    async def _call(self, operation: str, params: Mapping[str, Any]) -> Any:
+    async def _call(self, operation: str, params: Json) -> Any:
         return await asyncio.to_thread(self._ask, operation, params)
 
 

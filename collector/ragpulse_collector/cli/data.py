@@ -31,7 +31,6 @@ from ragpulse_collector.cli.options import (
     key_option,
     option,
     since_option,
-    since_time,
     source,
     url_option,
     yes_option,
@@ -135,7 +134,7 @@ def vacuum(db: str, dry_run: bool) -> None:
         if dry_run:
             with closing(FileReader(db)) as reader:
                 size, used = reader.size_bytes(), reader.used_bytes()
-                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").rows[0][0]
+                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").value
             more = "" if "ZSTD" in ddl else ", and compress the texts, which an older version stored as they are"
             click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
             return
@@ -230,7 +229,7 @@ def update(address: str, config: str | None) -> None:
 @url_option
 @key_option("Key of the collector with the scopes ingest and read.")
 def import_(
-    source: str, location: str | None, since: str, source_key: str | None, url: str | None, api_key: str | None
+    source: str, location: str | None, since: datetime, source_key: str | None, url: str | None, api_key: str | None
 ) -> None:
     """Copy traces, sessions, scores and feedback into the collector. A second run stores nothing twice.
 
@@ -240,9 +239,9 @@ def import_(
     from ragpulse_collector.client import ClientError
     from ragpulse_collector.importing import ImportCounts, move
 
-    client, counts, start = connected(url, api_key), ImportCounts(), since_time(since)
+    client, counts = connected(url, api_key), ImportCounts()
     try:
-        for counts in move(client, _pages(source, location, start, source_key)):
+        for counts in move(client, _pages(source, location, since, source_key)):
             click.echo(f"{len(counts.traces):,} traces, {counts.spans:,} spans", err=True)
     except (ClientError, OSError, ValueError) as error:
         rest = f"\nstored so far: {counts.spans:,} spans; run the command again to continue" if counts.spans else ""
@@ -253,7 +252,7 @@ def import_(
         + (f", {counts.known:,} were there already" if counts.known else "")
     )
     days = client.call("GET status")["retention"]["days"]
-    if datetime.now(UTC) - start > timedelta(days=days):
+    if datetime.now(UTC) - since > timedelta(days=days):
         click.echo(f"note: the collector deletes traces older than {days:g} days ([collector] retention_days)")
 
 

@@ -28,10 +28,9 @@ from ragpulse_collector.cli.options import (
     load_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
 )
-from ragpulse_collector.cli.tables import dotted, print_json, table
-from ragpulse_dashboards.words import called
+from ragpulse_collector.cli.tables import print_json, report, table
 
 Split = Literal["train", "test"]
 _labels_option = option(
@@ -90,19 +89,19 @@ def evaluate(
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import evaluate_sync, summarize
 
-    cases = _cases(Path(file))
+    cases = _cases(Path(file), read_rows(Path(file)))
     catalog = Catalog(judge=judge, loads=loads, wrap=_recorder(cache))
     instances = [catalog.resolve(name) for name in evaluators]
     results = evaluate_sync(cases, instances, concurrency=concurrency, progress=not as_json)
     if out:
         lines = (result.model_dump_json() for column in results.values() for result in column)
         Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    reports = {name: _plain(summarize(column)) for name, column in results.items()}
+    summaries = {name: asdict(summarize(column)) for name, column in results.items()}
     if as_json:
-        print_json(reports)
+        print_json(summaries)
         return
-    for report in reports.values():
-        _print(report)
+    for summary in summaries.values():
+        report("report", summary, as_json=False)
 
 
 def _recorder(cache: str | None) -> Any:
@@ -111,19 +110,7 @@ def _recorder(cache: str | None) -> Any:
     return None if cache is None else lambda judge: CachedJudge(judge, FileCache(cache))
 
 
-def _plain(report: Any) -> dict[str, Any]:
-    from dataclasses import asdict, is_dataclass
-
-    if is_dataclass(report) and not isinstance(report, type):
-        return asdict(report)
-    return dict(report.model_dump() if hasattr(report, "model_dump") else report)
-
-
-def _cases(path: Path) -> list[Any]:
-    return _cases_of(path, read_rows(path))
-
-
-def _cases_of(path: Path, rows: Iterable[Row]) -> list[Any]:
+def _cases(path: Path, rows: Iterable[Row]) -> list[Any]:
     from pydantic import ValidationError
 
     from ragpulse_evaluators import Case
@@ -147,7 +134,7 @@ def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]
     fields = [dict(row.fields) for row in rows]
     if any("human" not in row for row in fields):
         raise Failure(f"{path}: every line needs `human`: the person's score")
-    return _cases_of(path, rows), [float(row["human"]) for row in fields], fields
+    return _cases(path, rows), [float(row["human"]) for row in fields], fields
 
 
 _EXTRA_COLUMNS = ("human", "group", "kind")
@@ -176,7 +163,7 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
     results = evaluate_sync(cases, [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
     scores = [result.normalized for result in next(iter(results.values()))]
     groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
-    _report(compare_with_people(scores, human, groups), as_json)
+    report("report", asdict(compare_with_people(scores, human, groups)), as_json=as_json)
 
 
 @click.command("meta-evaluate")
@@ -189,7 +176,8 @@ def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split
     """Run a judge against unit tests with known answers: success rate for each metric and in total."""
     from ragpulse_evaluators import meta_evaluate
 
-    _report(meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split), as_json)
+    found = meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split)
+    report("report", asdict(found), as_json=as_json)
 
 
 @click.command("align")
@@ -204,24 +192,23 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
     from ragpulse_evaluators import align
 
     cases, human, _ = _labelled(Path(labels))
-    _, report = align(Catalog(judge=judge).resolve(evaluator), list(zip(cases, human, strict=True)), seed=seed)
-    _report(report, as_json)
+    _, gain = align(Catalog(judge=judge).resolve(evaluator), list(zip(cases, human, strict=True)), seed=seed)
+    report("report", asdict(gain), as_json=as_json)
 
 
 @click.command("perturb")
-@since_option("7d")
+@range_option("7d")
 @option("--limit", type=COUNT, default=200, help="The most traces.")
 @_seed_option
 @option("--out", type=FILE, default="perturbed.jsonl", help="The file to write.")
 @asking
-def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
+def perturb_(ask: Ask, seed: int, out: str, **params: Any) -> None:
     """Make labelled negatives of stored traces, to test a judge: numbers, names and negations are swapped."""
     from ragpulse_evaluators import Case
     from ragpulse_evaluators.grounding import perturb
 
-    params = {"from": since, "limit": limit, "evaluator": "groundedness", "sort": "best"}
     cases = []
-    for trace in ask("GET traces", params)["traces"]:
+    for trace in ask("GET traces", {**params, "evaluator": "groundedness", "sort": "best"})["traces"]:
         detail = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
         contexts = [context["text"] for context in detail["contexts"] if context["text"]]
         if trace["response"] and contexts:
@@ -236,16 +223,3 @@ def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
     Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
     click.echo(f"{len(labelled)} labelled cases from {len(cases)} traces in {out}")
     click.echo(f"next: ragpulse calibrate -e NAME --labels {out}")
-
-
-def _report(report: Any, as_json: bool) -> None:
-    if as_json:
-        print_json(_plain(report))
-        return
-    _print(_plain(report))
-
-
-def _print(report: Mapping[str, Any]) -> None:
-    """Print what a report has: intervals as such, nested figures under dotted names, nothing for what is unknown."""
-    rows = [(name, called(value) if name == "evaluator" else value) for name, value in dotted(report)]
-    table("report", ("name", "value"), [(name, value) for name, value in rows if value not in (None, {}, [], ())])

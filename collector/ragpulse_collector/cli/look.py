@@ -26,17 +26,28 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
     Source,
     asking,
     config_path,
     json_option,
     option,
-    since_option,
+    range_option,
     source,
-    tz_option,
     where_option,
 )
-from ragpulse_collector.cli.tables import ago, cell, dotted, interval, measured, print_json, safe, shown_at, table
+from ragpulse_collector.cli.tables import (
+    ago,
+    cell,
+    dotted,
+    interval,
+    measured,
+    print_json,
+    safe,
+    showing,
+    shown_at,
+    table,
+)
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -46,21 +57,16 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 
 @click.command()
 @click.argument("names", nargs=-1)
-@since_option("1d")
+@range_option("1d")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
-@tz_option
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @json_option
 @asking
-def metrics(
-    ask: Ask, names: tuple[str, ...], since: str, step: str, tz: str, group_by: tuple[str, ...],
-    assisted_by: str | None, as_json: bool
-) -> None:  # fmt: skip
+def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: Any) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    params = {"from": since, "step": step, "tz": tz, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
-        ask("GET metrics", params | {"name": name})
+        ask("GET metrics", {**params, "tz": tz, "name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
     ]
     if as_json:
@@ -92,24 +98,14 @@ def _assisted(estimate: dict[str, Any] | None) -> str:
 
 
 @click.command()
-@since_option("1d")
-@tz_option
+@range_option("1d")
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
 @option("--limit", type=COUNT, default=20, help="The most traces.")
-@json_option
-@asking
-def traces(
-    ask: Ask, since: str, tz: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...],
-    limit: int, as_json: bool
-) -> None:  # fmt: skip
+@showing("GET traces")
+def traces(answer: Json, tz: str, **_: object) -> None:
     """Show the newest traces with their scores."""
-    params = {"from": since, "tz": tz, "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
-    answer = ask("GET traces", params)
-    if as_json:
-        print_json(answer)
-        return
     table(
         "traces",
         ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
@@ -221,6 +217,7 @@ def diagnose(source: Source) -> list[Finding]:
         *findings,
         Finding(True, f"{source.db} can be read" if source.db else f"collector {status['version']} answers"),
         *_data(status),
+        _topics(ask("GET topics", {"from": "-1h", "limit": 1})),
         *_roundtrip(ask, source.db),
     ]
 
@@ -319,6 +316,15 @@ def _undecided(undecided: Mapping[str, Any]) -> Finding:
     )
 
 
+def _topics(answer: Json) -> Finding:
+    fit, problem = answer["fit"], answer["problem"]
+    if fit is None:
+        return Finding(True, f"no topics yet: {problem or 'the first fit is due, or runs'}")
+    age = datetime.now(UTC) - datetime.fromisoformat(str(fit["fitted_at"])).replace(tzinfo=UTC)
+    found = f"{fit['topics']} topics of {fit['questions']:,} questions, fitted {ago(age.total_seconds())}"
+    return Finding(True, f"{found}; {problem}" if problem else found)
+
+
 def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
     if db:
         return
@@ -328,14 +334,9 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
 
 
 @click.command()
-@json_option
-@asking
-def status(ask: Ask, as_json: bool) -> None:
+@showing("GET status")
+def status(answer: Json) -> None:
     """Show what was received, rejected, evaluated and dropped."""
-    answer = ask("GET status", {})
-    if as_json:
-        print_json(answer)
-        return
     table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 

@@ -1,18 +1,51 @@
-"""`ragpulse models`, `ragpulse judge check`: local models, fetched once; a judge on labelled answers."""
+"""`ragpulse models`, `judge check`, `generate-questions`: local models, and what a judge does for a test."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import COUNT, FILE, Failure, failing, json_option, max_usd_option, option
-from ragpulse_collector.cli.questions import capped, configured_judge
-from ragpulse_collector.cli.tables import dotted, print_json, table
+from ragpulse_collector.cli.options import (
+    COUNT,
+    FILE,
+    Ask,
+    Failure,
+    asking,
+    dry_run_option,
+    failing,
+    json_option,
+    max_usd_option,
+    option,
+    priced_settings,
+    prompts_option,
+    since_option,
+    where_option,
+    yes_option,
+)
+from ragpulse_collector.cli.tables import agree_to, cost, print_json, report, table
+
+if TYPE_CHECKING:
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.settings import Settings
+    from ragpulse_evaluators import Context, Judge
+    from ragpulse_evaluators.judged.questions import GeneratedQuestions
+    from ragpulse_evaluators.result import Estimate
+
+_REPLY = 120
+"""The expected tokens of a question with its reference."""
+_SAMPLED = """
+    SELECT any_value(id), any_value(text) FROM contexts
+    WHERE length(trim(text)) > 0 AND trace_id IN (SELECT trace_id FROM traces WHERE start_time >= ?{condition})
+    GROUP BY hash ORDER BY md5(hash || ?) LIMIT {count}"""
 
 
 @click.group()
@@ -83,21 +116,14 @@ def check(model: str, threshold: float, as_json: bool) -> None:
         raise Failure(failed)
     found = detection(results, [True, False] * (len(cases) // 2))
     right = sum(bool(r.passing) is (number % 2 == 0) for number, r in enumerate(results))
-    report = {
+    measured = {
         "model": model,
         "accuracy": round(right / len(cases), 3),
         **asdict(found),
         "ms_per_answer": round(seconds * 1000, 1),
         "answers_per_minute": round(60 / seconds),
     }
-    _print("check", report, as_json)
-
-
-def _print(title: str, report: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-    else:
-        table(title, ("name", "value"), [row for row in dotted(report) if row[1] not in (None, (), [])])
+    report("check", measured, as_json=as_json)
 
 
 @models.command()
@@ -147,5 +173,165 @@ def check_judge_(
             return 3
         raise
     store_check(db or settings.collector.db, found, utc_now())
-    _print("judge check", asdict(found), as_json)
+    report("judge check", asdict(found), as_json=as_json)
     return 0
+
+
+@click.command("generate-questions")
+@option("--judge", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
+@since_option("7d")
+@where_option
+@option("--count", type=click.IntRange(1, 10_000), default=50, help="Contexts to ask about.")
+@option("--per-context", type=click.IntRange(1, 20), default=1, help="Questions for each context.")
+@option("--language", default="en", help="Language of the instructions.")
+@prompts_option
+@option("--seed", default=0, help="Chooses the sample of contexts.")
+@option("--concurrency", type=click.IntRange(1, 512), default=8, help="Requests at the same time.")
+@max_usd_option
+@dry_run_option
+@yes_option
+@option("--out", type=FILE, default="questions.jsonl", help="The file to write.")
+@asking
+def generate_questions(
+    ask: Ask,
+    judge: str | None,
+    since: datetime,
+    where: str | None,
+    count: int,
+    seed: int,
+    max_usd: float | None,
+    dry_run: bool,
+    yes: bool,
+    out: str,
+    **options: Any,
+) -> int:
+    """Write questions with references from stored contexts. The bill comes first. Exit 3: stopped at its cap."""
+    from ragpulse_evaluators import generate_questions as write_questions
+
+    _, priced_judge, price = configured_judge(judge, "generate-questions")
+    contexts = _contexts(ask, since, where, count, seed)
+    bill = _bill(contexts, priced_judge, price, options, max_usd)
+    click.echo(f"{len(contexts)} contexts; {cost(bill)}")
+    if dry_run:
+        return 0
+    agree_to(bill, "command", yes=yes)
+    with _watching(capped(priced_judge, price, max_usd), len(contexts)) as watched, failing(OSError, ValueError):
+        questions = asyncio.run(write_questions(contexts, watched, **options))
+    lines = (case.model_dump_json(exclude_defaults=True) for case in questions.cases)
+    Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return _report(questions, watched, out)
+
+
+def configured_judge(model: str | None, command: str) -> tuple[Settings, Judge, JudgePrices]:
+    """Return this folder's configuration, its judge, and its prices; raises Failure where there is no judge."""
+    from ragpulse_collector.catalog import Catalog
+
+    settings, price = priced_settings(model)
+    judge = Catalog(settings, priced=price.priced).judge
+    if judge is None:
+        raise Failure(f"{command} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
+    return settings, judge, price
+
+
+def _contexts(ask: Ask, since: datetime, where: str | None, count: int, seed: int) -> list[Context]:
+    """Return a random sample of the distinct contexts of the matching traces."""
+    from ragpulse_evaluators import Context
+
+    start = since.replace(tzinfo=None).isoformat(sep=" ")
+    query = _SAMPLED.format(condition=f" AND ({where})" if where else "", count=count)
+    rows = ask("POST sql", {"query": query, "params": [start, str(seed)]})["rows"]
+    if not rows:
+        raise Failure(f"no context with text is stored since {start} UTC: choose a longer --since or another --where")
+    return [Context(text=text, id=name) for name, text in rows]
+
+
+def _bill(
+    contexts: Sequence[Context], judge: Judge, price: JudgePrices, options: Mapping[str, Any], cap: float | None
+) -> dict[str, Any]:
+    from ragpulse_collector.evaluation.budget import bill
+    from ragpulse_evaluators.judged.base import PromptFile
+
+    source = PromptFile("generate_questions", options["language"], options["prompts"]).source
+    estimates = [_estimate(context, source, judge, options["per_context"]) for context in contexts]
+    total = bill(estimates, judge, len(contexts), price)
+    if cap is None:
+        return asdict(total)
+    if total.cost_usd_at_most is None:
+        raise Failure(f"{total.cost_unknown_reason}, so that --max-usd can hold")
+    return asdict(replace(total, cost_usd_at_most=min(cap, total.cost_usd_at_most)))
+
+
+def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:
+    """Estimate one call, and one more in case its reply cannot be read."""
+    from ragpulse_evaluators.judges.protocol import count_tokens, max_tokens_of
+    from ragpulse_evaluators.result import Estimate
+
+    tokens, longest = count_tokens(instructions) + count_tokens(context.text), max_tokens_of(judge)
+    return Estimate(
+        calls=1,
+        input_tokens=tokens,
+        output_tokens=questions * _REPLY,
+        max_input_tokens=2 * tokens + longest,
+        max_output_tokens=2 * longest,
+    )
+
+
+def capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
+    """Return the judge under a hard cap, if there is one; raises Failure where no cap could hold."""
+    from ragpulse_collector.evaluation.budget import unknown_price
+    from ragpulse_evaluators.judges.protocol import model_of
+    from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
+
+    if cap is None:
+        return judge
+    rates = price.rates(model_of(judge))
+    if rates is None:
+        raise Failure(f"{unknown_price(model_of(judge))}, so that --max-usd can hold")
+    return BudgetedJudge(judge, Budget(cap), rates)
+
+
+@contextmanager
+def _watching(judge: Judge, count: int) -> Iterator[Any]:
+    """Provide the judge with a bar of finished contexts and their cost; it holds the cost and the last failure."""
+    from ragpulse_evaluators.judges.protocol import JudgeQuestion, JudgeWrapper
+
+    class Watched(JudgeWrapper):
+        spent_usd: float | None = 0.0
+        failure: Exception | None = None
+
+        async def replies_to(self, question: JudgeQuestion) -> Any:
+            calls: Sequence[Any] = ()
+            try:
+                calls = await question.put_to(self._inner)
+            except Exception as error:
+                self.failure, calls = error, getattr(error, "calls", ())
+                raise
+            finally:
+                costs = [self.spent_usd, *(call.cost_usd for call in calls)]
+                self.spent_usd = None if None in costs else sum(filter(None, costs))
+                bar.update(min(1, count - bar.pos), self)
+            return calls
+
+    with click.progressbar(length=count, label="contexts", file=sys.stderr, item_show_func=_spent) as bar:
+        yield Watched(judge)
+
+
+def _spent(watched: Any) -> str:
+    if watched is None:
+        return ""
+    return "cost unknown" if watched.spent_usd is None else f"{watched.spent_usd:.4f} USD"
+
+
+def _report(questions: GeneratedQuestions, watched: Any, out: str) -> int:
+    """Print the counts of questions and of skipped contexts; returns 3 after a stop at the cap, 1 without questions."""
+    from ragpulse_evaluators.errors import BudgetExceeded
+
+    click.echo(f"{len(questions.cases)} questions in {out}; {_spent(watched)}")
+    for reason, number in sorted(questions.skipped.items()):
+        click.echo(f"  {number} skipped: {reason}")
+    if isinstance(watched.failure, BudgetExceeded):
+        click.echo(f"ragpulse: {watched.failure}: a larger --max-usd continues with the other contexts", err=True)
+        return 3
+    if not questions.cases and watched.failure is not None:
+        raise Failure(str(watched.failure))
+    return 0 if questions.cases else 1

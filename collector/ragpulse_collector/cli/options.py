@@ -21,9 +21,13 @@ from ragpulse_dashboards.zones import DAYS
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
     from ragpulse_collector.client import Client
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-Ask = Callable[[str, Mapping[str, Any]], Any]
+Json = Mapping[str, Any]
+"""A JSON object, as operations take and answer it."""
+Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
@@ -41,20 +45,20 @@ def age(value: str) -> str:
     """Return the `from` of the API that an age such as `7d`, a day or a time means: `-7d`, `today`, or ISO 8601."""
     if value in DAYS:
         return value
-    try:
-        time = since_time(value)
-    except (ValueError, OverflowError) as error:
-        fix = f"write an age such as 30m, 6h, 7d, 2w, a time such as 2026-11-21T14:00Z, or {', '.join(DAYS)}"
-        raise click.BadParameter(f"{value!r}: {fix}") from error
-    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else time.isoformat()
+    since_time(value)
+    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else value
 
 
 def since_time(since: str) -> datetime:
-    """Return the time that an age or ISO 8601 means; raises ValueError."""
-    if age := _AGE.fullmatch(since):
-        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
-    time = datetime.fromisoformat(since)
-    return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    """Return the time that an age or ISO 8601 means, in UTC; raises BadParameter."""
+    try:
+        if age := _AGE.fullmatch(since):
+            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        time = datetime.fromisoformat(since)
+        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
+        raise click.BadParameter(f"{since!r}: {fix}") from error
 
 
 def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
@@ -96,7 +100,7 @@ class Source(NamedTuple):
         client = connected(self.url, self.api_key)
         client.hint += " (or read a closed file with --db)"
 
-        def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        def ask(operation: str, params: Json) -> Any:
             try:
                 return client.call(operation, params)
             except ClientError as error:
@@ -104,7 +108,7 @@ class Source(NamedTuple):
 
         return ask
 
-    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+    def download(self, operation: str, params: Json, target: Path) -> None:
         """Write the file that an operation answers; like the database, only its owner can read it."""
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
@@ -179,8 +183,7 @@ load_option = option(
 prompts_option = option(
     "--prompts", type=EXISTING_FOLDER, help="Folder of prompt files that replace the built-in ones."
 )
-tz_option = option("--tz", default="UTC", help="IANA zone of local days, such as Europe/Berlin.")
-where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+where_option = option("--where", help="SQL condition over the columns of `traces`.")
 max_usd_option = option("--max-usd", type=USD, help="Stop before spending more than this.")
 dry_run_option = option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 yes_option = option("--yes", is_flag=True, help="Do not ask.")
@@ -192,10 +195,30 @@ def key_option(text: str) -> Callable[[F], F]:
 
 
 def since_option(default: str) -> Callable[[F], F]:
-    """Declare --since."""
+    """Declare --since, passed as a time."""
     return option(
-        "--since", type=age, default=default, help=f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+        "--since", type=since_time, default=default, metavar="AGE", help="How far back: 30m, 6h, 7d, 2w; or a time."
     )
+
+
+def range_option(default: str) -> Callable[[F], F]:
+    """Declare --since and --tz, passed as the parameters `from` and `tz` of an operation."""
+    days = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
+    since = option("--since", "from", type=age, default=default, help=days)
+    zone = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")
+    return lambda command: since(zone(command))
+
+
+def priced_settings(judge: str | None) -> tuple[Settings, JudgePrices]:
+    """Return this folder's configuration with another judge, if one is named, and the prices of models."""
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.evaluation.judge import JudgePrices
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_collector.store import Prices
+
+    with failing(OSError, Refusal):
+        settings = load_settings(config_path(None)).with_options("judge", {"model": judge})
+        return settings, JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
 
 
 def _offline(db: str) -> Ask:
@@ -222,7 +245,7 @@ def asker_of(operations: Operations) -> Ask:
     from ragpulse_collector.api.http import plain
     from ragpulse_dashboards import ApiError
 
-    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+    def ask(operation: str, params: Json) -> Any:
         try:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
     Source,
     asker_of,
     asking,
@@ -28,12 +28,12 @@ from ragpulse_collector.cli.options import (
     max_usd_option,
     option,
     prompts_option,
-    since_option,
+    range_option,
     source,
     where_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, p_value, print_json, table, watch
+from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, p_value, print_json, showing, table, watch
 from ragpulse_dashboards.words import called
 
 
@@ -42,7 +42,7 @@ from ragpulse_dashboards.words import called
 @option("--judge", help="Judge model; default: the collector's.")
 @prompts_option
 @load_option
-@since_option("7d")
+@range_option("7d")
 @where_option
 @option("--limit", type=COUNT, help="The most units.")
 @max_usd_option
@@ -50,12 +50,8 @@ from ragpulse_dashboards.words import called
 @yes_option
 @json_option
 @source
-def replay(
-    source: Source, evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool,
-    **options: Any
-) -> int:  # fmt: skip
+def replay(source: Source, dry_run: bool, yes: bool, as_json: bool, **request: Any) -> int:
     """Evaluate stored traces. The bill comes first; a repeat continues. Exit 3: stopped at its cap."""
-    request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
     if source.file:
         return _replay_offline(source.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
     local = LocalReplay(request) if request["loads"] or request["prompts"] else None
@@ -115,7 +111,7 @@ def _replay(
     return 3 if capped else 0
 
 
-def _show_result(run: Mapping[str, Any]) -> None:
+def _show_result(run: Json) -> None:
     """Print what a replay found, and whether it is in use."""
     result, against = run["result"], run["result"]["against"]
     lines = [("scores", result["words"])]
@@ -175,23 +171,15 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 @click.argument("b")
 @option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
 @option("--by", help="Also within each value of this column, and at an equal mix of its values: metadata.tenant.")
-@since_option("7d")
+@range_option("7d")
 @where_option
-@json_option
-@asking
-def compare(
-    ask: Ask, a: str, b: str, evaluator: str | None, by: str | None, since: str, condition: str | None, as_json: bool
-) -> None:
+@showing("GET compare")
+def compare(answer: Json, by: str | None, **_: object) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
     metadata.KEY:....
     """
-    params = {"a": a, "b": b, "evaluator": evaluator, "by": by, "from": since, "where": condition}
-    answer = ask("GET compare", params)
-    if as_json:
-        print_json(answer)
-        return
     rows = [
         (called(answer["a"]["name"]), interval(answer["a"])),
         (called(answer["b"]["name"]), interval(answer["b"])),
@@ -226,28 +214,24 @@ def compare(
 
 @click.command()
 @evaluator_option
-@option("--min", "minimum", type=float, help="Required quality on the normalized score, 0..1.")
-@option("--max", "maximum", type=float, help="Or the most that is allowed, of a fail rate or an unclear rate.")
+@option("--min", type=float, help="Required quality on the normalized score, 0..1.")
+@option("--max", type=float, help="Or the most that is allowed, of a fail rate or an unclear rate.")
 @option("--measure", help="quality (default), pass_rate, fail_rate or unclear_rate.")
-@since_option("1d")
+@range_option("1d")
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
 @source
-def check(
-    source: Source, evaluator: str, minimum: float | None, maximum: float | None, measure: str | None, since: str,
-    condition: str | None, summary: str | None, corrected: bool,
-) -> int:  # fmt: skip
+def check(source: Source, summary: str | None, corrected: bool, **params: Any) -> int:
     """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
     try:
-        limits = {"min": minimum, "max": maximum, "measure": measure, "corrected": str(corrected).lower()}
-        params = {"evaluator": evaluator, "from": since, "where": condition, **limits}
-        answer = source.asker()("GET check", params)
+        answer = source.asker()("GET check", {**params, "corrected": str(corrected).lower()})
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
+    minimum, maximum, measure = params["min"], params["max"], params["measure"]
     limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
-    name = f"{measure} of {called(evaluator)}" if measure else called(evaluator)
+    name = f"{measure} of {called(params['evaluator'])}" if measure else called(params["evaluator"])
     by = f", narrowed by {answer['assisted_by']}" if answer.get("assisted_by") else ""
     click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}{by}")
     if (correction := answer.get("correction")) and not answer.get("uncorrected"):
@@ -264,23 +248,23 @@ def check(
 @click.command()
 @evaluator_option
 @option("--half-width", type=float, required=True, help="Precision: 0.02 means +-0.02.")
-@since_option("7d")
+@range_option("7d")
 @json_option
 @asking
-def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
+def plan(ask: Ask, as_json: bool, **params: Any) -> None:
     """Plan how many traces to score, at which rate, at what cost; with better rates of the rules that have strata."""
-    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": since})
+    answer = ask("GET plan", params)
     if as_json:
         print_json(answer)
         return
     rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
     table("plan", ("name", "value"), rows)
     for rule in ask("GET rules", {})["rules"]:
-        if evaluator in rule["evaluators"] and rule["strata"]:
+        if params["evaluator"] in rule["evaluators"] and rule["strata"]:
             _propose(ask, rule)
 
 
-def _propose(ask: Ask, rule: Mapping[str, Any]) -> None:
+def _propose(ask: Ask, rule: Json) -> None:
     """Print the rates that the collector proposes for a rule, and the keys to copy."""
     draft = {key: rule[key] for key in ("name", "evaluators", "rate", "where", "unit")}
     proposal = ask("GET rules/preview", {**draft, "strata": json.dumps(rule["strata"])})["proposal"]
@@ -312,9 +296,8 @@ def monitors(ask: Ask) -> None:
 @option("--false-alarms-per-year", type=float, default=4.0, help="The acceptable number, over all groups.")
 @option("--save", is_flag=True, help="Store the monitor; without it nothing changes.")
 @asking
-def monitor(ask: Ask, notify: tuple[str, ...], save: bool, **options: Any) -> None:
+def monitor(ask: Ask, save: bool, **draft: Any) -> None:
     """Preview a monitor: how often it would have fired in the last week, and the changes that it can detect."""
-    draft = {**options, "notify": list(notify)}
     preview = ask("GET monitors/preview", draft)
     times = "once" if preview["would_have_fired"] == 1 else f"{preview['would_have_fired']} times"
     click.echo(f"would have fired {times} in the last {preview['days']} days")
@@ -323,4 +306,4 @@ def monitor(ask: Ask, notify: tuple[str, ...], save: bool, **options: Any) -> No
     click.echo(preview["detects"] or "the detectable change is unknown for this metric")
     if save:
         ask("POST monitors", draft)
-        click.echo(f"stored: {options['name']}")
+        click.echo(f"stored: {draft['name']}")

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -24,11 +24,11 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
     Source,
     asking,
     option,
     since_option,
-    since_time,
     source,
     where_option,
 )
@@ -53,11 +53,11 @@ _SCALED = ("value", "lo", "hi")
 @option("-o", "--out", type=FILE, default="queries.jsonl", help="The file to write.")
 @option("--dataset", help="Store them as a dataset of the collector instead of in a file.")
 @asking
-def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, dataset: str | None) -> None:
+def freeze(ask: Ask, since: datetime, where: str | None, limit: int, out: str, dataset: str | None) -> None:
     """Store the baseline of `regress`: distinct questions with their documents, answers and scores."""
     from ragpulse_collector.cli.baseline import newest_answers, write_baseline
 
-    answers = newest_answers(ask, since=_utc(since), where=condition, limit=limit)
+    answers = newest_answers(ask, since=_utc(since), where=where, limit=limit)
     if not answers:
         raise Failure("no answered question in this range: look further back with --since")
     if dataset:
@@ -114,8 +114,8 @@ def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regress
         after = _answers_of_app(before, ask, source, options)
     else:
         queries, trace_ids = [answer.query for answer in before], [answer.trace_id for answer in before]
-        since, where = _utc(options["since"]), options["condition"]
-        after = newest_answers(ask, since=since, where=where, queries=queries, without=trace_ids)
+        since = _utc(options["since"])
+        after = newest_answers(ask, since=since, where=options["where"], queries=queries, without=trace_ids)
     if not after:
         raise Failure("none of these questions has a new trace: name --app, or look further back with --since")
     pairs = _pairs(before, after, options["similarity"])
@@ -151,13 +151,13 @@ def _answers_of_app(before: Sequence[Answered], ask: Ask, source: Source, option
     if source.file:
         raise Failure("--app sends spans: it needs a running collector, not --db")
     call = _function(options["app"], source.url)
-    since = _utc("0s")
+    since = _utc(datetime.now(UTC))
     with asyncio.Runner() as runner:  # clients that the application keeps belong to one event loop
         answered = sum(_answers(call, answer.query, runner) for answer in before)
     queries = [answer.query for answer in before]
     evaluators = {score.evaluator for answer in before for score in answer.scores}
     deadline = time.monotonic() + options["wait"]
-    read = partial(newest_answers, ask, since=since, where=options["condition"], queries=queries)
+    read = partial(newest_answers, ask, since=since, where=options["where"], queries=queries)
     while True:
         after = read()
         if len(after) == len(before) and not pending_scores(ask, after, evaluators):
@@ -213,11 +213,11 @@ def _function(name: str, url: str | None) -> Callable[[str], Any]:
     return function
 
 
-def _utc(since: str) -> datetime:
-    return since_time(since).replace(tzinfo=None)
+def _utc(since: datetime) -> datetime:
+    return since.replace(tzinfo=None)
 
 
-def _rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def _rows(report: Json) -> list[tuple[str, str, str, str]]:
     """Return name, estimate with interval, before, after."""
     labels = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
             "identical": "answers identical", "similarity": "answers similar"}  # fmt: skip
@@ -231,7 +231,7 @@ def _rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _reach(figure: Mapping[str, Any]) -> str:
+def _reach(figure: Json) -> str:
     """Return what the missing verdicts leave open."""
     difference, missing = figure["difference"], figure.get("missing")
     if not missing or difference["least"] is None:
@@ -239,7 +239,7 @@ def _reach(figure: Mapping[str, Any]) -> str:
     return f", {difference['least']:+.2f} to {difference['most']:+.2f} with {missing} missing verdicts"
 
 
-def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _thousand(cost: Json | None) -> dict[str, Any] | None:
     """Return the cost of 1,000 answers: that of one is too small to read."""
     if cost is None:
         return None
@@ -247,11 +247,11 @@ def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"a": cost["a"] * 1000.0, "b": cost["b"] * 1000.0, "difference": {**cost["difference"], **scaled}}
 
 
-def _verdicts(report: Mapping[str, Any]) -> list[str]:
+def _verdicts(report: Json) -> list[str]:
     return [f"{called(gate['metric'])} >= {gate['min']:g}: {gate['verdict']}{_need(gate)}" for gate in report["gates"]]
 
 
-def _need(gate: Mapping[str, Any]) -> str:
+def _need(gate: Json) -> str:
     if gate["verdict"] != "undecided":
         return ""
     if gate["missing"]:
@@ -261,7 +261,7 @@ def _need(gate: Mapping[str, Any]) -> str:
     return f" ({gate['n']} questions; about {gate['need']} would decide it)"
 
 
-def _counts(report: Mapping[str, Any]) -> str:
+def _counts(report: Json) -> str:
     absent = report["missing"] - report["silent"]
     parts = [f"{report['n']} questions compared"]
     parts += [f"the application failed on {report['failed']}"] if report["failed"] else []
@@ -270,7 +270,7 @@ def _counts(report: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _changed(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _changed(report: Json) -> list[tuple[str, ...]]:
     return [
         (pair["query"][:60], cell(pair["change"]), cell(pair["jaccard"]), cell(pair["similarity"]),
          ", ".join(f"{called(name)} {fall:+.2f}" for name, fall in pair["scores"].items()), pair["trace_b"])
@@ -282,20 +282,20 @@ _COLUMNS = ("name", "estimate", "before (a)", "after (b)")
 _WORST = ("query", "change", "jaccard", "similarity", "scores", "trace")
 
 
-def _blocks(report: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+def _blocks(report: Json) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
     yield "", _COLUMNS, _rows(report)
     if report["worst"]:
         yield "most changed", _WORST, _changed(report)
 
 
-def _print(report: Mapping[str, Any]) -> None:
+def _print(report: Json) -> None:
     click.echo(_counts(report))
     for block in _blocks(report):
         table(*block)
     click.echo("\n".join(_verdicts(report)))
 
 
-def _markdown(report: Mapping[str, Any]) -> None:
+def _markdown(report: Json) -> None:
     click.echo(f"{_counts(report)}\n")
     for _, columns, rows in _blocks(report):
         escaped = [[cell(value).replace("|", "\\|") for value in row] for row in rows]

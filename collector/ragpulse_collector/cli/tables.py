@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, in_ci
+from ragpulse_collector.cli.options import Ask, Failure, Json, asking, in_ci, json_option
 from ragpulse_dashboards import zones
 from ragpulse_dashboards.words import called, level
 
@@ -99,7 +100,7 @@ def _as_stored(value: Any) -> str:
     return safe(str(value), breaks="")
 
 
-def _fields(content: Mapping[str, Any]) -> str:
+def _fields(content: Json) -> str:
     """Format an estimate as an interval, and other fields as `ok 3, skipped 0`."""
     if "lo" in content and "hi" in content:
         return interval({"value": content.get("estimate"), **content})
@@ -143,7 +144,7 @@ def ago(age_s: float) -> str:
     return f"in {text}" if age_s <= -1 else f"{text} ago"
 
 
-def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted(content: Json, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested objects under dotted names: `retention.days`; lists as words, empty as unknown."""
     for key, value in content.items():
         if isinstance(value, Mapping) and value and not {"lo", "hi"} <= value.keys():
@@ -157,7 +158,7 @@ def safe(text: str, *, breaks: str = "\n\t") -> str:
     return "".join(letter if letter.isprintable() or letter in breaks else " " for letter in text)
 
 
-def interval(point: Mapping[str, Any] | None) -> str:
+def interval(point: Json | None) -> str:
     """Format an estimate with its interval and n: in its own words, or as `0.91 ± 0.02 n=120`."""
     if point and point.get("words"):
         return str(point["words"])
@@ -166,6 +167,29 @@ def interval(point: Mapping[str, Any] | None) -> str:
     value, lo, hi = float(point["value"]), point.get("lo"), point.get("hi")
     text = cell(value) if lo is None or hi is None else level(value, lo, hi)
     return text + (f" n={point['n']:,}" if point.get("n") is not None else "")
+
+
+def showing(operation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command that asks `operation` with its options, and prints JSON with --json or calls `show`."""
+
+    def decorated(show: Callable[..., None]) -> Callable[..., None]:
+        @wraps(show)
+        def run(ask: Ask, as_json: bool, **params: Any) -> None:
+            answer = ask(operation, params)
+            print_json(answer) if as_json else show(answer, **params)
+
+        return json_option(asking(run))
+
+    return decorated
+
+
+def report(title: str, content: Json, *, as_json: bool) -> None:
+    """Print what is known, intervals as such and nested figures under dotted names; or JSON."""
+    if as_json:
+        print_json(content)
+        return
+    rows = [(name, called(value) if name == "evaluator" else value) for name, value in dotted(content)]
+    table(title, ("name", "value"), [(name, value) for name, value in rows if value not in (None, {}, [], ())])
 
 
 def print_json(content: Any) -> None:
@@ -179,7 +203,7 @@ def terminal_json(content: Any, *, indent: int | None = None) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
-def cost(bill: Mapping[str, Any]) -> str:
+def cost(bill: Json) -> str:
     """Format tokens and cost of a bill."""
     tokens = f"{bill['input_tokens']:,} tokens in, {bill['output_tokens']:,} out"
     if bill["cost_usd"] is None:
@@ -190,7 +214,7 @@ def cost(bill: Mapping[str, Any]) -> str:
     return f"{tokens}; about {likely:.4f} USD, at least {low:.4f}, at most {most:.4f}"
 
 
-def agree_to(bill: Mapping[str, Any], work: str, *, yes: bool) -> None:
+def agree_to(bill: Json, work: str, *, yes: bool) -> None:
     """Ask before work that may cost money, unless `yes`; raises Failure where nobody can answer."""
     if yes or bill["cost_usd_at_most"] == 0:
         return

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from ragpulse_collector.cli.options import COUNT, Ask, asking, json_option, option, since_option
-from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
+from ragpulse_collector.cli.options import COUNT, Ask, Json, asking, json_option, option, range_option
+from ragpulse_collector.cli.tables import cell, interval, print_json, safe, showing, table
 
 
 @click.command()
-@since_option("7d")
+@range_option("7d")
 @option("--limit", type=COUNT, default=20, help="The most topics.")
 @option("--rename", nargs=2, metavar="ID NAME", help="Name a topic, here and in its traces.")
 @option("--fit", is_flag=True, help="Find topics again, in the background of the collector.")
 @json_option
 @asking
-def topics(ask: Ask, since: str, limit: int, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
+def topics(ask: Ask, rename: tuple[str, str] | None, fit: bool, as_json: bool, **params: Any) -> None:
     """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
-    if rename:
-        ask(f"PUT topics/{rename[0]}", {"name": rename[1]})
+    if rename and (note := ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
+        click.echo(safe(note), err=True)
     if fit:
         ask("POST topics/fit", {})
-    answer = ask("GET topics", {"from": since, "limit": limit})
+    answer = ask("GET topics", params)
     if as_json:
         return print_json(answer)
     columns = ("id", "", "topic", "n", "share", "unanswered", answer["evaluator"], "question")
@@ -35,18 +35,17 @@ def topics(ask: Ask, since: str, limit: int, rename: tuple[str, str] | None, fit
     table(f"topics ({answer['n']:,} questions)", columns, rows)
     moves = ((word, answer[word]) for word in ("appeared", "vanished", "grew"))
     notes = [f"{word}: {', '.join(names)}" for word, names in moves if names]
-    click.echo(safe("\n".join([*notes, *filter(None, [answer["problem"], answer["running"] and "a fit runs"])])))
+    state = [*filter(None, [answer["problem"], answer["running"] and "a fit runs"])]
+    if not (state or answer["fit"]):
+        state = ["no topics yet: a collector finds the first within a minute"]
+    click.echo(safe("\n".join([*notes, *state])))
 
 
 @click.command()
-@since_option("7d")
-@json_option
-@asking
-def digest(ask: Ask, since: str, as_json: bool) -> None:
+@range_option("7d")
+@showing("GET digest")
+def digest(answer: Json, **_: object) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
-    answer = ask("GET digest", {"from": since})
-    if as_json:
-        return print_json(answer)
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
         lead = answer["overview"]["lead"]
@@ -55,17 +54,17 @@ def digest(ask: Ask, since: str, as_json: bool) -> None:
 
 
 @click.command()
-@since_option("7d")
+@range_option("7d")
 @option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")
 @option("--dataset", help="Add the failed questions to this dataset.")
 @json_option
 @asking
-def gaps(ask: Ask, since: str, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
+def gaps(ask: Ask, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool, **params: Any) -> None:
     """List groups of questions that are declined or answered without support, for whoever writes documents."""
     from ragpulse_dashboards.formats import csv_text
 
     columns = ("kind", "question", "terms", "users", "share", "failing", "nearest")
-    answer = ask("GET gaps", {"from": since})
+    answer = ask("GET gaps", params)
     found = answer["gaps"]
     if dataset and (ids := list({trace_id: None for gap in found for trace_id in gap["trace_ids"]})):
         ask(f"POST datasets/{dataset}", {"trace_ids": ids[:1000]})

@@ -101,7 +101,7 @@ def _add_spans(batch: Batch, body: RawBody) -> None:
 
 def _reject_unbound(batch: Batch, binding: Binding) -> None:
     """Reject spans of services and environments that the sender's key is not bound to, with their scores."""
-    allowed, span_ids = [], set()
+    allowed, span_ids = [], set[tuple[str, str]]()
     for part in batch.spans:
         origins = zip(part.values("service"), part.values("environment"), strict=True)
         rows = [row for row, origin in enumerate(origins) if binding.allows(*origin)]
@@ -110,9 +110,7 @@ def _reject_unbound(batch: Batch, binding: Binding) -> None:
             batch.message = _NOT_BOUND.format(of="spans", **binding._asdict())
         if rows:
             allowed.append(part if len(rows) == len(part) else part.take(rows))
-            span_ids |= {
-                (allowed[-1].trace_ids[row].hex(), allowed[-1].span_ids[row].hex()) for row in range(len(rows))
-            }
+            span_ids |= set(allowed[-1].ids())
     batch.spans = allowed
     batch.scores = [score for score in batch.scores if score.written_on in span_ids]
     _bind(batch, binding)

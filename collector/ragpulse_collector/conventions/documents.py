@@ -63,6 +63,15 @@ def holds_documents(value: Any) -> bool:
     return documents_in_output(content, _NO_SPAN) is not None
 
 
+def search_kind(attribute: str, function: str) -> Read:
+    """Make a reader that returns `retriever` for a function, so marked by an attribute, that returns documents."""
+
+    def read_kind(value: Any, span: SpanView) -> str | None:
+        return "retriever" if span.attributes.get(attribute) == function and holds_documents(value) else None
+
+    return read_kind
+
+
 def _document_list(content: Any) -> list[Any] | None:
     """Return the list of documents: the content itself, or the list under a usual name or the only name."""
     if isinstance(content, list):

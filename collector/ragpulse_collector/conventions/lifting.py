@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from operator import is_
 from typing import Any
@@ -100,7 +101,8 @@ def restore_attributes(
     What JSON cannot express stays a reference: vectors that were not stored and, unless `with_bytes`, bytes
     (`{"$bytes": base64}`).
     """
-    restorer = _Restorer(query, response, contexts, with_bytes)
+    records = {record.rank: record for record in contexts or ()}
+    restorer = _Restorer({"query": query, "response": response}, records, with_bytes)
     return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
 
 
@@ -171,19 +173,13 @@ def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True)
 class _Restorer:
     """Restores lifted texts."""
 
-    def __init__(
-        self,
-        query: str | None,
-        response: str | None,
-        contexts: Sequence[ContextRecord] | None,
-        with_bytes: bool,
-    ) -> None:
-        self._texts = {"query": query, "response": response}
-        self._records = {record.rank: record for record in contexts or ()}
-        self._with_bytes = with_bytes
+    texts: Mapping[str, str | None]
+    records: Mapping[int, ContextRecord]
+    with_bytes: bool
 
     def restore(self, value: Any) -> Any:
         if type(value) is list:
@@ -197,7 +193,7 @@ class _Restorer:
         if "$json" in value:
             return STYLES[value["style"]](self.restore(value["$json"]))
         if "$bytes" in value:
-            return base64.b64decode(value["$bytes"]) if self._with_bytes else value
+            return base64.b64decode(value["$bytes"]) if self.with_bytes else value
         if "$dropped" in value:
             return Vector(value["length"])
         return {key[1:] if key[:2] == "$$" else key: self.restore(item) for key, item in value.items()}
@@ -210,9 +206,9 @@ class _Restorer:
 
     def _lifted(self, reference: Mapping[str, Any]) -> str | None:
         if reference["$lifted"] != "contexts":
-            return self._texts.get(reference["$lifted"])
+            return self.texts.get(reference["$lifted"])
         if "keys" in reference:
-            documents = [_document(record, reference["keys"]) for _, record in sorted(self._records.items())]
+            documents = [_document(record, reference["keys"]) for _, record in sorted(self.records.items())]
             return STYLES[reference["style"]](documents)
-        record = self._records.get(reference["rank"])
+        record = self.records.get(reference["rank"])
         return record.text if record else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from operator import lt
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
 from ragpulse_collector.conventions.usage import FIELDS, settle_usage
-from ragpulse_collector.conventions.values import number, parsed, true, unquoted
+from ragpulse_collector.conventions.values import SEARCHES, number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.otlp.wire import Vector, WireBatch, WireEvent, WireLink, WireScope, is_trace_id
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
@@ -39,14 +40,13 @@ _CARRIERS = ("evaluator", "other")
 """Kinds of spans that may only bring a score; others state their own work, and their links another thing."""
 _NO_ERROR = (None, None)
 _MISSING = "response_missing_reason"
-_SEARCHES = ("retriever", "reranker")
 
 
 def rule_book() -> RuleBook:
     """Return the rules of all dialects."""
     return RuleBook(
         DIALECTS,
-        watch={"vectors": _is_vector, "scores": _is_score},
+        watch={"vectors": lambda name: name.endswith(".embedding.vector"), "scores": _SCORE_NAME.fullmatch},
     )
 
 
@@ -60,15 +60,15 @@ class MappedBatch(NamedTuple):
     """Spans for which a rule raised: stored with their raw attributes, as kind `other`, flagged `unmapped`."""
 
 
+@dataclass(frozen=True)
 class Mapper:
     """Maps batches by a rule book."""
 
-    def __init__(self, book: RuleBook) -> None:
-        self._book = book
+    book: RuleBook
 
     def fields(self, wire: WireBatch) -> FieldMapping:
         """Return the canonical fields of a batch of spans, or of log records in the form of spans."""
-        return FieldMapping(wire, self._book)
+        return FieldMapping(wire, self.book)
 
     def spans(self, wire: WireBatch) -> MappedBatch:
         """Return a batch in canonical columns."""
@@ -217,7 +217,7 @@ def _truncated_contexts(
         truncated.update(
             row
             for row in wire.dropped_attributes
-            if (contexts is None or contexts[row] is None) and kinds[row] in _SEARCHES
+            if (contexts is None or contexts[row] is None) and kinds[row] in SEARCHES
         )
     return truncated | mapping.truncated
 
@@ -318,18 +318,10 @@ def _score(wire: WireBatch, row: int, values: Mapping[str, Any], scope: Any, spa
     )
 
 
-def _is_score(name: str) -> bool:
-    return _SCORE_NAME.fullmatch(name) is not None
-
-
 def _upstream_pi(trace_state: str) -> float:
     """Return the probability of OpenTelemetry's rejection threshold (`ot=th:c`: a quarter)."""
     match = _THRESHOLD.search(trace_state)
     return 1.0 if match is None else (2**56 - int(match[1].ljust(14, "0"), 16)) / 2**56
-
-
-def _is_vector(name: str) -> bool:
-    return name.endswith(".embedding.vector")
 
 
 def _vector(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -32,11 +33,11 @@ def masking(patterns: Sequence[str]) -> Callable[[str], str]:
     return str if redactor is None else redactor.text
 
 
+@dataclass(frozen=True)
 class Redactor:
     """Replaces the matches of a pattern by `[redacted]`, in place."""
 
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
+    pattern: re.Pattern[str]
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Redactor | None:
@@ -72,7 +73,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Mask one text; JSON is parsed first where its escapes could hide a match."""
-        masked = self._pattern.sub(MASK, text)
+        masked = self.pattern.sub(MASK, text)
         if "\\" not in text or text[:1] not in ("{", "["):
             return masked
         try:
@@ -80,7 +81,7 @@ class Redactor:
         except orjson.JSONDecodeError:
             return masked
         value = self.value(parsed)
-        return masked if value == parsed else self._pattern.sub(MASK, orjson.dumps(value).decode())
+        return masked if value == parsed else self.pattern.sub(MASK, orjson.dumps(value).decode())
 
     def value(self, value: Any) -> Any:
         """Mask the strings, numbers and keys of a JSON value."""
@@ -92,7 +93,7 @@ class Redactor:
             return self._mapping(value)
         if value is None or isinstance(value, bool):
             return value
-        return MASK if self._pattern.search(str(value)) else value
+        return MASK if self.pattern.search(str(value)) else value
 
     def _mapping(self, value: dict[str, Any]) -> Any:
         if "$lifted" in value or "$dropped" in value:
@@ -101,8 +102,8 @@ class Redactor:
             return {"$text": [self._piece(piece) for piece in value["$text"]]}
         if "$bytes" in value:
             text = base64.b64decode(value["$bytes"]).decode("utf-8", "replace")
-            return MASK if self._pattern.search(text) else value
-        return {self._pattern.sub(MASK, key): self.value(item) for key, item in value.items()}
+            return MASK if self.pattern.search(text) else value
+        return {self.pattern.sub(MASK, key): self.value(item) for key, item in value.items()}
 
     def _piece(self, piece: Any) -> Any:
         """Mask the strings and numbers of a piece of JSON text, which is cut between them."""

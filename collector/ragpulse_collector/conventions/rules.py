@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import eq
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ragpulse.shapes import UNREAD
 from ragpulse_collector.conventions.row_view import RowView
@@ -31,26 +31,6 @@ _FAILED = 2
 TEXTS = frozenset({"query", "response"})
 
 
-class SpanView(Protocol):
-    """What a reader gets besides the value: its span (or log record)."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """All its attributes."""
-
-    @property
-    def start_ns(self) -> int:
-        """When it began."""
-
-    @property
-    def dropped_attributes(self) -> int:
-        """How many attributes the sender dropped."""
-
-    @property
-    def kind(self) -> str | None:
-        """Its kind, which is read before any other field."""
-
-
 @dataclass(slots=True)
 class BareSpan:
     """A span with nothing but attributes, for values that are read outside a batch."""
@@ -59,6 +39,10 @@ class BareSpan:
     start_ns: int = 0
     dropped_attributes: int = 0
     kind: str | None = None
+
+
+SpanView = RowView | BareSpan
+"""What a reader gets besides the value: its span (or log record); the kind is read before any other field."""
 
 
 @dataclass(slots=True)
@@ -146,7 +130,7 @@ class RuleBook:
         self,
         dialects: Iterable[Sequence[FieldRule]],
         *,
-        watch: Mapping[str, Callable[[str], bool]] | None = None,
+        watch: Mapping[str, Callable[[str], object]] | None = None,
     ) -> None:
         self.rules = [rule for dialect in dialects for rule in dialect]
         self.rules.sort(key=lambda rule: rule.field != "kind")

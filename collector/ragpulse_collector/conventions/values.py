@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, get_args
@@ -27,6 +27,7 @@ MAX_COUNT, MAX_AMOUNT = 10**12, 1e12
 KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
 """The kinds by their own names, which most dialects use among others."""
 
+SEARCHES = ("retriever", "reranker")
 QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
 """A quoted text. Possessive, like the patterns below: a hostile text would be matched in exponential time otherwise."""
 _OBJECT = re.compile(rf"{OBJECT_REPR}|<[A-Z]\w*+\(.*\)>", flags=re.DOTALL)
@@ -216,6 +217,33 @@ def one_of(kinds: Mapping[str, str]) -> Read:
         return None if None in found else found
 
     return read_word
+
+
+def always(kind: str) -> Read:
+    """Make a reader of a kind that the attribute's name alone shows."""
+
+    def read_kind(_: Any, __: SpanView) -> str:
+        return kind
+
+    return read_kind
+
+
+def of_kinds(kinds: Collection[str | None], read: Read) -> Read:
+    """Make a reader for spans of some kinds only."""
+
+    def read_of_kinds(value: Any, span: SpanView) -> Any:
+        return read(value, span) if span.kind in kinds else None
+
+    return read_of_kinds
+
+
+def of_event(number: int, name: str, read: Read) -> Read:
+    """Make a reader of an attribute of one of some events."""
+
+    def read_of_event(events: Any, span: SpanView) -> Any:
+        return read(events[number].attributes.get(name), span)
+
+    return read_of_event
 
 
 def member(name: str, read: Read) -> Read:

@@ -258,7 +258,7 @@ class Application:
         prompt = PROMPTS[prompt_version] + question + "".join(passage["text"] for passage in contexts)
         return {"text": text, "usage": {"input_tokens": len(words(prompt)), "output_tokens": len(words(text))}}
 
-    def _best_sentences(self, question: str, contexts: Sequence[dict[str, Any]], n: int = 2) -> list[tuple[str, int]]:
+    def _best_sentences(self, question: str, contexts: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
         terms = set(words(question))
         scored = [
             (
@@ -271,7 +271,7 @@ class Application:
             for sentence in _SENTENCE.split(passage["text"])
             if len(sentence) > 30
         ]
-        best = sorted(scored, key=lambda entry: (-entry[0], entry[1]))[:n]
+        best = sorted(scored, key=lambda entry: (-entry[0], entry[1]))[:2]
         return [(sentence, rank) for _, rank, sentence in best]
 
 

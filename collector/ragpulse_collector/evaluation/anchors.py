@@ -29,7 +29,7 @@ from ragpulse_collector.evaluation.drift import (
 from ragpulse_collector.evaluation.jobs import Resolve
 from ragpulse_collector.refusals import Conflict, Refusal
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.judges.protocol import close_judge
@@ -51,7 +51,7 @@ class DriftWatch:
     """How long after its freezing or last check `run_due` judges a set again."""
     on_check: Callable[[DriftReport], object] | None = None
     """Called with the report after each check."""
-    clock: Callable[[], datetime] = utc_now
+    clock: Clock = utc_now
 
     def report(self, evaluator: str, query: Query | None = None, *, back: timedelta = BACK) -> DriftReport:
         """Answer `GET drift` for an evaluator; raises NotFound where it has no frozen set."""

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,27 +42,25 @@ class AttemptOptions:
     """Waits between the attempts; the store counts the attempts themselves, over restarts."""
 
 
+@dataclass(eq=False)
 class JobRunner:
     """Runs jobs to their end; used within the worker's event loop."""
 
-    def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        gate: Gate,
-        *,
-        options: AttemptOptions,
-        running: RunningJobs,
-        clock: Callable[[], datetime],
-        counts: defaultdict[str, int],
-        run_ended: Callable[[str], None],
-    ) -> None:
-        self._store, self._gate, self._options, self._clock, self._counts = store, gate, options, clock, counts
-        self._reservations, self._outbox = Reservations(store, ledger, clock), outbox(store, ledger)
-        self._run_ended = run_ended
+    store: Store
+    ledger: Ledger
+    gate: Gate
+    _: KW_ONLY
+    options: AttemptOptions
+    running: RunningJobs
+    clock: Callable[[], datetime]
+    counts: defaultdict[str, int]
+    run_ended: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._reservations = Reservations(self.ledger, self.clock)
+        self._outbox = outbox(self.ledger)
         self._free = asyncio.Semaphore(_UNJUDGED_CONCURRENCY)
         self._own: dict[Evaluator, asyncio.Semaphore] = {}
-        self._running = running
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._logged: set[str] = set()
         self._refusals: defaultdict[Gate, int] = defaultdict(int)
@@ -76,8 +74,8 @@ class JobRunner:
             return
         equal_job = self._keys.get(work.key)
         if work.is_scored or (equal_job is not None and await equal_job):
-            self._counts["reused"] += 1
-            await self._outbox(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
+            self.counts["reused"] += 1
+            await self._outbox(Verdict(job=work.job, score_key=work.key, created_at=self.clock(), result=None))
             return
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keys[work.key] = ended
@@ -110,7 +108,7 @@ class JobRunner:
             finally:
                 self._reservations.release(reservation)
             last = verdict.final or verdict.dead
-            if last or await self.pause(self._options.retry.wait(attempt)):
+            if last or await self.pause(self.options.retry.wait(attempt)):
                 return verdict.final
         return False
 
@@ -125,7 +123,7 @@ class JobRunner:
             label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - started) * 1000.0,
             reservation=reservation,
-            created_at=self._clock(),
+            created_at=self.clock(),
         )
         await self._outbox(verdict)
         self._count(work, result)
@@ -136,9 +134,9 @@ class JobRunner:
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return missing_span(work.evaluator)
-        limit_s = None if work.gate or work.isolated else self._options.timeout_s
+        limit_s = None if work.gate or work.isolated else self.options.timeout_s
         async with self._slot(work):
-            with self._running.entry(work.job.job_id) if work.counts_crashes else nullcontext():
+            with self.running.entry(work.job.job_id) if work.counts_crashes else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)
@@ -155,7 +153,7 @@ class JobRunner:
             return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
         if work.gate:
             return nullcontext()
-        return self._gate if work.judged else self._free
+        return self.gate if work.judged else self._free
 
     async def _drop(self, work: Work, reason: str) -> None:
         """Apply the refusal of a cap: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
@@ -163,12 +161,12 @@ class JobRunner:
         if job.run_id is not None:
             await self._end_run(job.run_id, "capped", reason)
         elif job.u is not None:
-            await commit(self._store, lambda tx: drop(tx, job))
-            self._counts["dropped"] += 1
+            await commit(self.store, lambda tx: drop(tx, job))
+            self.counts["dropped"] += 1
         else:
             # A person requested it: no estimate depends on it, so an error with the reason ends the job.
             result = EvaluationResult.of(work.evaluator, status="error", explanation=reason)
-            await self._outbox(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
+            await self._outbox(Verdict(job=job, score_key=work.key, created_at=self.clock(), result=result))
         if self._is_new(reason):
             _log.warning("evaluation stopped: %s", reason)
 
@@ -190,16 +188,16 @@ class JobRunner:
         return True
 
     async def _end_run(self, run_id: str, status: str, reason: str) -> None:
-        await commit(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
-        self._run_ended(run_id)
+        await commit(self.store, lambda tx: set_status(tx, run_id, status, error=reason))
+        self.run_ended(run_id)
 
     def _count(self, work: Work, result: EvaluationResult) -> None:
-        self._counts[result.status] += 1
+        self.counts[result.status] += 1
         if work.judged:
-            gate = work.gate or self._gate
+            gate = work.gate or self.gate
             refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
             if refusals > 1:
-                gate.pause(self._options.retry.wait(refusals - 2))
+                gate.pause(self.options.retry.wait(refusals - 2))
 
 
 _MAX_BYTES = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ragpulse_collector.store import Busy, Store, Transaction
 
@@ -57,7 +57,7 @@ class Batcher(Generic[In, Out]):
                 future.set_result(value)
 
 
-async def commit(store: Store, work: Callable[[Transaction], Any]) -> Any:
+async def commit(store: Store, work: Callable[[Transaction], Out]) -> Out:
     """Write and wait for the commit; retries while the store is busy."""
     while True:
         try:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import date, datetime
 from typing import Literal, NamedTuple
 
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, Held, add_entries, dearest, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
@@ -70,20 +70,12 @@ def max_usd_of(evaluator: Evaluator, case: Case, price: Price) -> float:
     return usd
 
 
-def _no_price(_model: str, _input: int, _output: int) -> float | None:
-    return None
-
-
-def _no_cap(_rule: str) -> float | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Caps:
     """What may be spent on online evaluation in one UTC day; None means unlimited (a judge on loopback)."""
 
     usd_per_day: float | None = None
-    of_rule: Callable[[str], float | None] = _no_cap
+    of_rule: Callable[[str], float | None] = lambda _: None
     """Returns a rule's own cap, within that of the day."""
 
     def of(self, rule: str | None) -> float | None:
@@ -121,11 +113,16 @@ class Reservation:
         return 1.0 - (self.day - midnight).total_seconds() / _DAY_S
 
 
+@dataclass(eq=False)
 class Ledger:
     """Reserves before a call and settles after it; every figure comes from the rows on disk, also after a restart."""
 
-    def __init__(self, store: Store, caps: Caps, *, price: Price = _no_price) -> None:
-        self._store, self.caps, self._price = store, caps, price
+    store: Store
+    caps: Caps
+    _: KW_ONLY
+    price: Price = lambda *_: None
+
+    def __post_init__(self) -> None:
         self._interrupted: dict[str, list[Held]] | None = None
         self._held_in_full: set[str] = set()
         self._max_spent: dict[str, float] = {}
@@ -140,7 +137,7 @@ class Ledger:
 
         An evaluator may ask more often than it estimates. Raises BudgetExceeded where the price is unknown.
         """
-        return max(max_usd_of(evaluator, case, self._price), self._max_spent.get(evaluator.name, 0.0))
+        return max(max_usd_of(evaluator, case, self.price), self._max_spent.get(evaluator.name, 0.0))
 
     def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[BudgetExceeded | None]:
         """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation."""
@@ -207,12 +204,11 @@ class Ledger:
         add_entries(tx, entries, at=utc_now())
 
     def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
-        costs = [self._price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        return _sum(self.price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls)
 
     def spent(self, day: datetime) -> float:
         """USD spent or set aside online on a UTC day."""
-        return spent_usd(self._store.read, day=day.date())
+        return spent_usd(self.store.read, day=day.date())
 
     def _refusal(self, tx: Transaction, spent: dict[Account, float], reservation: Reservation) -> BudgetExceeded | None:
         """Book a reservation on every account with a cap; returns the refusal where it does not fit."""
@@ -349,8 +345,8 @@ class Reservations:
     only when no other job of the account runs.
     """
 
-    def __init__(self, store: Store, ledger: Ledger, clock: Callable[[], datetime]) -> None:
-        self._store, self._ledger, self._clock = store, ledger, clock
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger, self._clock = ledger, clock
         self._reserve = Batcher(self._reserve_all, every_s=0.02)
         self._open: Counter[Account | None] = Counter()
         self._released = asyncio.Event()
@@ -388,7 +384,4 @@ class Reservations:
             self._released = asyncio.Event()
 
     async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[BudgetExceeded | None]:
-        answers: Sequence[BudgetExceeded | None] = await commit(
-            self._store, lambda tx: self._ledger.reserve(tx, reservations)
-        )
-        return answers
+        return await commit(self._ledger.store, lambda tx: self._ledger.reserve(tx, reservations))

@@ -76,6 +76,10 @@ class JudgePrices:
             return 0.0 if self(model, 0, 0) == self(model, 10**6, 10**6) == 0.0 else reported
         return self(model, call.input_tokens, call.output_tokens)
 
+    def priced(self, judge: Judge) -> Judge:
+        """Return the judge with the cost of each call written into it."""
+        return PricedJudge(judge, self)
+
 
 class PricedJudge(JudgeWrapper):
     """Writes what each call cost into it; a request that may be billed without a reply costs the most it can."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +16,6 @@ from ragpulse_collector.evaluation.judge import JudgePrices
 from ragpulse_collector.evaluation.judge_checks import CheckState, checks_file, store_check
 from ragpulse_collector.refusals import Conflict, Invalid
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.judges.protocol import Judge, model_of
@@ -42,15 +41,15 @@ class StartedCheck:
 class _CheckBudget(Budget):
     """The cap of one check, within the day's budget; both count on the day of its start."""
 
-    def __init__(self, max_usd: float | None, store: Store, ledger: Ledger) -> None:
+    def __init__(self, max_usd: float | None, ledger: Ledger) -> None:
         super().__init__(math.inf if max_usd is None else max_usd)
-        self._store, self._ledger = store, ledger
+        self._ledger = ledger
         self._booking = Reservation(evaluator="judge check", usd=0.0, job_id=uuid4().hex, day=utc_now())
 
     def reserve(self, usd: float) -> None:
         super().reserve(usd)
         booking = replace(self._booking, usd=usd)
-        (refusal,) = self._store.write(lambda tx: self._ledger.reserve(tx, [booking])).result()
+        (refusal,) = self._ledger.store.write(lambda tx: self._ledger.reserve(tx, [booking])).result()
         if refusal is not None:
             super().settle(usd, 0.0)
             raise refusal
@@ -58,24 +57,27 @@ class _CheckBudget(Budget):
     def settle(self, reserved: float, spent: float | None) -> None:
         super().settle(reserved, spent)
         booking = replace(self._booking, usd=reserved)
-        self._store.write(lambda tx: self._ledger.settle(tx, [(booking, spent)])).result()
+        self._ledger.store.write(lambda tx: self._ledger.settle(tx, [(booking, spent)])).result()
 
 
+@dataclass(eq=False, repr=False)  # the settings hold secrets
 class JudgeChecker:
     """Checks a configured judge when somebody asks; one at once."""
 
-    def __init__(
-        self, store: Store, settings: Settings, catalog: Catalog, *, price: JudgePrices, ledger: Ledger
-    ) -> None:
-        """The judges of `catalog` answer without the record."""
-        self._store, self._settings, self._catalog = store, settings, catalog
-        self._price, self._ledger = price, ledger
+    settings: Settings
+    catalog: Catalog
+    """Its judges answer without the record."""
+    _: KW_ONLY
+    price: JudgePrices
+    ledger: Ledger
+
+    def __post_init__(self) -> None:
         self._thread, self._stop, self._lock = threading.Thread(), threading.Event(), threading.Lock()
         self.state: CheckState | None = None
 
     def start(self, name: str | None, max_usd: float | None) -> StartedCheck:
         """Answer `POST judge/check`; raises Invalid without a judge or the price that a cap needs, else Conflict."""
-        judge = self._catalog.judge_named(name)
+        judge = self.catalog.judge_named(name)
         limited = self._limited(judge, max_usd)
         estimates = check_estimates(judge)
         with self._lock:
@@ -84,7 +86,7 @@ class JudgeChecker:
             self.state = CheckState(judge=judge.id, n=len(estimates))
             self._thread = threading.Thread(target=self._run, args=(limited,), name="ragpulse-check", daemon=True)
             self._thread.start()
-        cost = bill(estimates, judge, len(estimates), self._price).cost_usd
+        cost = bill(estimates, judge, len(estimates), self.price).cost_usd
         return StartedCheck(judge.id, sum(estimate.calls for estimate in estimates), cost)
 
     def stop(self) -> None:
@@ -94,15 +96,15 @@ class JudgeChecker:
             self._thread.join(timeout=_STOP_S)
 
     def _limited(self, judge: Judge, max_usd: float | None) -> Judge:
-        if max_usd is None and not self._ledger.limits():
+        if max_usd is None and not self.ledger.limits():
             return judge
-        rates = self._price.rates(model_of(judge))
+        rates = self.price.rates(model_of(judge))
         if rates is None:
             raise Invalid(unknown_price(model_of(judge)))
-        return BudgetedJudge(judge, _CheckBudget(max_usd, self._store, self._ledger), rates)
+        return BudgetedJudge(judge, _CheckBudget(max_usd, self.ledger), rates)
 
     def _run(self, judge: Judge) -> None:
-        db, error = self._settings.collector.db, None
+        db, error = self.settings.collector.db, None
         recorded = Path(f"{checks_file(db)}.{sha256_hex(judge.id)[:12]}.part")
         try:
             store_check(db, asyncio.run(self._check(judge, FileCache(recorded))), utc_now())
@@ -114,7 +116,7 @@ class JudgeChecker:
             self.state = replace(self.state, running=False, error=error)
 
     async def _check(self, judge: Judge, recorded: FileCache) -> JudgeCheck:
-        at_once = self._settings.judge.concurrency
+        at_once = self.settings.judge.concurrency
         work = asyncio.ensure_future(check_judge(judge, recorded, concurrency=at_once, progress=self._count))
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from ragpulse_collector.analysis.answers import extended
@@ -15,14 +15,15 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.evaluation.budget import Bill, EvaluatorBill, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared
-from ragpulse_collector.evaluation.jobs import resolved
+from ragpulse_collector.evaluation.jobs import Resolve, resolved
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Declaration,
     ReplaySpec,
+    ReplayUnit,
     Run,
     add_run,
     latest_runs,
@@ -118,32 +119,19 @@ class ReplayList:
     replays: Sequence[ReplayProgress]
 
 
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """A unit that a replay would score, with its number in [0, 1)."""
-
-    unit: Unit
-    u: float
-
-
+@dataclass(frozen=True)
 class Replays:
     """Starts, bills, watches, stops and continues replays."""
 
-    def __init__(
-        self,
-        store: Store,
-        resolve: Callable[..., Evaluator],
-        *,
-        price: Price | None = None,
-        wake: Callable[[], None] = lambda: None,
-        salt: str = "ragpulse",
-        clock: Callable[[], datetime] = utc_now,
-        in_force: Callable[[], Iterable[str]] = tuple,
-    ) -> None:
-        """`in_force` returns the evaluators of the rules that evaluate something."""
-        self._store, self._resolve, self._price, self._wake = store, resolve, price, wake
-        self._in_force = in_force
-        self._salt, self.clock = salt, clock
+    store: Store
+    resolve: Resolve
+    _: KW_ONLY
+    price: Price | None = None
+    wake: Callable[[], None] = lambda: None
+    salt: str = "ragpulse"
+    clock: Clock = utc_now
+    in_force: Callable[[], Iterable[str]] = tuple
+    """Returns the evaluators of the rules that evaluate something."""
 
     def start(self, request: ReplayRequest) -> ReplayList:
         """Start one run per evaluator; of the caller's evaluators it fetches the cases and sends the results.
@@ -153,7 +141,7 @@ class Replays:
         evaluators, matching = self._evaluators(request), self._select(request.query)
         cap = None if request.max_usd is None else request.max_usd / len(evaluators)
         runs = [self._start(name, evaluator, matching, request, cap) for name, evaluator in evaluators.items()]
-        self._wake()
+        self.wake()
         return ReplayList([self.get(run_id) for run_id in runs])
 
     def bill(self, request: ReplayRequest) -> Bill:
@@ -166,14 +154,14 @@ class Replays:
         if not request.external:
             if not request.evaluators or not all(request.evaluators):
                 raise Invalid("evaluators: name at least one")
-            return {name: resolved(self._resolve, name, spec) for name in request.evaluators}
+            return {name: resolved(self.resolve, name, spec) for name in request.evaluators}
         if spec.judge or spec.prompts or spec.loads or request.evaluators:
             raise Invalid("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
         return {item.name: item for item in map(Declared.of, request.external)}
 
     def list(self) -> ReplayList:
         """Return every replay with its progress, newest first."""
-        return ReplayList([self._with_progress(run) for run in latest_runs(self._store).values()])
+        return ReplayList([self._with_progress(run) for run in latest_runs(self.store).values()])
 
     def get(self, run_id: str) -> ReplayProgress:
         """Return one replay with its progress; raises NotFound."""
@@ -183,16 +171,16 @@ class Replays:
         """Stop a running replay; finished results stay, and `resume` continues it."""
         self._run(run_id)
         going = ("running", "external")
-        self._store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
-        self._wake()
+        self.store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
+        self.wake()
         return self.get(run_id)
 
     def resume(self, run_id: str, *, max_usd: float | None = None) -> ReplayProgress:
         """Continue a cancelled or capped replay, with a new cap where given."""
         going = "running" if self._run(run_id).spec.external is None else "external"
         stopped = ("cancelled", "capped", "failed")
-        self._store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
-        self._wake()
+        self.store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
+        self.wake()
         return self.get(run_id)
 
     def use(self, run_id: str, *, actor: str, undo: bool = False) -> ReplayProgress:
@@ -207,46 +195,44 @@ class Replays:
             set_in_use(tx, run_id, in_use=not undo)
             audit(tx, actor=actor, action="set aside" if undo else "use", detail=detail)
 
-        self._store.write(work).result()
+        self.store.write(work).result()
         return self.get(run_id)
 
     def delete(self, run_id: str, *, actor: str) -> None:
         """Delete a replay with the scores that nothing else uses; raises Conflict while it runs."""
         if self._run(run_id).status in OPEN_RUN:
             raise Conflict(f"replay {run_id} is running: cancel it first")
-        delete_run(self._store, run_id, actor=actor)
+        delete_run(self.store, run_id, actor=actor)
 
     def _is_in_force(self, evaluator: Evaluator) -> bool:
         """Whether a rule evaluates with this version and judge, or a replay of them was put in use."""
         wanted = (evaluator.version, evaluator.judge_id)
-        names = [name for name in self._in_force() if name.partition("@")[0] == evaluator.name]
-        return wanted in set(map(self._key, names)) | put_in_use(self._store.read, evaluator.name)
+        names = [name for name in self.in_force() if name.partition("@")[0] == evaluator.name]
+        return wanted in set(map(self._key, names)) | put_in_use(self.store.read, evaluator.name)
 
     def _run(self, run_id: str) -> Run:
-        run = latest_runs(self._store, run_id=run_id).get(run_id)
+        run = latest_runs(self.store, run_id=run_id).get(run_id)
         if run is None:
             raise NotFound(f"no replay {run_id!r}")
         return run
 
-    def _select(self, query: Query) -> Sequence[_Selected]:
-        """Return the matching units in order of u; of a trace with several units, the decided ones."""
-        rows = units_to_replay(query.reader(self._store).read, query.filters.sql, query.parameters)
-        units = [
-            _Selected(Unit(trace.hex, f"{span:016x}", time), self._u(trace.hex, span, u))
-            for trace, span, time, u in rows
-        ]
-        return sorted(units, key=lambda unit: (unit.u, unit.unit.trace_id, unit.unit.span_id))
+    def _select(self, query: Query) -> Sequence[ReplayUnit]:
+        """Return the matching units with their numbers u, in order; of a trace with several units, the decided ones."""
+        units = units_to_replay(query.reader(self.store).read, query.filters.sql, query.parameters)
+        return sorted(map(self._numbered, units), key=lambda unit: (unit.u, unit.trace_id, unit.span_id))
 
-    def _u(self, trace_id: str, span_id: int, u: float | None) -> float:
-        return sampling_number(self._salt, trace_id, f"{span_id:016x}") if u is None else u
+    def _numbered(self, unit: ReplayUnit) -> ReplayUnit:
+        if unit.u is not None:
+            return unit
+        return unit._replace(u=sampling_number(self.salt, unit.trace_id.hex, f"{unit.span_id:016x}"))
 
-    def _bill_of(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> EvaluatorBill:
+    def _bill_of(self, evaluator: Evaluator, selected: Sequence[ReplayUnit]) -> EvaluatorBill:
         """Return the bill of one evaluator: tokens and cost of a sample of the cases, scaled up."""
         already = self._scored(evaluator, selected)
-        cases = list(cases_of(self._store, [selection.unit for selection in selected[:_BILLED]]).values())
+        cases = list(cases_of(self.store, [_unit(each) for each in selected[:_BILLED]]).values())
         estimates = [evaluator.estimate(case) for case in cases]
-        replies = reply_tokens(self._store.read, evaluator.name, evaluator.judge_id)
-        cost = bill(estimates, evaluator.judge, max(0, len(selected) - already), self._price, replies)
+        replies = reply_tokens(self.store.read, evaluator.name, evaluator.judge_id)
+        cost = bill(estimates, evaluator.judge, max(0, len(selected) - already), self.price, replies)
         part = extended(
             EvaluatorBill,
             cost,
@@ -262,32 +248,27 @@ class Replays:
             return replace(unknown, cost_unknown_reason=why, sample=cases[:_SAMPLE], replies=replies)
         return part
 
-    def _scored(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> int:
+    def _scored(self, evaluator: Evaluator, selected: Sequence[ReplayUnit]) -> int:
         """Return how many of the units have a final verdict of this version and judge."""
-        units = [(selection.unit.trace_id, int(selection.unit.span_id, 16)) for selection in selected]
-        return units_scored(self._store.read, evaluator.name, evaluator.version, evaluator.judge_id, units)
+        return units_scored(self.store.read, evaluator.name, evaluator.version, evaluator.judge_id, selected)
 
     def _start(
-        self, name: str, evaluator: Evaluator, matching: Sequence[_Selected], request: ReplayRequest, cap: float | None
+        self, name: str, evaluator: Evaluator, matching: Sequence[ReplayUnit], request: ReplayRequest, cap: float | None
     ) -> str:
         run_id, selected = uuid.uuid4().hex[:12], matching[: request.limit]
         external = evaluator.declaration if isinstance(evaluator, Declared) else None
         spec = request.spec(len(matching), external)
         status = "done" if not selected else "running" if external is None else "external"
         abandoned = self._abandoned(spec)
-        units = [
-            (selection.unit.trace_id, int(selection.unit.span_id, 16), selection.unit.request_time, selection.u)
-            for selection in selected
-        ]
         key, in_use = (run_id, name, evaluator.version, evaluator.judge_id), self._is_in_force(evaluator)
 
         def work(tx: Transaction) -> None:
             for earlier in abandoned:
                 set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
             add_run(tx, Run(*key, status, len(selected), cap, None, tx.at, in_use, spec))
-            add_replay_jobs(tx, run_id, name, units)
+            add_replay_jobs(tx, run_id, name, selected)
 
-        self._store.write(work).result()
+        self.store.write(work).result()
         return run_id
 
     def _abandoned(self, spec: ReplaySpec) -> Sequence[str]:
@@ -297,12 +278,12 @@ class Replays:
         signature = (spec.external, spec.where, spec.limit)
         return [
             run.run_id
-            for run in latest_runs(self._store, status="external").values()
+            for run in latest_runs(self.store, status="external").values()
             if (run.spec.external, run.spec.where, run.spec.limit) == signature
         ]
 
     def _with_progress(self, run: Run) -> ReplayProgress:
-        finished = progress(self._store.read, run.run_id)
+        finished = progress(self.store.read, run.run_id)
         counts = {each.status: each.n for each in finished}
         done, cost = sum(counts.values()), sum(each.cost_usd or 0.0 for each in finished)
         first = min((each.first for each in finished if each.first), default=None)
@@ -311,7 +292,7 @@ class Replays:
         status = ("done" if done >= run.total else "running") if going else run.status
         rate = _rate(done, first, last)
         share = next(
-            (each for each in shares(self._store, run.evaluator, exploratory=True) if each.run_id == run.run_id), None
+            (each for each in shares(self.store, run.evaluator, exploratory=True) if each.run_id == run.run_id), None
         )
         return ReplayProgress(
             run_id=run.run_id,
@@ -335,7 +316,7 @@ class Replays:
             reason=run.error,
             rate_per_s=rate,
             eta_s=(run.total - done) / rate if rate and status == "running" else None,
-            created_at=started_at(self._store.read, run.run_id),
+            created_at=started_at(self.store.read, run.run_id),
             finished_at=None if status == "running" else last or run.created_at,
             pi=None if share is None else share.pi,
             u_max=None if share is None else min(1.0, share.below),
@@ -344,10 +325,14 @@ class Replays:
     def _key(self, name: str) -> tuple[str, str | None] | None:
         """Return version and judge with which a rule would evaluate; None where it could not."""
         try:
-            evaluator = self._resolve(name)
+            evaluator = self.resolve(name)
         except Refusal:
             return None
         return evaluator.version, evaluator.judge_id
+
+
+def _unit(unit: ReplayUnit) -> Unit:
+    return Unit(unit.trace_id.hex, f"{unit.span_id:016x}", unit.request_time)
 
 
 def _rate(done: int, first: datetime | None, last: datetime | None) -> float | None:

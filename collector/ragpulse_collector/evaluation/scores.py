@@ -125,11 +125,11 @@ class Verdict:
         )
 
 
-def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
+def outbox(ledger: Ledger) -> Batcher[Verdict, None]:
     """Return a batcher that stores verdicts; awaiting it returns once the verdict is on disk."""
 
     async def write(verdicts: list[Verdict]) -> Sequence[None]:
-        await commit(store, lambda tx: append_verdicts(tx, ledger, verdicts))
+        await commit(ledger.store, lambda tx: append_verdicts(tx, ledger, verdicts))
         return [None] * len(verdicts)
 
     return Batcher(write, every_s=0.02)
@@ -196,17 +196,19 @@ class BatchOutcome:
     """Jobs that need another attempt, or whose replay asked for another version."""
 
 
+@dataclass(frozen=True)
 class ImmediateScorer:
     """Scores batches in the calling thread; the throttle slows it down while requests wait."""
 
-    def __init__(self, store: Store, throttle: Throttle, clock: Callable[[], datetime]) -> None:
-        self._store, self._throttle, self._clock = store, throttle, clock
+    store: Store
+    throttle: Throttle
+    clock: Callable[[], datetime]
 
     def __call__(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> BatchOutcome:
         """Score the jobs in order until `stopped`; equal verdicts are made once."""
-        pause = self._throttle.start()
+        pause = self.throttle.start()
         scored, scored_keys = BatchOutcome(), set[str]()
-        for work in prepare(self._store, jobs, pause=pause):
+        for work in prepare(self.store, jobs, pause=pause):
             if stopped():
                 break
             pause()
@@ -222,7 +224,7 @@ class ImmediateScorer:
         return scored
 
     def _reused(self, work: Work) -> Verdict:
-        return Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None)
+        return Verdict(job=work.job, score_key=work.key, created_at=self.clock(), result=None)
 
     def _scored(self, work: Work) -> Verdict:
         start = time.perf_counter()
@@ -230,7 +232,7 @@ class ImmediateScorer:
         return Verdict(
             job=work.job,
             score_key=work.key,
-            created_at=self._clock(),
+            created_at=self.clock(),
             result=result,
             label_version=work.evaluator.version.beside,
             elapsed_ms=(time.perf_counter() - start) * 1000.0,

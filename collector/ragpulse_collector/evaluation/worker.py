@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +34,7 @@ from ragpulse_collector.evaluation.jobs import (
 )
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
@@ -53,6 +54,7 @@ _LAST_S, _CANCEL_S = 2.0, 0.5
 """How long a stop waits for evaluations, and then for cancelled ones: Docker kills a process after ten seconds."""
 
 
+@dataclass(eq=False)
 class Worker:
     """Evaluates pending jobs in a thread of its own until `stop`.
 
@@ -62,27 +64,22 @@ class Worker:
     `created_at`: minutes later if other processes write to the store.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        resolve: Resolve,
-        ledger: Ledger,
-        *,
-        gate: Gate | None = None,
-        options: AttemptOptions | None = None,
-        throttle: Throttle | None = None,
-        poll_s: float = 1.0,
-        skew: timedelta = timedelta(minutes=10),
-        clock: Callable[[], datetime] = utc_now,
-        running_jobs: Path | None = None,
-    ) -> None:
-        self._store, self._ledger = store, ledger
-        self._gate = gate or Gate(4)
-        self._evaluators = Evaluators(store, resolve)
-        self._options, self._poll_s, self._clock = options or AttemptOptions(), poll_s, clock
-        self._skew = skew
-        self._noted = RunningJobs(running_jobs)
-        self._immediate_scorer = ImmediateScorer(store, throttle or Throttle(), clock)
+    store: Store
+    resolve: Resolve
+    ledger: Ledger
+    _: KW_ONLY
+    gate: Gate = field(default_factory=lambda: Gate(4))
+    options: AttemptOptions = field(default_factory=AttemptOptions)
+    throttle: Throttle = field(default_factory=Throttle)
+    poll_s: float = 1.0
+    skew: timedelta = timedelta(minutes=10)
+    clock: Clock = utc_now
+    running_jobs: Path | None = None
+
+    def __post_init__(self) -> None:
+        self._evaluators = Evaluators(self.store, self.resolve)
+        self._noted = RunningJobs(self.running_jobs)
+        self._immediate_scorer = ImmediateScorer(self.store, self.throttle, self.clock)
         self._wakes = self._wakes_read = 0
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
@@ -151,12 +148,12 @@ class Worker:
         self._since = LONG_AGO
         self._read_at = -math.inf
         self._runner = JobRunner(
-            self._store,
-            self._ledger,
-            self._gate,
-            options=self._options,
+            self.store,
+            self.ledger,
+            self.gate,
+            options=self.options,
             running=self._noted,
-            clock=self._clock,
+            clock=self.clock,
             counts=self.counts,
             run_ended=self._forget_run,
         )
@@ -173,11 +170,11 @@ class Worker:
         try:
             await asyncio.to_thread(
                 count_interrupted,
-                self._store,
-                self._ledger,
+                self.store,
+                self.ledger,
                 self._noted,
                 evaluator_of=self._evaluator,
-                now=self._clock(),
+                now=self.clock(),
             )
         except Exception:  # noqa: BLE001 - the boundary of the start: attempts that are not counted stop nothing
             _log.exception("could not count the evaluations that ran when the collector ended")
@@ -190,17 +187,17 @@ class Worker:
             moved = await self._advance()
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
             _log.exception("could not claim evaluation jobs; trying again")
-            await self._runner.pause(self._options.retry.first_s * 10)
+            await self._runner.pause(self.options.retry.first_s * 10)
             self._read_at = -math.inf
             return
         if moved:
             return
         if not self._claimed:
-            await asyncio.to_thread(close_finished, self._store)
+            await asyncio.to_thread(close_finished, self.store)
             if wakes == self._wakes:
                 self._idle.set()
         try:
-            async with asyncio.timeout(self._poll_s):
+            async with asyncio.timeout(self.poll_s):
                 await self._signal.wait()
         except TimeoutError:
             return
@@ -228,29 +225,29 @@ class Worker:
 
     def _should_read(self) -> bool:
         """Whether the store may have jobs that a pool needs: after `wake`, after `poll_s`, or if there may be more."""
-        if self._wakes != self._wakes_read or time.monotonic() - self._read_at >= self._poll_s:
+        if self._wakes != self._wakes_read or time.monotonic() - self._read_at >= self.poll_s:
             return True
         return any(pool.more and not pool.is_full for pool in self._pools)
 
     async def _read_jobs(self) -> None:
         self._wakes_read, self._read_at = self._wakes, time.monotonic()
-        runs = await asyncio.to_thread(latest_runs, self._store, status="running")
+        runs = await asyncio.to_thread(latest_runs, self.store, status="running")
         self._running = runs
         await self._claim()
 
     async def _claim(self) -> None:
         """Fetch jobs for the pools that need some."""
         full = [pool for pool in self._pools if pool.is_full]
-        now = self._clock()
+        now = self.clock()
         if self._since > now:  # the clock was set back: jobs may have been made before this instant
             self._since = LONG_AGO
         waiting = await asyncio.to_thread(
             pending,
-            self._store,
+            self.store,
             limit=_FETCH,
             since=self._since,
             runs=tuple(self._running),
-            skew=self._skew,
+            skew=self.skew,
             claimed=tuple(self._claimed),
             full={stream for pool in full for stream in pool.streams},
         )
@@ -266,7 +263,7 @@ class Worker:
         if isinstance(evaluator, Isolated):
             return self._own.setdefault(evaluator, JobPool(at_once=_OWN, batch=_OWN))
         if evaluator.judge is not None:
-            gate = gate_of(evaluator) or self._gate
+            gate = gate_of(evaluator) or self.gate
             at_once = 3 * gate.concurrency  # while some wait for their judge others are read and written
             batch = min(_BATCH, max(16, at_once))
             return self._judged.setdefault(gate, JobPool(at_once=at_once, batch=batch))
@@ -289,7 +286,7 @@ class Worker:
     async def _prepare(self, pool: JobPool) -> None:
         """Build the cases of a batch with few reads, and start as many jobs as the pool allows."""
         jobs = list(islice(pool.claimed, pool.batch))
-        works = await asyncio.to_thread(prepare, self._store, self._with_evaluators(jobs))
+        works = await asyncio.to_thread(prepare, self.store, self._with_evaluators(jobs))
         self._remove_claims(pool, jobs, works)
         self._make_ready(pool, works)
 
@@ -324,7 +321,7 @@ class Worker:
                 self._signal.set()
         except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
             _log.exception("a batch of evaluations failed; its jobs stay pending")
-            await self._runner.pause(self._options.retry.first_s * 10)
+            await self._runner.pause(self.options.retry.first_s * 10)
         finally:
             self._immediate.running -= 1
             self._signal.set()
@@ -334,7 +331,7 @@ class Worker:
         scored = await asyncio.to_thread(
             self._immediate_scorer, self._with_evaluators(jobs), self._runner.stopping.is_set
         )
-        await commit(self._store, lambda tx: append_verdicts(tx, self._ledger, scored.verdicts))
+        await commit(self.store, lambda tx: append_verdicts(tx, self.ledger, scored.verdicts))
         for verdict in scored.verdicts:
             self.counts["reused" if verdict.result is None else verdict.result.status] += 1
         self._remove_claims(pool, jobs, scored.unfinished)
@@ -362,7 +359,7 @@ class Worker:
                 await self._runner(work)
         except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
             _log.exception("evaluating %s failed; the job stays pending", job)
-            await self._runner.pause(self._options.retry.first_s * 10)
+            await self._runner.pause(self.options.retry.first_s * 10)
             self._read_at = -math.inf
         finally:
             self._claimed.discard(job.job_id)

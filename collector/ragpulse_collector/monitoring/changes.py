@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache, partial
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.cache import Snapshot
@@ -17,11 +18,20 @@ from ragpulse_collector.analysis.changes.levels import (
     lengths,
     nearest,
     onset,
+    whole_days,
 )
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.monitoring.counts import COUNTED, Compare, count_comparisons, may_replace
+from ragpulse_collector.monitoring.counts import (
+    COUNTS,
+    SHARES,
+    Compare,
+    count_comparisons,
+    counted,
+    either,
+    may_replace,
+)
 from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
@@ -38,12 +48,13 @@ Confidence = Callable[[int], float]
 
 def check_change(metric: str, baseline_s: float, window_s: float) -> None:
     """Raise Invalid for what has no test with a known rate of false alarms."""
-    if metric.partition(":")[0] not in MEASURES and metric not in COUNTED:
+    if metric.partition(":")[0] not in MEASURES and not counted(metric):
         raise Invalid(
             f"'change' is not offered for {metric}: its spread depends on the day's rhythm, so that false alarms could"
-            f" not be promised; write a limit ('> 3000'), or watch {', '.join(sorted(COUNTED))} or a quality metric"
+            f" not be promised; write a limit ('> 3000'), or watch {', '.join((*COUNTS, *SHARES))}, topic_share:NAME"
+            " or a quality metric"
         )
-    if metric in COUNTED and baseline_s < LEAST_DAYS * DAY_S:
+    if counted(metric) and baseline_s < LEAST_DAYS * DAY_S:
         raise Invalid(f"'change' of {metric} compares days: write a baseline of {LEAST_DAYS}d or more")
     if baseline_s < 2 * window_s:
         raise Invalid("'change' compares the window with a baseline: write one of at least two windows")
@@ -53,7 +64,7 @@ def changes_by_group(
     store: Store, metric: str, periods: Periods, watched: Watched, strict: Confidence, lenient: Confidence
 ) -> dict[str, tuple[Change | None, Change | None]]:
     """Return per group the surest change at the strict and at the lenient confidence; None: nothing to compare with."""
-    compare = count_comparisons if metric in COUNTED else _quality_comparisons
+    compare = count_comparisons if counted(metric) else _quality_comparisons
     comparisons = compare(store, metric, periods, watched.filters, watched.groups)
     lengths_per_group = len(lengths(periods))
     looks = max(1, len(comparisons)) * lengths_per_group
@@ -77,50 +88,51 @@ def _quality_comparisons(
     def read(window: Window, hours: Filter = filters) -> list[Bucket]:
         return estimates(store, evaluator, window, hours, groups=groups, family=family)
 
-    pairs: dict[tuple[GroupValue, ...], list[tuple[Bucket, Bucket]]] = {}
-    all_hours: list[Bucket] | None = None
-    for length in lengths(periods):
-        now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods, length))
+    last, length_s = periods.baseline.last, whole_days(periods.baseline_s)
+    whole = cache(lambda: read(Window(last - timedelta(seconds=length_s), last, 0)))
+    pairs: dict[tuple[GroupValue, ...], list[tuple[Bucket, list[Bucket]]]] = {}
+    for length in map(whole_days, lengths(periods)):
+        now, before = read(periods.recent(length)), [whole()]
+        if length < DAY_S:
+            before = [read(periods.baseline, _same_hours(filters, periods, length, lag)) for lag in periods.lags]
         for group in {bucket.group for bucket in now}:
             newest = current(bucket for bucket in now if bucket.group == group)
             assert newest is not None
-            same_version = [bucket for bucket in before if bucket.series == newest.series]
-            earlier = next((bucket for bucket in same_version if bucket.group == group), None)
-            if earlier is None and groups:
-                all_hours = read(periods.baseline) if all_hours is None else all_hours
-                is_known = any(bucket.group == group for bucket in all_hours)
-                earlier = (
-                    None
-                    if is_known
-                    else current(bucket for bucket in same_version if may_replace(group, bucket.group, groups))
-                )
-            pairs.setdefault(group, [])
-            if earlier is not None:
-                pairs[group].append((newest, earlier))
+            earlier = (_earlier(newest, buckets, whole, groups) for buckets in before)
+            pairs.setdefault(group, []).append((newest, [bucket for bucket in earlier if bucket]))
     steps = read(periods.recent(periods.baseline_s / 2.0, periods.step_s))
     return {
-        group_key(groups, group): _quality_comparison(
-            pairs_of_group, [bucket for bucket in steps if bucket.group == group], groups
-        )
-        for group, pairs_of_group in pairs.items()
+        group_key(groups, group): partial(_compare, of_group, [step for step in steps if step.group == group], groups)
+        for group, of_group in pairs.items()
     }
 
 
-def _same_hours(filters: Filter, periods: Periods, length_s: float) -> Filter:
+def _earlier(
+    newest: Bucket, before: Sequence[Bucket], whole: Callable[[], list[Bucket]], groups: tuple[str, ...]
+) -> Bucket | None:
+    """Return the former level of a group, or that of its predecessor where the group is new."""
+    group, same_version = newest.group, [bucket for bucket in before if bucket.series == newest.series]
+    earlier = next((bucket for bucket in same_version if bucket.group == group), None)
+    if earlier or not groups or any(bucket.group == group for bucket in whole()):
+        return earlier
+    return current(bucket for bucket in same_version if may_replace(group, bucket.group, groups))
+
+
+def _same_hours(filters: Filter, periods: Periods, length_s: float, lag: timedelta) -> Filter:
     """Keep only requests at the same hours of the day as the last `length_s`: quality may have a daily rhythm."""
-    if length_s >= DAY_S:
-        return filters
-    return replace(filters, sql=f"{filters.sql} AND {periods.seconds_back('start_time')} % {DAY_S} < {length_s}")
+    return replace(filters, sql=f"{filters.sql} AND {periods.seconds_back('start_time', lag)} % {DAY_S} < {length_s}")
 
 
-def _quality_comparison(
-    pairs: Sequence[tuple[Bucket, Bucket]], steps: Sequence[Bucket], groups: tuple[str, ...]
-) -> Compare:
-    def compare(confidence: float) -> list[Change]:
-        changes = (_quality_change(newest, earlier, steps, groups, confidence) for newest, earlier in pairs)
-        return [change for change in changes if change is not None]
-
-    return compare
+def _compare(
+    pairs: Sequence[tuple[Bucket, Sequence[Bucket]]],
+    steps: Sequence[Bucket],
+    groups: tuple[str, ...],
+    confidence: float,
+) -> list[Change]:
+    changes = (
+        either(_quality_change(newest, one, steps, groups, confidence) for one in earlier) for newest, earlier in pairs
+    )
+    return [change for change in changes if change]
 
 
 def _quality_change(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change, Counts, Periods, count_change, lengths
+from ragpulse_collector.analysis.traffic import TOPIC_SHARE, known_traffic
 from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.queries.traces import Filter, first_span, with_columns
 from ragpulse_evaluators.statistics import Interval
 
-__all__ = ["COUNTED", "Compare", "count_comparisons", "may_replace"]
+__all__ = ["COUNTS", "SHARES", "Compare", "count_comparisons", "counted", "either", "may_replace"]
 
 _REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "variant"})
 """A new value of these dimensions replaces an old one and is compared with it from its first answers."""
@@ -32,13 +34,16 @@ def may_replace(group: tuple[GroupValue, ...], other: tuple[GroupValue, ...], gr
     return bool(differing) and differing <= _REPLACED
 
 
-COUNTED = {
-    "requests": ("1", False),
-    "errors": ("coalesce(error, false)::INTEGER", False),
-    "error_rate": ("coalesce(error, false)::INTEGER", True),
-    "question_drift": ("question_distance", True),
-}
-"""SQL for what a request adds to the metric, 0 to 1 or NULL, and whether the metric is a share of the requests."""
+COUNTS = {"requests": "1", "errors": "coalesce(error, false)::INTEGER"}
+"""SQL for what a request adds to a count."""
+SHARES = ("empty_rate", "error_rate", "other_share", "question_drift", "refused_rate", "unanswered_rate")
+"""Means of what is known of a request from its decision on; feedback comes later."""
+
+
+def counted(metric: str) -> str | None:
+    """Return SQL for what a request adds to a count or a share, 0 to 1 or NULL; None for other metrics."""
+    is_share = metric in SHARES or metric.startswith(f"{TOPIC_SHARE}:")
+    return known_traffic(metric).each if is_share else COUNTS.get(metric)
 
 
 def count_comparisons(
@@ -49,7 +54,7 @@ def count_comparisons(
     counts_by_group = readings[0]
     first_start = first_span(store) or periods.end
     n_known = int((periods.end - first_start).total_seconds() // periods.step_s)
-    baseline_index, share = round(periods.baseline_s / 2.0 / periods.step_s), COUNTED[metric][1]
+    baseline_index, share = round(periods.baseline_s / 2.0 / periods.step_s), metric not in COUNTS
     quiet = {
         group
         for group, counts in counts_by_group.items()
@@ -57,29 +62,26 @@ def count_comparisons(
     }
     comparisons: dict[str, Compare] = {}
     for group, counts in counts_by_group.items():
-        predecessor = None
+        key, predecessor = group_key(groups, group), None
         if group in quiet and groups:
-            predecessor = _predecessor(
-                group, {name: counts_by_group[name] for name in counts_by_group.keys() - quiet}, groups, baseline_index
-            )
+            known = {name: counts_by_group[name] for name in counts_by_group.keys() - quiet}
+            predecessor = _predecessor(group, known, groups, baseline_index)
             if predecessor is None or not share:
-                comparisons[group_key(groups, group)] = lambda confidence: []
+                comparisons[key] = lambda confidence: []
                 continue
-        name = group if predecessor is None else predecessor
-        references = [reading[name] for reading in readings if name in reading]
-        comparisons[group_key(groups, group)] = _count_comparison(
-            counts, references, periods, n_known, group, predecessor, groups
-        )
+        references = [reading[name] for reading in readings if (name := predecessor or group) in reading]
+        replaced = group_key(groups, predecessor) if predecessor else None
+        comparisons[key] = partial(_compare, counts, references, periods, n_known, key, replaced)
     return comparisons
 
 
 def _read_counts(
-    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta = timedelta()
+    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta
 ) -> dict[tuple[GroupValue, ...], Counts]:
-    value, is_share = COUNTED[metric]
+    value, is_share = counted(metric), metric not in COUNTS
     rows = store.read(
         f"SELECT floor({periods.seconds_back('start_time', lag)} / {periods.step_s})::BIGINT AS index,"
-        f" sum({value} * {WEIGHT}), sum({value} * {WEIGHT} ** 2), sum({WEIGHT}){''.join(f', {g}' for g in groups)}"
+        f" sum({value} * {WEIGHT}), sum(({value} * {WEIGHT}) ** 2), sum({WEIGHT}){''.join(f', {g}' for g in groups)}"
         f" FROM {with_columns('traces', groups)}"
         f" WHERE start_time >= $first AND start_time < $last AND {value} IS NOT NULL AND {filters.sql}"
         " GROUP BY ALL",
@@ -106,10 +108,11 @@ def _blank(lasted: list[float]) -> Counts:
     return Counts([0.0] * len(lasted), [0.0] * len(lasted), lasted.copy())
 
 
-def _either(changes: Sequence[Change]) -> Interval:
-    """Return the difference, whichever of the comparisons is right."""
-    moves = [change.move for change in changes]
-    return Interval(moves[0].value, min(move.lo for move in moves), max(move.hi for move in moves))
+def either(changes: Iterable[Change | None]) -> Change | None:
+    """Return the first comparison with the difference of whichever is right; None for none."""
+    known = [change for change in changes if change]
+    lows, highs = [change.move.lo for change in known], [change.move.hi for change in known]
+    return replace(known[0], move=Interval(known[0].move.value, min(lows), max(highs))) if known else None
 
 
 def _predecessor(
@@ -127,25 +130,15 @@ def _predecessor(
     )
 
 
-def _count_comparison(
-    counts: Counts,
-    references: Sequence[Counts],
-    periods: Periods,
-    n_known: int,
-    group: tuple[GroupValue, ...],
-    predecessor: tuple[GroupValue, ...] | None,
-    groups: tuple[str, ...],
-) -> Compare:
-    name = group_key(groups, group)
-    replaced = None if predecessor is None else group_key(groups, predecessor)
-
-    def compare(confidence: float) -> list[Change]:
-        changes = []
-        for length in lengths(periods):
-            size = length // periods.step_s
-            found = [count_change(counts, before, periods, size, n_known, confidence) for before in references]
-            if known := [change for change in found if change]:
-                changes.append(replace(known[0], group=name, predecessor=replaced, move=_either(known)))
-        return changes
-
-    return compare
+def _compare(
+    counts: Counts, references: Sequence[Counts], periods: Periods, n_known: int, name: str, replaced: str | None,
+    confidence: float,
+) -> list[Change]:  # fmt: skip
+    changes = (
+        either(
+            count_change(counts, before, periods, length // periods.step_s, n_known, confidence)
+            for before in references
+        )
+        for length in lengths(periods)
+    )
+    return [replace(change, group=name, predecessor=replaced) for change in changes if change]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from statistics import NormalDist
 
-from ragpulse_collector.analysis.changes.levels import Periods, is_sure, lengths
+from ragpulse_collector.analysis.changes.levels import Periods, is_sure, lengths, whole_days
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.analysis.selection import Window, duration_s
 from ragpulse_collector.monitoring.changes import changes_by_group
-from ragpulse_collector.monitoring.counts import COUNTED
+from ragpulse_collector.monitoring.counts import COUNTS, counted
 from ragpulse_collector.monitoring.findings import watched_by
 from ragpulse_collector.monitoring.measure import LOOKS, Condition, Reading, Watched, confidence_for, parse, readings
 from ragpulse_collector.monitoring.messages import plain_group, window_text
@@ -73,34 +73,35 @@ class _Typical:
 
 
 def detects(store: Store, monitor: MonitorSettings, now: datetime, zone: tzinfo | None = None) -> str | None:
-    """Return what a monitor of quality, error rates or counts detects, and when; None for other metrics."""
+    """Return what a monitor of quality, shares or counts detects, and when; None for other metrics."""
     family, condition = monitor.metric.partition(":")[0], parse(monitor.condition)
+    seconds, is_change, is_counted = duration_s(monitor.window), condition.sign == "change", counted(monitor.metric)
     if condition.sign == "no data":
-        return f"silence is seen after {_duration_text(duration_s(monitor.window))}"
-    if condition.sign == "change" and monitor.metric in COUNTED:
+        return f"silence is seen after {_duration_text(seconds)}"
+    if is_change and is_counted:
         return _detects_counts(store, monitor, now, zone)
-    if family not in MEASURES and monitor.metric != "error_rate":
+    is_share = is_counted and monitor.metric not in COUNTS
+    if family not in MEASURES and not is_share:
         return None
     typical = _typical(store, monitor, now, condition)
     if typical is None:
         return NOTHING_MEASURED
     if typical.window is None:
         return None
-    rising = condition.sign == ">" or monitor.metric == "error_rate" or family in RISING_IS_WORSE
-    after = _after(typical.level, typical.level if condition.sign == "change" else condition.limit, rising=rising)
-    seconds, unit = duration_s(monitor.window), "requests" if monitor.metric == "error_rate" else "answers"
+    rising = condition.sign == ">" or (is_change and family in RISING_IS_WORSE)
+    after = _after(typical.level, typical.level if is_change else condition.limit, rising=rising)
+    unit = "requests" if is_share else "answers"
     of_largest = f" ({plain_group(typical.group)})" if typical.group != "{}" else ""
     shift = f"{'a rise' if rising else 'a drop'} from {typical.level:.2f} to {after:.2f}"
     text = f"with your {typical.rate * seconds:.0f} {unit} per {window_text(monitor.window)}{of_largest} {shift}"
-    if condition.sign == "change":
-        seen_after = _change_seen_after(store, monitor, typical, after, Periods(now, *_lengths(monitor), zone))
-        return f"{text} is seen after about {_duration_text(seen_after)}" if seen_after else f"{text} is not seen"
-    seen_after = _limit_seen_after(monitor, condition, typical, after, seconds)
-    return (
-        f"{text} is seen after about {_duration_text(seen_after)}"
-        if seen_after
-        else text + _unseen(monitor, condition, typical, after)
+    seen_after = (
+        _change_seen_after(store, monitor, typical, after, Periods(now, *_lengths(monitor), zone))
+        if is_change
+        else _limit_seen_after(monitor, condition, typical, after, seconds)
     )
+    if seen_after:
+        return f"{text} is seen after about {_duration_text(seen_after)}"
+    return text + (" is not seen" if is_change else _unseen(monitor, condition, typical, after))
 
 
 def _unseen(monitor: MonitorSettings, condition: Condition, typical: _Typical, after: float) -> str:
@@ -137,12 +138,9 @@ def _typical(store: Store, monitor: MonitorSettings, now: datetime, condition: C
         return None
     rate, window_moments = reading.n / long_s, reading.moments
     if seconds < long_s:
-        window_reading = _read(store, monitor, Window(now - timedelta(seconds=seconds), now, 0), condition).get(group)
-        window_moments = (
-            window_reading.moments
-            if window_reading is not None and (window_reading.n or 0) >= _ENOUGH * rate * seconds
-            else window_moments
-        )
+        recent = _read(store, monitor, Window(now - timedelta(seconds=seconds), now, 0), condition).get(group)
+        if recent and (recent.n or 0) >= _ENOUGH * rate * seconds:
+            window_moments = recent.moments
     likeness = reading.moments.likeness if reading.moments else 0.0
     return _Typical(
         group=group, groups=len(day_readings), level=reading.value, rate=rate, likeness=likeness, window=window_moments,
@@ -185,7 +183,7 @@ def _change_seen_after(
     store: Store, monitor: MonitorSettings, typical: _Typical, after: float, periods: Periods
 ) -> float | None:
     """Return the seconds until one of the comparisons is sure; None: never."""
-    step, windows_s = periods.step_s, lengths(periods)
+    step, windows_s = periods.step_s, [whole_days(length) for length in lengths(periods)]
     confidence = confidence_for(
         monitor.false_alarms_per_year / (typical.groups * len(windows_s)) / 2.0, step, looks=1.0
     )
@@ -198,7 +196,7 @@ def _change_seen_after(
 
 
 def _length_seen_after(
-    length_s: int, step_s: int, typical: _Typical, after: float, base: float, confidence: float
+    length_s: float, step_s: int, typical: _Typical, after: float, base: float, confidence: float
 ) -> float | None:
     """Return the seconds until the comparison of the last `length_s` with the same hours of the baseline is sure."""
     before_n = base * min(1.0, length_s / DAY_S)
@@ -213,7 +211,7 @@ def _length_seen_after(
         move = minus(typical.read(mixed, trials, error if after < typical.level else -error, confidence), before)
         return is_sure(move)
 
-    windows = range(1, length_s // step_s + 1)
+    windows = range(1, int(length_s // step_s) + 1)
     index = bisect_left(windows, True, key=differs)
     return float(windows[index] * step_s) if index < len(windows) else None
 
@@ -243,8 +241,9 @@ def _detects_counts(store: Store, monitor: MonitorSettings, now: datetime, zone:
         return "too little is known of the same hours of earlier days to say what it can detect"
     level = change.after / change.before
     low, high = (100.0 * level / (1.0 + end) for end in (change.move.hi, change.move.lo))
+    seen, fall, rise = ("are", "they fall", "rise") if monitor.metric in COUNTS else ("is", "it falls", "rises")
     return (
-        f"{monitor.metric} are seen to change where they fall to {low:.0f} % or rise to {high:.0f} % of what is usual"
+        f"{monitor.metric} {seen} seen to change where {fall} to {low:.0f} % or {rise} to {high:.0f} % of what is usual"
         " at this time of the day; a longer baseline sees less"
     )
 

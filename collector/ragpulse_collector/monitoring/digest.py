@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Annotated
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -35,11 +34,23 @@ from ragpulse_collector.store.topics import last_fit, stored_topics
 
 __all__ = ["Digest", "Digests", "Silence"]
 
-_WEEK, _HOUR = timedelta(days=7), timedelta(hours=1)
+_WEEK = timedelta(days=7)
 _LATE = timedelta(days=1)
 """A collector that was down sends the digest up to so much later."""
 _EXPECTED = 50
 """Fewer requests in the same hours a week before: silence may be chance."""
+_SILENCES = f"""
+    WITH requests AS (
+        SELECT floor(epoch(start_time - $first) / 3600) AS hour, sum({WEIGHT}) AS n FROM traces
+        WHERE start_time >= $first - INTERVAL 7 DAY AND start_time < $last AND {{filters}} GROUP BY 1),
+    silent AS (
+        SELECT r.hour, coalesce(was.n, 0.0) AS n, r.hour - row_number() OVER (ORDER BY r.hour) AS run
+        FROM range(floor(epoch($last - $first) / 3600)::INTEGER) r(hour)
+        LEFT JOIN requests was ON was.hour = r.hour - 168
+        WHERE r.hour NOT IN (SELECT hour FROM requests))
+    SELECT $first + to_hours(min(hour)), $first + to_hours(max(hour) + 1), round_even(sum(n), 0)::BIGINT AS usual
+    FROM silent GROUP BY run HAVING usual >= {_EXPECTED} ORDER BY usual DESC, 1 LIMIT 1"""
+"""Runs of hours without a request, and how many those hours had a week before."""
 _WORST = 3
 
 
@@ -170,20 +181,8 @@ def _gaps(store: Store, query: Query, lead: str, least_users: int) -> list[str]:
 
 def _silence(store: Store, query: Query) -> Silence | None:
     """Return the hours without a request that had the most a week before; None where that may be chance."""
-    first, last = query.window.first, query.window.last
-    rows = store.read(
-        f"SELECT floor(epoch(start_time - $first) / 3600)::INTEGER, sum({WEIGHT}) FROM traces"
-        f" WHERE start_time >= $first - INTERVAL 7 DAY AND start_time < $last AND {query.filters.sql} GROUP BY 1",
-        query.parameters,
-    ).rows
-    requests, back, silences = {int(hour): float(n) for hour, n in rows}, _WEEK // _HOUR, list[Silence]()
-    for answered, hours in groupby(range((last - first) // _HOUR), key=requests.__contains__):
-        if not answered:
-            silent = list(hours)
-            usual = round(sum(requests.get(hour - back, 0.0) for hour in silent))
-            silences.append(Silence(first + silent[0] * _HOUR, first + (silent[-1] + 1) * _HOUR, usual))
-    longest = max(silences, key=lambda silence: silence.usual, default=None)
-    return longest if longest and longest.usual >= _EXPECTED else None
+    rows = store.read(_SILENCES.format(filters=query.filters.sql), query.parameters).rows
+    return Silence(*rows[0]) if rows else None
 
 
 def _worst(store: Store, query: Query, evaluator: str) -> list[ScoredTrace]:

@@ -308,13 +308,13 @@ class Monitors:
             group: self._change_finding(monitor, group, strict, lenient, states.get(group) == "firing", now)
             for group, (strict, lenient) in changes.items()
         }
-        absent_groups = states.keys() - changes.keys()
+        gone, blank = states.keys() - changes.keys(), Reading(None, None, None, 0)
         if watched.others:
-            return findings | of_others(absent_groups)
-        blank = Reading(None, None, None, 0)
-        for group in absent_groups:
-            findings[group] = Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
-        return findings
+            return findings | of_others(gone)
+        return findings | {
+            group: Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
+            for group in gone
+        }
 
     def _change_finding(
         self,

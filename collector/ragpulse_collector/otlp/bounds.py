@@ -96,18 +96,19 @@ def _too_many(limit: int, name: str) -> TooLarge:
     return TooLarge(f"the body holds more than {limit} {name}; send smaller batches")
 
 
+@dataclass(frozen=True, slots=True)
 class Fields:
     """The length-delimited fields of a protobuf body, found on the bytes; raises ProtobufError and TooLarge."""
 
-    def __init__(self, body: bytes, meter: Meter) -> None:
-        self.body, self._meter = body, meter
+    body: bytes
+    meter: Meter
 
     def by_number(self, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
         """Return where the contents of a message's fields begin and end. Each field counts as a row."""
         found: dict[int, list[tuple[int, int]]] = {}
         while start < end:
             number, content, start = self._next(start, end)
-            self._meter.add_rows(1)
+            self.meter.add_rows(1)
             found.setdefault(number, []).append((content, start))
         return found
 
@@ -131,7 +132,7 @@ class Fields:
                 yield self.body[start:stop]
             else:
                 number, content, stop = self._next(start, end)
-                self._meter.add_parts(_SKIPPED_PARTS)
+                self.meter.add_parts(_SKIPPED_PARTS)
                 if number in layout:
                     self._check(content, stop, layout[number])
                     yield self.body[start:stop]
@@ -161,7 +162,7 @@ class Fields:
             raise ProtobufError("nested too deep")
         while start < end:
             number, content, start = self._next(start, end)
-            self._meter.add_parts(_SKIPPED_PARTS)
+            self.meter.add_parts(_SKIPPED_PARTS)
             if number in layout:
                 self._count(content, start, layout[number], depth + 1)
 
@@ -197,7 +198,7 @@ class Fields:
                 raise _truncated()
             if not groups:
                 return start
-            self._meter.add_parts(_SKIPPED_PARTS)
+            self.meter.add_parts(_SKIPPED_PARTS)
             tag, start = self._varint(start, end)
             kind = tag & 7
 

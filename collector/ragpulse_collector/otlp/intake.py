@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -16,7 +16,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import orjson
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
@@ -318,9 +317,13 @@ def failure(status: int, message: str, content_type: ContentType) -> bytes:
         bad_request = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}
         answer = {"code": code, "message": message}
         return orjson.dumps({**answer, "details": [bad_request]} if status == 400 else answer)
-    details = []
-    if status == 400:
-        packed = AnyMessage()
-        packed.Pack(BadRequest(field_violations=[BadRequest.FieldViolation(field="body", description=message)]))
-        details.append(packed)
-    return bytes(Status(code=code, message=message, details=details).SerializeToString())
+    violations = [BadRequest.FieldViolation(field="body", description=message)]
+    return error_status(code, message, [BadRequest(field_violations=violations)] if status == 400 else [])
+
+
+def error_status(code: int, message: str, details: Iterable[Any]) -> bytes:
+    """Return a google.rpc.Status with details, which are messages of google.rpc."""
+    status = Status(code=code, message=message)
+    for detail in details:
+        status.details.add().Pack(detail)
+    return bytes(status.SerializeToString())

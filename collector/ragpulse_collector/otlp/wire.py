@@ -88,13 +88,8 @@ class WireRows:
     """Builds a batch of single spans."""
 
     def __init__(self, scope: WireScope) -> None:
-        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
+        self._batch = WireBatch(scope=scope)
         self._attributes: list[Attributes] = []
-        self._scope = scope
-        self.sparse: dict[str, dict[int, Any]] = {
-            name: {}
-            for name in ("status_codes", "status_messages", "trace_states", "dropped_attributes", "events", "links")
-        }
 
     def add(
         self,
@@ -108,30 +103,28 @@ class WireRows:
         **sparse: Any,
     ) -> None:
         """Add a span; `sparse` are fields that few spans have, and empty ones are left out."""
-        row = len(self._attributes)
-        for column, value in zip(
-            self._columns, (trace_id, span_id, parent_span_id, name, start_ns, end_ns), strict=True
-        ):
-            column.append(value)
+        batch, row = self._batch, len(self._attributes)
+        batch.trace_ids.append(trace_id)
+        batch.span_ids.append(span_id)
+        batch.parent_span_ids.append(parent_span_id)
+        batch.names.append(name)
+        batch.start_ns.append(start_ns)
+        batch.end_ns.append(end_ns)
         self._attributes.append(attributes)
         for field_, value in sparse.items():
             if value:
-                self.sparse[field_][row] = value
+                getattr(batch, field_)[row] = value
 
     def batch(self) -> WireBatch:
         """Return the spans by column."""
         rows_of: dict[tuple[str, ...], list[int]] = {}
         for row, attributes in enumerate(self._attributes):
             rows_of.setdefault(tuple(attributes), []).append(row)
-        shapes = [
+        self._batch.shapes = [
             Shape(rows, {name: [self._attributes[row][name] for row in rows] for name in names})
             for names, rows in rows_of.items()
         ]
-        trace_ids, span_ids, parents, names, starts, ends = self._columns
-        return WireBatch(
-            scope=self._scope, trace_ids=trace_ids, span_ids=span_ids, parent_span_ids=parents, names=names,
-            start_ns=starts, end_ns=ends, shapes=shapes, **self.sparse,
-        )  # fmt: skip
+        return self._batch
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ writer: find settled traces ─▶ this thread: find repeated usage ─▶ write
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling.rules import OFFLINE, Rule, RuleSet, draw_sql, of_unit, scored_evaluators
 from ragpulse_collector.settings import ACCEPTANCE
-from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
@@ -44,10 +45,7 @@ def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
     return last is not None and timedelta() <= now - last < interval
 
 
-def _unscaled(_evaluator: str) -> tuple[float, str]:
-    return 1.0, ""
-
-
+@dataclass(eq=False)
 class Sampler:
     """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root; sessions (for rules
     that ask for them) once they have been quiet for `session_quiet_s`.
@@ -58,37 +56,24 @@ class Sampler:
     whether a response declines to answer. One sampler may run on a store at a time.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        rules: Callable[[], Sequence[Rule]] = lambda: (OFFLINE,),
-        *,
-        settle_s: float = 2.0,
-        quiet_s: float = 30.0,
-        session_quiet_s: float = 1800.0,
-        salt: str = "ragpulse",
-        pi_scale: Scale = _unscaled,
-        every_s: float = 2.0,
-        acceptance: Sequence[str] = ACCEPTANCE,
-        scales: Mapping[str, tuple[float, float]] | None = None,
-        refuses: Callable[[str], object] = lambda _: False,
-        topics: Callable[[], TopicsOf | None] = lambda: None,
-        max_traces: int = 4_000,
-        max_spans: int = 20_000,
-    ) -> None:
-        self._store = store
-        self._rules = rules
-        self._settle = timedelta(seconds=settle_s)
-        self._quiet = timedelta(seconds=quiet_s)
-        self._session_quiet = timedelta(seconds=session_quiet_s)
-        self._salt = salt
-        self._pi_scale = pi_scale
-        ranges = [list(scale) for scale in (scales or {}).values()]
-        self._opinions = {"accepted": list(acceptance), "scaled": list(scales or ()), "ranges": ranges}
-        self._refuses = refuses
-        self._topics = topics
-        self._every = timedelta(seconds=every_s)
-        self._max_traces, self._max_spans = max_traces, max_spans
+    store: Store
+    rules: Callable[[], Sequence[Rule]] = lambda: (OFFLINE,)
+    _: KW_ONLY
+    settle_s: float = 2.0
+    quiet_s: float = 30.0
+    session_quiet_s: float = 1800.0
+    salt: str = "ragpulse"
+    pi_scale: Scale = lambda _: (1.0, "")
+    every_s: float = 2.0
+    acceptance: Sequence[str] = ACCEPTANCE
+    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    refuses: Callable[[str], object] = lambda _: False
+    topics: Callable[[], TopicsOf | None] = lambda: None
+    max_traces: int = 4_000
+    max_spans: int = 20_000
+
+    def __post_init__(self) -> None:
+        self._every = timedelta(seconds=self.every_s)
         self._low: datetime | None = None
         self._last: datetime | None = None
         self._scores_read_at: datetime | None = None
@@ -106,10 +91,10 @@ class Sampler:
         if self._is_idle(now):
             return count
         while True:
-            due = self._store.write(partial(self._find_due, now=now)).result()
+            due = self.store.write(partial(self._find_due, now=now)).result()
             if due.traces:
                 uncounted, topics = self._uncounted(due), self._topics_of(due)
-                self._store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
+                self.store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
             self._low = due.next_low
             count += len(due.traces)
             if not due.more:
@@ -122,8 +107,8 @@ class Sampler:
 
         A result enters estimates only if the sampler would have selected the unit.
         """
-        u = None if span_id is None else sampling_number(self._salt, trace_id, span_id)
-        return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
+        u = None if span_id is None else sampling_number(self.salt, trace_id, span_id)
+        return self.store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
 
     def _redecide_by_scores(self, now: datetime) -> int:
         """Decide units again whose scores put them into another stratum, if any rule names scores."""
@@ -137,39 +122,35 @@ class Sampler:
             else self._scores_read_at - _COMMIT_DELAY
         )
         self._scores_read_at, raised = now, 0
-        while (scores := new_scores(self._store.read, names, since, self._max_traces)) is not None:
+        while (scores := new_scores(self.store.read, names, since, self.max_traces)) is not None:
             raised += self._redecide(rules, lo=scores.first - timedelta(days=1), since=since)
-            if scores.n < self._max_traces or scores.last <= since:
+            if scores.n < self.max_traces or scores.last <= since:
                 break
             since = scores.last
         return raised
 
     def _rules_of(self, unit: str) -> Sequence[Rule]:
-        return of_unit(unit, self._rules())
+        return of_unit(unit, self.rules())
 
     def _decide_sessions(self, now: datetime) -> int:
         """Decide the quiet sessions, if any rule is for sessions."""
-        rules, quiet = self._rules_of("session"), now - self._session_quiet
-        if not rules or _within(self._sessions_read_at, now, max(self._every, self._session_quiet / 60)):
+        rules, silence = self._rules_of("session"), timedelta(seconds=self.session_quiet_s)
+        if not rules or _within(self._sessions_read_at, now, max(self._every, silence / 60)):
             return 0
-        self._sessions_read_at = now
-        if not has_quiet_session(self._store.read, rules, quiet):
-            if not is_marked(self._store.read, quiet):
-                self._store.write(lambda transaction: mark_sessions(transaction, quiet)).result()
+        self._sessions_read_at, quiet = now, now - silence
+        if not has_quiet_session(self.store.read, rules, quiet):
+            if not is_marked(self.store.read, quiet):
+                self.store.write(lambda transaction: mark_sessions(transaction, quiet)).result()
             return 0
-        scales, salt, limit = self._scales(rules), self._salt, self._max_traces
-        return self._store.write(
-            lambda transaction: decide_sessions(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
-        ).result()
+        decide = partial(decide_sessions, rules=rules, scales=self._scales(rules), before=quiet, salt=self.salt)
+        return self.store.write(partial(decide, limit=self.max_traces)).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
-        scales, limit = self._scales(rules), self._max_traces
-        return self._store.write(
-            lambda transaction: redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
-        ).result()
+        decide = partial(redecide, rules=rules, scales=self._scales(rules), lo=lo, since=since)
+        return self.store.write(partial(decide, limit=self.max_traces)).result()
 
     def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
-        return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
+        return {name: self.pi_scale(name) for rule in rules for name in rule.evaluators}
 
     def _is_early(self, now: datetime) -> bool:
         return _within(self._last, now, self._every)
@@ -177,12 +158,12 @@ class Sampler:
     def _is_idle(self, now: datetime) -> bool:
         if self._low is None or self._low > now:
             return False
-        return not self._store.read(decisions.NEWS, {"low": self._low}).rows
+        return not self.store.read(decisions.NEWS, {"low": self._low}).rows
 
     def _find_due(self, transaction: Transaction, now: datetime) -> Due:
         return decisions.find_due(
-            transaction, self._low, now,
-            settle=self._settle, quiet=self._quiet, most=self._max_traces, most_spans=self._max_spans,
+            transaction, self._low, now, most=self.max_traces, most_spans=self.max_spans,
+            settle=timedelta(seconds=self.settle_s), quiet=timedelta(seconds=self.quiet_s),
         )  # fmt: skip
 
     def _uncounted(self, due: Due) -> Uncounted:
@@ -190,8 +171,8 @@ class Sampler:
 
         This runs outside the transaction, so that bodies are stored meanwhile.
         """
-        rows = self._store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        spans = [*_uncounted(DoubtfulSpan(*row) for row in rows)]
+        rows = self.store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()})
+        spans = [*_uncounted(rows.tuples(DoubtfulSpan))]
         return Uncounted(
             traces=[trace_id for trace_id, _, _ in spans],
             spans=[int(span_id, 16) for _, span_id, _ in spans],
@@ -200,31 +181,32 @@ class Sampler:
 
     def _topics_of(self, due: Due) -> QuestionTopics:
         """Return the topics of the questions, found outside the transaction, too: a question takes up to a ms."""
-        topics_of = self._topics()
+        topics_of = self.topics()
         if topics_of is None:
             return QuestionTopics([], [], [])
-        rows = self._store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo}).rows
-        found = topics_of([row[1] for row in rows])
+        rows = self.store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo})
+        found = topics_of([text for _, text in rows.rows])
         topics, distances = [one.topic_id for one in found], [one.distance for one in found]
-        return QuestionTopics([row[0] for row in rows], topics, distances)
+        return QuestionTopics(rows.values, topics, distances)
 
     def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
         parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
-        if run(sql.COUNT_DOUBLES).rows[0][0]:
+        if run(sql.COUNT_DOUBLES).value:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
             run(sql.DUE_SPANS, parameters)
         run(decided.PLACED)
         run(decided.INSIDE)
-        run(decided.UNIT, {"salt": self._salt})
+        run(decided.UNIT, {"salt": self.salt})
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted._asdict())
         self._find_refusals(transaction)
         run(sql.TOPICS, topics._asdict())
-        run(decided.FACT, self._opinions)
+        ranges = [list(scale) for scale in self.scales.values()]
+        run(decided.FACT, {"accepted": list(self.acceptance), "scaled": list(self.scales), "ranges": ranges})
         if due.late:
             run(sql.RETIRE_FACTS, lo)
         # Spans received after this are late: they make a revision.
@@ -236,7 +218,7 @@ class Sampler:
 
     def _find_refusals(self, transaction: Transaction) -> None:
         responses = transaction.execute(sql.RESPONSES).rows
-        refused = [trace_id for trace_id, response in responses if self._refuses(response)]
+        refused = [trace_id for trace_id, response in responses if self.refuses(response)]
         transaction.execute(sql.REFUSED, {"traces": refused})
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
@@ -250,7 +232,7 @@ class Sampler:
         if len(history) > 1:
             transaction.execute(sql.FIRST_DECIDED, lo | {"times": [each.since for each in history]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (index,) in transaction.execute(sql.RULE_SETS).rows:
+            for index in transaction.execute(sql.RULE_SETS).values:
                 rules = history[max(0, index)].rules
                 if rules:
                     where = sql.decided_under(max(0, index))
@@ -269,8 +251,8 @@ class Sampler:
 
     def _rule_sets(self, transaction: Transaction, time: datetime) -> list[RuleSet]:
         """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
-        now = tuple(self._rules())
-        sets = [RuleSet.stored(text) for (text,) in transaction.execute(sql.KNOWN_RULES).rows]
+        now = tuple(self.rules())
+        sets = list(map(RuleSet.stored, transaction.execute(sql.KNOWN_RULES).values))
         if not sets or not sets[-1].decides_like(now):
             sets.append(RuleSet(time, now))
             transaction.execute(sql.ADD_RULES, {"value": sets[-1].text})
@@ -278,7 +260,7 @@ class Sampler:
 
     def _add_texts_below(self, transaction: Transaction, lo: Mapping[str, datetime | None]) -> None:
         """Give units without query or response the texts of the spans below."""
-        if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
+        if not transaction.execute(documents.COUNT_SILENT).value:
             transaction.execute(documents.NOTHING_BELOW)
             return
         transaction.execute(documents.BELOW, lo)
@@ -321,14 +303,13 @@ class NewScores(NamedTuple):
     last: datetime
 
 
-def new_scores(read: Callable[..., Rows], names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
+def new_scores(read: Read, names: Sequence[str], since: datetime, limit: int) -> NewScores | None:
     """Return what scores were made since then, the oldest `limit` of them; None for none."""
-    rows = read(
+    (found,) = read(
         f"SELECT count(*), min(request_time), max(created_at) FROM ({sql.SCORES_SINCE})",
         {"names": list(names), "since": since, "most": limit},
-    )
-    count, first, last = rows.rows[0]
-    return NewScores(count, first, last) if count else None
+    ).tuples(NewScores)
+    return found if found.n else None
 
 
 def redecide(
@@ -350,7 +331,7 @@ def redecide(
     run(sql.scores_seen(names), bound)
     run(draw_sql(rules, scales))
     run(sql.RAISED, bound | {"evaluators": evaluators, "policies": [rule.policy for rule in rules]})
-    count = int(run("SELECT count(*) FROM drawn").rows[0][0])
+    count = int(run("SELECT count(*) FROM drawn").value)
     if count:
         run(sql.RETIRE_DECISIONS, bound)
         run(sql.ADD_DECISIONS, {"at": transaction.at})
@@ -358,12 +339,12 @@ def redecide(
     return count
 
 
-def has_quiet_session(read: Callable[..., Rows], rules: Sequence[Rule], before: datetime) -> bool:
+def has_quiet_session(read: Read, rules: Sequence[Rule], before: datetime) -> bool:
     """Whether a session whose last turn ended `before` is undecided."""
     return bool(read(f"{sql.QUIET_SESSIONS} LIMIT 1", _session_bounds(read, rules, before)).rows)
 
 
-def is_marked(read: Callable[..., Rows], before: datetime) -> bool:
+def is_marked(read: Read, before: datetime) -> bool:
     """Whether the mark of the last look need not be moved yet."""
     last_look = _last_look(read)
     return last_look is not None and before - last_look < _MARK_LAG
@@ -395,17 +376,15 @@ def decide_sessions(
     run(sql.RETIRE_SESSIONS, lo)
     run(sql.ADD_DECISIONS, {"at": transaction.at})
     run(sql.ADD_JOBS, {"at": transaction.at})
-    return int(run("SELECT count(*) FROM unit").rows[0][0])
+    return int(run("SELECT count(*) FROM unit").value)
 
 
-def _session_bounds(
-    read: Callable[..., Rows], rules: Sequence[Rule], before: datetime
-) -> dict[str, datetime | list[str]]:
+def _session_bounds(read: Read, rules: Sequence[Rule], before: datetime) -> dict[str, datetime | list[str]]:
     evaluators = sorted({name for rule in rules for name in rule.evaluators})
     last_look = max(min(_last_look(read) or before, before), before - _MAX_REACH)
     return {"quiet": before, "since": last_look - _REACH, "evaluators": evaluators}
 
 
-def _last_look(read: Callable[..., Rows]) -> datetime | None:
-    last_look: datetime | None = read(sql.SESSIONS_SEEN).rows[0][0]
+def _last_look(read: Read) -> datetime | None:
+    last_look: datetime | None = read(sql.SESSIONS_SEEN).value
     return last_look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 
 from ragpulse_collector.catalog import CpuLoad
@@ -43,6 +43,7 @@ class Controller:
 _CPU_FLOOR, _CPU_MEMORY_S = 1e-4, 120.0
 
 
+@dataclass(eq=False)
 class Pacer:
     """Moves the inclusion probabilities so that the day's budget (None: no limit), and those of rules, last the day.
 
@@ -53,15 +54,13 @@ class Pacer:
     Since pi is stored with each decision, estimates stay unbiased however the scale moves.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        usd_per_day: float | None,
-        *,
-        rules: Callable[[], Sequence[Rule]] = tuple,
-        cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict,
-    ) -> None:
-        self._store, self._usd_per_day, self._rules, self._cpu_loads = store, usd_per_day, rules, cpu_loads
+    store: Store
+    usd_per_day: float | None
+    _: KW_ONLY
+    rules: Callable[[], Sequence[Rule]] = tuple
+    cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict
+
+    def __post_init__(self) -> None:
         self._controllers: dict[str, Controller] = {}
         self._models: dict[str, Controller] = {}
         self._updated_at: datetime | None = None
@@ -85,7 +84,7 @@ class Pacer:
         self._pace_models(since, now, seconds)
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         remaining_s = 86_400.0 - (now - midnight).total_seconds()
-        selected = selected_usd(self._store.read, since, now)
+        selected = selected_usd(self.store.read, since, now)
         for name in self._controllers.keys() | selected.keys():
             controller = self._controllers.setdefault(name, Controller())
             budget = self._budget(name, midnight)
@@ -104,8 +103,8 @@ class Pacer:
 
     def _pace_models(self, since: datetime, now: datetime, seconds: float) -> None:
         """Select nine tenths of what each model can read: the last one works off what is pending."""
-        loads = self._cpu_loads()
-        units = selected_units(self._store.read, since, now, list(loads)) if loads else {}
+        loads = self.cpu_loads()
+        units = selected_units(self.store.read, since, now, list(loads)) if loads else {}
         for name, load in loads.items():
             model = self._models.setdefault(name, Controller(floor=_CPU_FLOOR, memory_s=_CPU_MEMORY_S))
             affordable = load.share * (1.0 - HELD_BACK)
@@ -117,11 +116,11 @@ class Pacer:
 
         A rule without a budget may spend whatever the day allows.
         """
-        rules = [rule for rule in self._rules() if name in rule.evaluators]
+        rules = [rule for rule in self.rules() if name in rule.evaluators]
         rule_shares = [
             self._share(name, rule.evaluators, rule.budget_usd_per_day, midnight, rule.name) for rule in rules
         ]
-        day_share = self._share(name, self._controllers, self._usd_per_day, midnight)
+        day_share = self._share(name, self._controllers, self.usd_per_day, midnight)
         bounds = [
             day_share,
             sum(share for share in rule_shares if share is not None) if rules and None not in rule_shares else None,
@@ -134,7 +133,7 @@ class Pacer:
         """Return this evaluator's share, by demand, of what remains of a budget; None without a budget."""
         if usd is None:
             return None
-        remaining = usd * (1.0 - HELD_BACK) - spent_usd(self._store.read, day=midnight.date(), rule=rule)
+        remaining = usd * (1.0 - HELD_BACK) - spent_usd(self.store.read, day=midnight.date(), rule=rule)
         demands = {key: self._controllers[key].demand or 0.0 for key in evaluators if key in self._controllers}
         total_demand = sum(demands.values())
         return max(0.0, remaining * demands[name] / total_demand if total_demand and demands.get(name) else remaining)

@@ -5,11 +5,13 @@ The configuration decides, never counts of results: the number changes only when
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ragpulse_collector.settings.tables import EvaluatorSpec, RuleSettings
 
 BUILT_IN = "groundedness"
+Lead = Callable[[], str]
+"""Returns the evaluator that leads; rules may change it."""
 INSTRUMENTS = (("faithfulness", "statement_faithfulness"), ("groundedness_model",), (BUILT_IN,))
 """What reads whether the contexts support an answer: judges, local models, the check of words; the first leads."""
 

@@ -15,11 +15,10 @@ from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.protocol import Refused, Rows, Store, StoreError, Transaction
 
 if TYPE_CHECKING:
-    from ragpulse_collector.store.embedded import AnyStore, EmbeddedStore, FileReader, Writing
+    from ragpulse_collector.store.embedded import EmbeddedStore, FileReader, Writing
     from ragpulse_collector.store.ingest.prices import Prices
 
 __all__ = [
-    "AnyStore",
     "Busy",
     "EmbeddedStore",
     "FileReader",
@@ -32,7 +31,7 @@ __all__ = [
     "open_store",
 ]
 
-_LATE = {"AnyStore": "embedded", "EmbeddedStore": "embedded", "FileReader": "embedded", "Prices": "ingest.prices"}
+_LATE = {"EmbeddedStore": "embedded", "FileReader": "embedded", "Prices": "ingest.prices"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -115,43 +116,45 @@ class Doubt:
             _recover(self._dsn, connection)
 
 
-def _settle(dsn: str, mark: str) -> None:
+@contextmanager
+def _transaction(dsn: str) -> Iterator[Any]:
+    """Provide one transaction over the catalog; raises StoreError if PostgreSQL does not answer."""
     import psycopg  # type: ignore[import-not-found, unused-ignore]
 
     try:
         with psycopg.connect(dsn, connect_timeout=5) as catalog:
-            catalog.execute(_LOCK)
-            for (snapshot,) in catalog.execute(_MARKED, [mark]).fetchall():
-                _undo(catalog, snapshot)
-                _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
+            yield catalog
     except psycopg.Error as error:
         raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
+
+
+def _settle(dsn: str, mark: str) -> None:
+    with _transaction(dsn) as catalog:
+        catalog.execute(_LOCK)
+        for (snapshot,) in catalog.execute(_MARKED, [mark]).fetchall():
+            _undo(catalog, snapshot)
+            _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
 
 
 def _recover(dsn: str, connection: duckdb.DuckDBPyConnection) -> None:
-    import psycopg  # type: ignore[import-not-found, unused-ignore]
-
-    try:
-        with psycopg.connect(dsn, connect_timeout=5) as catalog:
-            files = catalog.execute(_LAST_FILES).fetchall()
-            missing = _missing(connection, files)
-            if not missing:
-                return
-            if _count(missing) == len(files):
-                other_files = catalog.execute(_OTHER_FILES).fetchall()
-                if other_files and _count(_missing(connection, other_files)) == len(other_files):
-                    raise StoreError("none of the files that the catalog names is there: is this the right bucket?")
-            catalog.execute(_LOCK)
-            for snapshot, paths in missing.items():
-                _undo(catalog, snapshot)
-                _log.warning(
-                    "snapshot %d was committed by a collector that ended before it had the answer, and its files are "
-                    "missing: undone; nothing of it was acknowledged. Missing: %s",
-                    snapshot,
-                    ", ".join(paths),
-                )
-    except psycopg.Error as error:
-        raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
+    with _transaction(dsn) as catalog:
+        files = catalog.execute(_LAST_FILES).fetchall()
+        missing = _missing(connection, files)
+        if not missing:
+            return
+        if _count(missing) == len(files):
+            other_files = catalog.execute(_OTHER_FILES).fetchall()
+            if other_files and _count(_missing(connection, other_files)) == len(other_files):
+                raise StoreError("none of the files that the catalog names is there: is this the right bucket?")
+        catalog.execute(_LOCK)
+        for snapshot, paths in missing.items():
+            _undo(catalog, snapshot)
+            _log.warning(
+                "snapshot %d was committed by a collector that ended before it had the answer, and its files are "
+                "missing: undone; nothing of it was acknowledged. Missing: %s",
+                snapshot,
+                ", ".join(paths),
+            )
 
 
 def _missing(connection: duckdb.DuckDBPyConnection, files: Iterable[tuple[int, str]]) -> dict[int, list[str]]:

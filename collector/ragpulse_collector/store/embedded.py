@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import duckdb
@@ -28,11 +28,11 @@ from ragpulse_collector.store.connection import (
     lock_down,
     open_file,
 )
-from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
+from ragpulse_collector.store.ingest.queue import BodyItem, Decoder, WorkItem, WriterQueue
 from ragpulse_collector.store.ingest.writer import WriteOptions, Writer
 from ragpulse_collector.store.log import LogWatch, log_bytes
-from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.protocol import Refused, Rows, StoreError, Transaction
+from ragpulse_collector.store.migrations import check_version, is_older, open_current, version_of
+from ragpulse_collector.store.protocol import Backlog, Rows, StoreError, Transaction
 from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.limits import Question
@@ -78,7 +78,7 @@ class Writing(Reading):
         writer = Writer(
             self._queue,
             options,
-            cursor=self._cursor,
+            new_cursor=self._cursor,
             reopen=self._reopen,
             begin=self._begin,
             commit=self._commit,
@@ -328,19 +328,13 @@ def _check_current(path: Path, version: int) -> None:
         )
 
 
-_NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and omit --db"
-
-
 class FileReader(Reading):
-    """A closed file, read-only, for the command line with `--db`. Raises StoreError like EmbeddedStore.
-
-    Each write is refused with the fix.
-    """
+    """A closed file, read-only, for the command line with `--db`. Raises StoreError like EmbeddedStore."""
 
     def __init__(self, path: str | Path) -> None:
         self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
         try:
-            _check_current(Path(path), file_version(lambda sql: self._connection.execute(sql).fetchall()))
+            _check_current(Path(path), version_of(self._connection))
             lock_down(self._connection, writable=outbox_folder(Path(path)))
         except BaseException:
             self._connection.close()
@@ -348,25 +342,6 @@ class FileReader(Reading):
         super().__init__(Path(path), self._connection.cursor)
         self._name = str(self._connection.execute("SELECT current_catalog()").fetchall()[0][0])
 
-    def submit(self, body: RawBody) -> Future[Receipt]:
-        """Refuse."""
-        raise Refused("a closed file accepts no spans: start `ragpulse serve`")
-
-    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Refuse."""
-        raise Refused(_NEEDS_COLLECTOR)
-
-    def backlog(self) -> Backlog:
-        """Return an empty backlog."""
-        return Backlog()
-
-    def check_files(self) -> None:
-        """Refuse."""
-        raise Refused(_NEEDS_COLLECTOR)
-
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-
-AnyStore: TypeAlias = Writing | FileReader

@@ -56,7 +56,7 @@ _UPKEEP = (
     "ducklake_merge_adjacent_files('lake')",
     "ducklake_expire_snapshots('lake', older_than => now() - INTERVAL {keep_s} SECOND)",
     "ducklake_cleanup_old_files('lake', older_than => now() - INTERVAL {keep_s} SECOND)",
-    "ducklake_delete_orphaned_files('lake', older_than => now() - INTERVAL {orphan_s} SECOND)",
+    "ducklake_delete_orphaned_files('lake', older_than => now() - INTERVAL 1 DAY)",
 )
 
 
@@ -100,17 +100,16 @@ class LakeStore(Writing):
 
         return LakeSource(self._catalog, self._data_path, self._s3, str(self._config["memory_limit"]), scratch)
 
-    def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:
+    def maintain(self, *, keep_s: int = 3600) -> None:
         """Merge small files, expire old snapshots, remove unused files; only one process at a time may do this.
 
-        Files younger than `orphan_s` without a snapshot stay: they may belong to a commit in flight.
+        Files younger than a day without a snapshot stay: they may belong to a commit in flight.
         """
         with contextlib.closing(self._cursor()) as cursor:
             self._recover(cursor)
             self._flush()
             for step in _UPKEEP:
-                call = step.format(keep_s=int(keep_s), orphan_s=int(orphan_s))
-                cursor.execute(f"SELECT count(*) FROM {call}").fetchall()
+                cursor.execute(f"SELECT count(*) FROM {step.format(keep_s=int(keep_s))}").fetchall()
 
     def purge(self) -> None:
         """Rewrite the files with deleted rows; `maintain` removes the old files when their snapshots expire."""
@@ -158,11 +157,11 @@ class LakeStore(Writing):
 
     def size_bytes(self) -> int:
         """Return the bytes of the current data files."""
-        return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
+        return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").value)
 
     def used_bytes(self) -> int:
         """Return the bytes of live rows; a file does not shrink when rows are deleted."""
-        return int(self.read(_USED).rows[0][0])
+        return int(self.read(_USED).value)
 
     def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._doubt.settle()
@@ -207,6 +206,10 @@ def _is_connection_variable(variable: str) -> bool:
     return variable.startswith("PG") or variable.upper() in _CONNECTION_VARIABLES
 
 
+_LEASE = 0x7261_6770
+"""The number of the advisory lock."""
+
+
 class Lease:
     """The right of one process at a time to evaluate and maintain; PostgreSQL frees it when that process dies.
 
@@ -214,9 +217,8 @@ class Lease:
     cleaning its tables. A pooler that shares sessions between clients breaks it.
     """
 
-    def __init__(self, dsn: str, *, key: int = 0x7261_6770) -> None:
+    def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._key = key
         self._session: Any = None
 
     def take(self) -> bool:
@@ -227,7 +229,7 @@ class Lease:
             if self._session is None:
                 self._session = psycopg.connect(self._dsn, autocommit=True, connect_timeout=5, options=_KEEPALIVE)
             # The session that has the lock gets it again.
-            return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchone()[0])
+            return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [_LEASE]).fetchone()[0])
         except psycopg.Error as error:
             _log.warning("the catalog does not answer: %s", first_line(error))
             self.release()

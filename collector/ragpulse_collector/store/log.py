@@ -13,7 +13,7 @@ import mmap
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,8 +62,14 @@ def has_commits(path: Path) -> bool:
     """Return whether a file's log holds a complete transaction; one that a crash cut short was never acknowledged."""
     if not log_bytes(path):
         return False
-    with log_path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+    with _mapped(log_path(path)) as log:
         return _COMMIT.search(log) is not None
+
+
+@contextlib.contextmanager
+def _mapped(log: Path) -> Iterator[mmap.mmap]:
+    with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
 
 
 class LogWatch:
@@ -123,7 +129,7 @@ def unread_from(path: Path, connection: duckdb.DuckDBPyConnection) -> int | None
     """
     if not log_bytes(path):
         return None
-    with log_path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+    with _mapped(log_path(path)) as log:
         head = _HEAD.match(log)
         if head is None and _has_replayed(connection):
             return None  # a log that another version of DuckDB wrote
@@ -172,7 +178,7 @@ def _set_damaged_aside(error: duckdb.Error) -> bool:
 
 def _readable_bytes(log: Path) -> int:
     """Return the start of the record whose length is wrong, 0 if there is none."""
-    with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with _mapped(log) as data:
         head = _HEAD.match(data)
         end = 0 if head is None else _end_of_records(data, head.end())
         return end if end < len(data) else 0

@@ -142,7 +142,7 @@ def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple
     """
     connection = attach()
     try:
-        version = _version(connection)
+        version = version_of(connection)
         check_version(version, name=str(path))
         if is_older(version) and not in_place:
             connection = _copy_and_open(path, version, connection, attach)
@@ -227,5 +227,6 @@ def _state(path: Path) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _version(connection: duckdb.DuckDBPyConnection) -> int:
+def version_of(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return the schema version of an open file, 0 for an empty one."""
     return file_version(lambda sql: connection.execute(sql).fetchall())

@@ -1,17 +1,17 @@
-"""The interface of a store; the embedded DuckDB file and the lake both pass one contract suite."""
+"""What stores and their users share: errors, rows, and the names of their types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ragpulse_collector.refusals import Refusal
 
 if TYPE_CHECKING:
-    from ragpulse_collector.records import RawBody, Receipt, Values
+    from ragpulse_collector.store.ingest.transaction import WriterTransaction
+    from ragpulse_collector.store.reading import Reading
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -40,6 +40,20 @@ class Rows:
     truncated: bool = False
     """True where a row or size limit cut the answer."""
 
+    @property
+    def value(self) -> Any:
+        """The first value of the first row."""
+        return self.rows[0][0]
+
+    @property
+    def values(self) -> list[Any]:
+        """The first value of each row."""
+        return [row[0] for row in self.rows]
+
+    def tuples(self, kind: Callable[..., T]) -> list[T]:
+        """Return a named tuple for each row, of its values in order."""
+        return [kind(*row) for row in self.rows]
+
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -58,8 +72,25 @@ class Rows:
         return [kind(*row) for row in zip(*columns, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Bodies that were accepted and are not on disk: bytes, number, and the age of the oldest."""
+
+    bytes: int = 0
+    bodies: int = 0
+    oldest_s: float = 0.0
+    refused: str | None = None
+    """Why the last group was not written; None if it was."""
+
+
 Read = Callable[..., Rows]
 """`Store.read` or `Transaction.execute`."""
+
+
+Clock = Callable[[], datetime]
+"""Returns the present as stored in the tables."""
+Within = Mapping[str, datetime | None]
+"""The ends of a range of time, by the names that queries have for them (`first`, `last`); None where it is open."""
 
 
 def utc_now() -> datetime:
@@ -67,66 +98,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-class Transaction(Protocol):
-    """What a unit of work may do; it runs on the writer thread, inside the transaction of its group."""
-
-    at: datetime
-    """The time of this transaction (UTC, naive): later than that of every transaction before it."""
-
-    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
-        """Run one statement; reads see everything written before in the same transaction."""
-        ...
-
-    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Append rows to `raw.<table>` (the fast path); ids as hex text, instants as datetime (UTC, naive)."""
-        ...
-
-    def append_columns(self, table: str, columns: Mapping[str, Sequence[Values]]) -> None:
-        """Append rows. Each column comes in chunks of the same lengths; ids may be bytes, instants microseconds."""
-        ...
-
-
-class Store(Protocol):
-    """One writer, many readers."""
-
-    def submit(self, body: RawBody) -> Future[Receipt]:
-        """Queue a body; the future resolves after COMMIT, or raises DecodeError. Raises Busy when the queue is full."""
-        ...
-
-    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone.
-
-        Work shares its transaction with others and may run a second time when one of them fails, so it must change
-        nothing outside the transaction.
-        """
-        ...
-
-    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TooSlow, Busy where memory is short."""
-        ...
-
-    def run_user_sql(
-        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
-    ) -> Rows:
-        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TooSlow, Busy."""
-        ...
-
-    def check_files(self) -> None:
-        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
-        ...
-
-    def limited(self) -> Store:
-        """Return this store with reads under the limits of users' SQL: for queries that hold a user's `where`."""
-        ...
-
-    def used_bytes(self) -> int:
-        """Return the bytes that hold data; deleted rows do not count."""
-        ...
-
-    def problem(self) -> str | None:
-        """Return why the store accepts no more writes although its disk works, or None."""
-        ...
-
-    def close(self) -> None:
-        """Refuse new work, drain the queue, close the file."""
-        ...
+Store: TypeAlias = "Reading"
+"""The file and the lake, to which one writer writes, or a closed file, which refuses each write."""
+Transaction: TypeAlias = "WriterTransaction"
+"""What a unit of work may do; it runs on the writer thread, inside the transaction of its group."""

@@ -8,20 +8,32 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
 import duckdb
 
+from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.refusals import Busy, TooSlow
 from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, is_invalidated, literal
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.protocol import CannotWrite, Parameters, Rows, Store, StoreError
+from ragpulse_collector.store.protocol import (
+    Backlog,
+    CannotWrite,
+    Parameters,
+    Refused,
+    Rows,
+    Store,
+    StoreError,
+    Transaction,
+)
 from ragpulse_collector.store.sql.limits import Limited, Question, answer
 
+T = TypeVar("T")
 Format = Literal["parquet", "jsonl"]
 
 EXPORTED = ("traces", "spans", "contexts", "scores", "decisions")
@@ -64,6 +76,7 @@ _USED = """
          WHERE database_name = current_catalog() AND schema_name = 'raw' AND table_name = 'spans')"""
 """Used bytes; spans; spans including deleted ones that still take space."""
 _MAX_QUERIES = 2
+_NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and omit --db"
 
 
 @dataclass(slots=True)
@@ -92,7 +105,7 @@ class _Reopened(Exception):
 
 
 class Reading:
-    """The reading half of a store; each query has a cursor of its own, so that it does not wait for others."""
+    """A store that answers and refuses each write; each query has a cursor of its own and does not wait for others."""
 
     _name = "ragpulse"
     """The catalog that users' SQL may name."""
@@ -173,8 +186,8 @@ class Reading:
             )
 
     def limited(self) -> Store:
-        """Return this store with reads under the limits of users' SQL."""
-        return Limited(cast("Store", self), self._answer_question).limited()
+        """Return this store with reads under the limits of users' SQL: for queries that hold a user's `where`."""
+        return Limited(self, self._answer_question).limited()
 
     def _answer_question(self, question: Question) -> Rows:
         """Answer a user's query in this process; `Writing` has processes for it."""
@@ -254,6 +267,26 @@ class Reading:
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 folder.parent.rmdir()
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Queue a body; the future resolves after COMMIT, or raises DecodeError or Busy. Raises Busy when full."""
+        raise Refused("a closed file accepts no spans: start `ragpulse serve`")
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone.
+
+        Work shares its transaction with others and may run a second time when one of them fails, so it must change
+        nothing outside the transaction.
+        """
+        raise Refused(_NEEDS_COLLECTOR)
+
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+        raise Refused(_NEEDS_COLLECTOR)
+
+    def backlog(self) -> Backlog:
+        """Return the bodies that were accepted and are not on disk yet."""
+        return Backlog()
 
     def used_bytes(self) -> int:
         """Return the bytes that hold data; deleted rows do not count, even in blocks that hold other rows."""

@@ -66,7 +66,7 @@ def prune_to_size(store: Store, max_bytes: int, *, actor: str = "retention") -> 
     steps: list[Pruned] = []
     while (used := store.used_bytes()) > max_bytes:
         share = (1.0 - _AIM * max_bytes / used) / 2
-        cutoff = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).rows[0][0]
+        cutoff = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).value
         if cutoff is None:
             break
         reason: Reason = {"reason": "size", "used_bytes": used, "max_bytes": max_bytes}
@@ -103,9 +103,7 @@ def _removed(
 ) -> dict[str, int]:
     """Delete the rows that meet the condition of their table, one table after another; returns their numbers."""
     sql = "SELECT count(*) FROM raw.{} WHERE {}"
-    all_counts = {
-        name: store.read(sql.format(name, where), parameters).rows[0][0] for name, where in conditions.items()
-    }
+    all_counts = {name: store.read(sql.format(name, where), parameters).value for name, where in conditions.items()}
     counts = {name: int(count) for name, count in all_counts.items() if count}
     if counts and not dry_run:
         for name in counts:
@@ -186,8 +184,8 @@ def _forget(
     run(_RELATED)
     if subject == "user":
         run("CREATE OR REPLACE TEMP TABLE forgotten AS FROM related")
-    keys = [row[0] for row in run(_JUDGE_CALLS).rows]
-    related = [row[0].hex for row in run("FROM related").rows]
+    keys = run(_JUDGE_CALLS).values
+    related = [trace_id.hex for trace_id in run("FROM related").values]
     counted = {
         "judge_calls": _deleted(transaction, "judge_calls", "key IN (SELECT unnest($keys::VARCHAR[]))", {"keys": keys}),
         "feedback": _deleted(transaction, "feedback", _FEEDBACK),
@@ -202,7 +200,7 @@ def _forget(
 
 
 def _deleted(transaction: Transaction, table: str, where: str, parameters: Mapping[str, Any] | None = None) -> int:
-    count = int(transaction.execute(f"SELECT count(*) FROM raw.{table} WHERE {where}", parameters or ()).rows[0][0])
+    count = int(transaction.execute(f"SELECT count(*) FROM raw.{table} WHERE {where}", parameters or ()).value)
     if count:
         if table == "scores":
             transaction.execute(REMEMBER_EVALUATORS.format(where=where), parameters or ())

@@ -82,6 +82,10 @@ class TableRows:
         for name, values in columns.items():
             table_columns.setdefault(name, []).append(values)
 
+    def add_row(self, table: str, **values: Any) -> None:
+        """Add one row."""
+        self.add(table, **{name: [value] for name, value in values.items()})
+
     def add_spans(self, batch: SpanBatch, received_at: datetime) -> None:
         """Add spans, their texts and their contexts."""
         starts = [start // 1000 for start in batch.values("start_ns")]
@@ -130,30 +134,30 @@ class TableRows:
 
     def add_score(self, score: ScoreRecord, received_at: datetime) -> None:
         """Add a score that came from outside."""
-        row = {
-            "feedback_id": uuid4().hex,
-            "trace_id": score.trace_id,
-            "span_id": score.span_id,
-            "time": microseconds(score.time_ns),
-            "received_at": received_at,
+        self.add_row(
+            "feedback",
+            feedback_id=uuid4().hex,
+            trace_id=score.trace_id,
+            span_id=score.span_id,
+            time=microseconds(score.time_ns),
+            received_at=received_at,
             **{name: getattr(score, name) for name in _SCORE_COLUMNS},
-            "binding": binding_text(score.binding),
-        }
-        self.add("feedback", **{name: [value] for name, value in row.items()})
+            binding=binding_text(score.binding),
+        )
 
     def add_content_event(self, record: ContentRecord, received_at: datetime, *, joined: bool) -> None:
         """Add a log event as it arrived."""
         binding = record.binding and record.binding._asdict()
         body = orjson.dumps({**{name: getattr(record, name) for name in EVENT_FIELDS}, "binding": binding})
-        row = {
-            "trace_id": record.trace_id,
-            "span_id": record.span_id,
-            "time": microseconds(record.time_ns),
-            "received_at": received_at,
-            "joined": joined,
-            "record": body.decode(),
-        }
-        self.add("content_events", **{name: [value] for name, value in row.items()})
+        self.add_row(
+            "content_events",
+            trace_id=record.trace_id,
+            span_id=record.span_id,
+            time=microseconds(record.time_ns),
+            received_at=received_at,
+            joined=joined,
+            record=body.decode(),
+        )
 
     def append_to(self, transaction: Transaction) -> None:
         """Append everything to its tables."""

@@ -5,17 +5,17 @@
 experiment that chose the method.
 """
 
-from ragpulse_collector.topics.clusters import SMALL_GROUPS, SMALLEST
+from ragpulse_collector.store.topics import Topic
+from ragpulse_collector.topics.clusters import SMALLEST
 from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, LEAST_USERS, MOST_QUESTIONS, fit
 from ragpulse_collector.topics.matching import Matching, match
-from ragpulse_collector.topics.model import Assigned, Topic, Topics, assign, assign_all
+from ragpulse_collector.topics.model import Assigned, Topics, assign, assign_all
 
 __all__ = [
     "LEAST_QUESTIONS",
     "LEAST_USERS",
     "MOST_QUESTIONS",
     "SMALLEST",
-    "SMALL_GROUPS",
     "Assigned",
     "Matching",
     "Topic",

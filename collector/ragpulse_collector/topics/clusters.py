@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 COMMON = 0.5
 """The part of the mean vector that is taken away: "how do I" is no topic."""
-NEIGHBOURS, OF = 10, 50
-"""A vector moves half of the way to the mean of so many neighbours, at most one of fifty vectors."""
+NEIGHBOURS, OF, TIMES = 10, 50, 3
+"""A vector moves half of the way to the mean of so many neighbours, at most one of fifty vectors, so many times."""
 SMALL_GROUPS = 500
-APART = 0.6
+APART = 0.55
 """Small groups are merged while their mean cosine distance is less."""
 SMALLEST = 10
 """Questions of the smallest topic."""
@@ -32,9 +32,11 @@ def clustered(vectors: Matrix, weights: Matrix) -> Labels:
         from sklearn.cluster import KMeans
     except ImportError as missing:
         raise Conflict("topics need scikit-learn: pip install 'ragpulse[topics]'") from missing
-    spread = smoothed(unit(vectors - COMMON * vectors.mean(axis=0)))
+    spread = unit(vectors - COMMON * vectors.mean(axis=0))
+    for _ in range(TIMES):
+        spread = smoothed(spread)
     number = max(1, int((merged(spread, weights) >= SMALLEST).sum()))
-    labels: Labels = KMeans(number, n_init=2, random_state=SEED).fit_predict(spread, sample_weight=weights)
+    labels: Labels = KMeans(number, n_init=10, random_state=SEED).fit_predict(spread, sample_weight=weights)
     return labels
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragpulse_collector.refusals import Conflict
+from ragpulse_collector.store.topics import Topic
 from ragpulse_collector.topics.clusters import SEED, SMALLEST, clustered
-from ragpulse_collector.topics.model import Topic, Topics, nearest
+from ragpulse_collector.topics.model import Topics, nearest
 from ragpulse_collector.topics.terms import terms_by_topic
 from ragpulse_collector.topics.vectors import static_vectors, unit
 
@@ -54,16 +55,15 @@ def fit(
     users: Sequence[str],
     *,
     least_users: int = LEAST_USERS,
-    least_questions: int = LEAST_QUESTIONS,
     embed: Embed = static_vectors,
 ) -> Topics:
     """Return the topics of questions; `users` are those who asked, in the same order.
 
-    Of more than 20,000 questions a random part is read. Fewer than `least_questions` are refused. A text is shown only
+    Of more than 20,000 questions a random part is read. Fewer than 500 are refused. A text is shown only
     where `least_users` different users asked it, a term where as many used it.
     """
-    if len(questions) < least_questions:
-        raise Conflict(f"topics need {least_questions} questions; there are {len(questions)}")
+    if len(questions) < LEAST_QUESTIONS:
+        raise Conflict(f"topics need {LEAST_QUESTIONS} questions; there are {len(questions)}")
     asked = _sampled([Asked(question, user) for question, user in zip(questions, users, strict=True)])
     counts = Counter(item.question for item in asked)
     texts = list(counts)
@@ -119,13 +119,13 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     """Return the topics with their texts, the largest first."""
     terms = terms_by_topic(placed.members, least_users)
     order = sorted(range(len(centres)), key=lambda number: -len(placed.members[number]))
-    central = [_central(members, placed.closeness, least_users) for members in placed.members]
+    shown = [central(members, placed.closeness, least_users) for members in placed.members]
     return tuple(
         Topic(
-            id=rank,
+            topic_id=rank,
             name=name_of(tuple(terms[number]), rank),
-            question=central[number][0],
-            question_users=central[number][1],
+            question=shown[number][0],
+            question_users=shown[number][1],
             terms=tuple(terms[number]),
             term_users=tuple(terms[number].values()),
             size=len(placed.members[number]),
@@ -136,7 +136,9 @@ def _described(placed: _Placed, centres: Matrix, least_users: int) -> tuple[Topi
     )
 
 
-def _central(members: Sequence[Asked], closeness: dict[str, float], least_users: int) -> tuple[str | None, int]:
+def central(
+    members: Sequence[tuple[str, str]], closeness: dict[str, float], least_users: int
+) -> tuple[str | None, int]:
     """Return the text nearest to the centre that enough users asked, in any case and spacing, and how many did."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for text, user in members:

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ragpulse_collector.configuration import source_line
@@ -14,11 +15,13 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import STATIC, Settings, SettingsError, TopicSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store import topics as stored
-from ragpulse_collector.topics.model import Topic, Topics, assign_all
+from ragpulse_collector.topics.model import Topics, assign_all
 from ragpulse_collector.topics.vectors import static_vectors
 
 if TYPE_CHECKING:
     from ragpulse_collector.topics.vectors import Embed
+
+    FindTopics = Callable[[Sequence[str]], list[stored.PlacedQuestion]]
 
 _log = logging.getLogger(__name__)
 INSTALL = "topics need word vectors and scikit-learn: pip install 'ragpulse[topics]'"
@@ -60,50 +63,37 @@ def embedder_of(name: str) -> Embed:
         raise Invalid(f"embedder {name!r}: {error}") from error
 
 
-def topics_of(fit: stored.TopicFit, topics: Sequence[stored.StoredTopic]) -> Topics:
-    """Return stored topics as a fit returned them."""
-    return Topics(
-        tuple(
-            Topic(one.topic_id, one.name, one.question, one.question_users, tuple(one.terms), tuple(one.term_users),
-                  one.size, tuple(one.centre))
-            for one in topics
-        ),
-        fit.other,
-        fit.last_id,
-    )  # fmt: skip
-
-
 class Assigner:
     """Gives the function that finds topics, None without a fit: until then, no model and no library is loaded."""
 
     def __init__(self, store: Store, options: TopicSettings) -> None:
         self._store, self._options = store, options
         self._known: tuple[int, int] = (0, 0)
-        self._topics: Topics | None = None
+        self._find: FindTopics | None = None
 
-    def __call__(self) -> Callable[[Sequence[str]], list[stored.PlacedQuestion]] | None:
+    def __call__(self) -> FindTopics | None:
         """Return the function of the fit in force; its topics are identities, 0 for other."""
         known = stored.in_force(self._store.read)
         if known != self._known:
-            self._known, self._topics = known, self._loaded()
-        return None if self._topics is None else self._placed
+            self._known, self._find = known, self._loaded()
+        return self._find
 
-    def _loaded(self) -> Topics | None:
-        """Return the topics of the fit in force; None where they cannot be used: decisions never wait for topics."""
+    def _loaded(self) -> FindTopics | None:
+        """Return the function; None where topics cannot be used: decisions never wait for topics."""
         fit = stored.last_fit(self._store.read)
         if fit is None or fit.embedder != self._options.embedder or problem_of(self._options):
             return None
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core at most, beside requests
         found = [one for one in stored.stored_topics(self._store.read) if one.fit_id == fit.fit_id]
-        topics = topics_of(fit, found)
         try:
-            assign_all(topics, ["?"], embedder_of(self._options.embedder))
+            find = partial(_placed, Topics(found, fit.other, fit.last_id), embedder_of(fit.embedder))
+            find(["?"])
         except Exception:  # noqa: BLE001 - a broken model must not stop the sampler
             _log.exception("no topics are assigned: the model of questions cannot be used")
             return None
-        return topics
+        return find
 
-    def _placed(self, questions: Sequence[str]) -> list[stored.PlacedQuestion]:
-        assert self._topics is not None, "given out with topics alone"
-        found = assign_all(self._topics, questions, embedder_of(self._options.embedder))
-        return [stored.PlacedQuestion(topic.id if topic else 0, distance) for topic, distance in found]
+
+def _placed(topics: Topics, embed: Embed, questions: Sequence[str]) -> list[stored.PlacedQuestion]:
+    found = assign_all(topics, questions, embed)
+    return [stored.PlacedQuestion(topic.topic_id if topic else 0, distance) for topic, distance in found]

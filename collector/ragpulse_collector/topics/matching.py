@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ragpulse_collector.topics.model import Topic, Topics
+from ragpulse_collector.store.topics import Topic
+from ragpulse_collector.topics.model import Topics
 
 SAME = 0.8
 """The least cosine of two centres of the same topic."""
@@ -24,12 +25,12 @@ def match(old: Topics, new: Topics) -> Matching:
     before = _continued(old, new)
     last, topics = old.last_id, []
     for topic in new.topics:
-        was = before.get(topic.id)
+        was = before.get(topic.topic_id)
         last += was is None
-        topics.append(_renumbered(topic, last) if was is None else replace(topic, id=was.id, name=was.name))
+        topics.append(_renumbered(topic, last) if was is None else replace(topic, topic_id=was.topic_id, name=was.name))
     return Matching(
         topics=Topics(tuple(topics), new.other, last),
-        appeared=tuple(topic for topic in topics if topic.id > old.last_id),
+        appeared=tuple(topic for topic in topics if topic.topic_id > old.last_id),
         vanished=tuple(topic for topic in old.topics if topic not in before.values()),
     )
 
@@ -42,9 +43,11 @@ def _continued(old: Topics, new: Topics) -> dict[int, Topic]:
 
     cosines = new.centres @ old.centres.T
     pairs = zip(*linear_sum_assignment(-cosines.clip(SAME)), strict=True)
-    return {new.topics[row].id: old.topics[column] for row, column in pairs if cosines[row, column] > SAME}
+    return {new.topics[row].topic_id: old.topics[column] for row, column in pairs if cosines[row, column] > SAME}
 
 
 def _renumbered(topic: Topic, number: int) -> Topic:
     """Return a topic under another identity; a name that is its number follows."""
-    return replace(topic, id=number, name=f"Topic {number}" if topic.name == f"Topic {topic.id}" else topic.name)
+    return replace(
+        topic, topic_id=number, name=f"Topic {number}" if topic.name == f"Topic {topic.topic_id}" else topic.name
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ragpulse_collector.store.topics import Topic
 from ragpulse_collector.topics.vectors import static_vectors
 
 if TYPE_CHECKING:
@@ -16,30 +17,11 @@ ALIKE = 0.4
 """The least cosine of a question and the centre of its topic; below it the question is "other"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """Questions that mean about the same."""
-
-    id: int
-    name: str
-    question: str | None
-    """The most central question that enough users asked; None where there is none."""
-    question_users: int
-    """How many asked it."""
-    terms: tuple[str, ...]
-    """Words that distinguish the topic, the best first; each was used by enough users."""
-    term_users: tuple[int, ...]
-    """How many used each."""
-    size: int
-    """Questions of the fit."""
-    centre: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class Topics:
     """The topics of a fit, the largest first."""
 
-    topics: tuple[Topic, ...]
+    topics: Sequence[Topic]
     other: int
     """Questions of the fit that belong to no topic."""
     last_id: int

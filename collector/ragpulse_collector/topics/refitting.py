@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 
 from ragpulse_collector.refusals import Conflict, Refusal
@@ -25,7 +25,7 @@ from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.topics.child import ONE_THREAD, FitRequest
 from ragpulse_collector.topics.fitting import LEAST_QUESTIONS, MOST_QUESTIONS, free_name
-from ragpulse_collector.topics.live import Assigner, problem_of, topics_of
+from ragpulse_collector.topics.live import Assigner, problem_of
 from ragpulse_collector.topics.model import Topics
 
 _log = logging.getLogger(__name__)
@@ -74,11 +74,8 @@ class Refits:
     def _too_few(self) -> str | None:
         if stored.last_fit(self._store.read):
             return None
-        count = self._count()
+        count = stored.count_asked(self._store.read, self._clock() - RECENT, LEAST_QUESTIONS)
         return f"topics begin at {LEAST_QUESTIONS} questions; there are {count}" if count < LEAST_QUESTIONS else None
-
-    def _count(self) -> int:
-        return stored.count_asked(self._store.read, self._clock() - RECENT, LEAST_QUESTIONS)
 
     def tick(self) -> None:
         """Fit if it is time, and give topics to traces without those of the last fit, on a thread."""
@@ -110,7 +107,7 @@ class Refits:
         if now < self._not_before:
             return False
         if fit is None:
-            return self._count() >= LEAST_QUESTIONS
+            return self._too_few() is None
         every = timedelta(days=self._options.refit_days)
         return fit.embedder != self._options.embedder or (bool(every) and now - fit.fitted_at >= every)
 
@@ -130,7 +127,7 @@ class Refits:
         before, known, forgotten = stored.last_fit(read), stored.stored_topics(read), stored.count_forgotten(read)
         asked = stored.asked(read, now - RECENT, MOST_QUESTIONS)
         comparable = known if before and before.embedder == self._options.embedder else []
-        continued = topics_of(before, comparable) if before else Topics((), 0, 0)
+        continued = Topics(comparable, before.other, before.last_id) if before else Topics((), 0, 0)
         found = self._find(FitRequest(asked, self._options.least_users, self._options.embedder, continued))
         if isinstance(found, str):
             raise Conflict(found)
@@ -192,17 +189,14 @@ def _continued(
     taken = {stored.OTHER_TOPIC, *(one.name.casefold() for one in known.values())}
     result = []
     for topic in found.topics:
-        was = known.get(topic.id)
-        name = was.name if was else free_name(topic.name, topic.id, taken)
+        was = known.get(topic.topic_id)
+        name = was.name if was else free_name(topic.name, topic.topic_id, taken)
         taken.add(name.casefold())
         continues = was is not None and before is not None and was.fit_id == before.fit_id
+        own = {field.name: getattr(topic, field.name) for field in fields(stored.Topic)} | {"name": name}
+        share = was.size / before.questions if was and before and continues else None
+        first, named_by = (was.first_fit, was.named_by) if was else (fit.fit_id, None)
         result.append(
-            stored.StoredTopic(
-                topic_id=topic.id, fit_id=fit.fit_id, first_fit=was.first_fit if was else fit.fit_id, name=name,
-                named_by=was.named_by if was else None, question=topic.question, question_users=topic.question_users,
-                terms=list(topic.terms), term_users=list(topic.term_users), size=topic.size,
-                share_before=was.size / before.questions if was and before and continues else None,
-                centre=list(topic.centre),
-            )
-        )  # fmt: skip
+            stored.StoredTopic(**own, fit_id=fit.fit_id, first_fit=first, named_by=named_by, share_before=share)
+        )
     return result

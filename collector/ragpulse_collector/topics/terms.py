@@ -32,13 +32,15 @@ def terms_by_topic(topics: Sequence[Sequence[tuple[str, str]]], least_users: int
 
 
 def _shared(topic: Iterable[tuple[str, str]], least_users: int) -> dict[str, int]:
-    """Return the words that enough users used, and how many did."""
+    """Return the words that enough users used, and how many did; function words ("how", "to") tell nothing."""
+    from ragpulse_evaluators.grounding.lexicon import FUNCTION_WORDS  # its package is large, and idling needs none
+
     users: defaultdict[str, set[str]] = defaultdict(set)
     for question, user in topic:
         for word in words_of(question):
             users[word].add(user)
     enough = {word: len(known) for word, known in users.items() if len(known) >= least_users}
-    return {word: count for word, count in enough.items() if len(word) <= LONGEST_TERM}
+    return {word: n for word, n in enough.items() if len(word) <= LONGEST_TERM and word not in FUNCTION_WORDS}
 
 
 def _best(inside: Counter[str], overall: Counter[str], topics: int, shown: Mapping[str, int]) -> dict[str, int]:

@@ -26,14 +26,19 @@ def static_vectors(texts: Sequence[str]) -> Matrix:
     """Return one vector of length one for each text; zeros where no word is in the vocabulary."""
     import numpy
 
-    model, outside = _model()
-    read = [text[:MOST_CHARACTERS] for text in texts]
-    found = model.tokenizer.encode_batch(read, add_special_tokens=False)
-    means = numpy.zeros((len(read), model.embedding.shape[1]), dtype=numpy.float32)
-    for row, tokens in enumerate(found):
-        if known := [token for token in tokens.ids if token not in outside]:
-            means[row] = model.embedding[known].mean(axis=0)
+    embedding = _model()[0].embedding
+    means = numpy.zeros((len(texts), embedding.shape[1]), dtype=numpy.float32)
+    for row, tokens in enumerate(known_tokens(texts)):
+        if tokens:
+            means[row] = embedding[tokens].mean(axis=0)
     return unit(means)
+
+
+def known_tokens(texts: Sequence[str]) -> list[list[int]]:
+    """Return the words, and parts of words, of each text that have a vector."""
+    model, outside = _model()
+    found = model.tokenizer.encode_batch([text[:MOST_CHARACTERS] for text in texts], add_special_tokens=False)
+    return [[token for token in tokens.ids if token not in outside] for tokens in found]
 
 
 def unit(rows: Matrix) -> Matrix:

@@ -1,8 +1,7 @@
-"""One module a page; each has `routes(site)` and nothing a sibling needs."""
+"""One module for a page or two; each has `routes(site)` and nothing a sibling needs."""
 
 from ragpulse_dashboards.pages import (
     alerts,
-    compare,
     datasets,
     documents,
     evaluators,
@@ -28,7 +27,6 @@ PAGES = (
     explain.routes,
     topics.routes,
     evaluators.routes,
-    compare.routes,
     datasets.routes,
     replays.routes,
     documents.routes,

@@ -16,8 +16,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards import ApiError
-from ragpulse_dashboards.formats import by_unit, iso, unit_of
+from ragpulse_dashboards.formats import by_unit, unit_of
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.overview import RangeSummary
@@ -46,7 +47,10 @@ The usual value is that before a change for the worse, else the last week's medi
 LEAST_LIMITS: Final = {"error_rate": 0.05}
 ENOUGH: Final = 100
 """Answers in the window of a preset: with fewer a fall by a tenth is not sure."""
-TRAFFIC: Final = ("error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens")
+TRAFFIC: Final = (
+    "error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens",
+    "unanswered_rate", "other_share", "question_drift",
+)  # fmt: skip
 CONDITIONS: Final = (("<", "falls below"), (">", "rises above"), ("change", "changes either way"), ("no data", "stops"))
 WINDOWS: Final = ("10m", "30m", "1h", "6h", "1d")
 MUTES: Final = (("1h", "1 hour"), ("8h", "8 hours"), ("1d", "1 day"), ("7d", "7 days"))

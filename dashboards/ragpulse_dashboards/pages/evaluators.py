@@ -57,10 +57,8 @@ async def evaluators(site: Site, request: Request) -> Response:
         "others": [evaluator for evaluator in registry if not (evaluator.online or evaluator.stats_24h)],
         "rules": rules.rules,
         "judge": judge,
-        "checked": judge.newest,
         "done": request.query_params.get("done", ""),
-        "watched": drift.watched,
-        "every": drift.every,
+        "drift": drift,
         "judged": [
             evaluator.name
             for evaluator in registry
@@ -185,15 +183,9 @@ async def save(site: Site, request: Request) -> Response:
 async def pause(site: Site, request: Request) -> Response:
     """Set a rule's rates to 0; its conditions stay."""
     rule = await _rule(site, request.path_params["name"])
-    paused = RuleForm(
-        name=rule.name,
-        evaluators=rule.evaluators,
-        rate=0.0,
-        where=rule.where,
-        strata=[{"where": stratum.where, "rate": 0.0} for stratum in rule.strata],
-        unit=rule.unit,
-        budget_usd_per_day=rule.budget_usd_per_day,
-    )
+    kept = {name: getattr(rule, name) for name in RuleForm.__slots__}
+    strata = [{"where": stratum.where, "rate": 0.0} for stratum in rule.strata]
+    paused = RuleForm(**kept | {"rate": 0.0, "strata": strata})
     await site.api(f"PUT rules/{segment(rule.name)}", paused.params())
     return see_other("/evaluators?done=saved")
 

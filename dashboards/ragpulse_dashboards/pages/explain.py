@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import fit_range, read_metrics
-from ragpulse_dashboards.formats import iso, unit_of
+from ragpulse_dashboards.formats import unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
+from ragpulse_dashboards.times import iso
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
@@ -57,8 +58,6 @@ class Column(NamedTuple):
 class Heatmap(NamedTuple):
     """Counts over time and value, with the edges that name a marked region."""
 
-    columns: int
-    rows: int
     cells: Sequence[tuple[int, int, int, int]]
     """Column, row from the bottom, shade 1..4, count; empty cells are left out."""
     x: Sequence[str]
@@ -76,7 +75,8 @@ class Bars(NamedTuple):
 
     stacks: Sequence[tuple[int, float, float, Bar]]
     """Place, heights of all and of the bad as percent of the highest one, and the counts."""
-    starts: Sequence[str]
+    bad: Mapping[str, int]
+    """The number of bad ones by the start of each bucket."""
     top: int
 
 
@@ -162,7 +162,7 @@ def _bad_words(metric: str, *, bounded: bool) -> str:
 def _bars(bars: Sequence[Bar]) -> Bars:
     top = max((bar.n for bar in bars), default=0) or 1
     stacks = [(x, bar.n / top * 100, bar.bad / top * 100, bar) for x, bar in enumerate(bars) if bar.n]
-    return Bars(stacks, [iso(bar.t) for bar in bars], top)
+    return Bars(stacks, {iso(bar.t): bar.bad for bar in bars}, top)
 
 
 def _cause(
@@ -219,7 +219,7 @@ def _heatmap(counts: HeatCounts) -> Heatmap:
     table = [_table_row(x, y, left, column) for left, column in enumerate(counts.cells) if any(column)]
     # All columns have the same length.
     end = iso(counts.x[-1] + (counts.x[-1] - counts.x[-2])) if len(x) > 1 else ""
-    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=end)
+    return Heatmap(cells=cells, x=x, y=y, table=table[::-1], end=end)
 
 
 def _table_row(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:

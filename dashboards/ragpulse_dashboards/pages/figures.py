@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.answer import find_sentences
 from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
-from ragpulse_dashboards.formats import iso, metric_name, parse_time
+from ragpulse_dashboards.formats import metric_name
 from ragpulse_dashboards.site import Site, View, read_view, segment
+from ragpulse_dashboards.times import iso, parse_time
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.exemplars import ExemplarTraces

@@ -92,8 +92,8 @@ class _Figures:
     """The metric that changed, large: the quality that leads, else the surest."""
     groups: Sequence[_GroupRow] = ()
     """One row for each group."""
-    width: int
-    """The number of points of its charts, which a reload keeps."""
+    width: str
+    """The numbers of points of its charts, which a reload keeps: `120,groundedness:24`."""
     complete: bool = True
     """False: the traffic only, without scores."""
 
@@ -105,9 +105,8 @@ async def overview(site: Site, request: Request) -> Response:
     max_age = _max_age(site, request)
     figures = await _read_traffic(site, view, max_age) if _can_reload(request) else None
     if figures is None:
-        pinned, width = query.getlist("quality"), query.get("width", "")
-        kept = int(width) if width in map(str, BUCKETS) else 0
-        figures = await _read(site, view, pinned=pinned, corrected=corrected, max_age=max_age, width=kept)
+        pinned, kept = query.getlist("quality"), _kept(query.get("width", ""))
+        figures = await _read(site, view, pinned=pinned, corrected=corrected, max_age=max_age, kept=kept)
     answer = figures.overview
     if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
@@ -159,16 +158,16 @@ async def _read_traffic(site: Site, view: View, max_age: float) -> _Figures | No
     answer = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
     metrics = await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, width=width, max_age=max_age)
     efficiency = _with_range(view, answer, _efficiency(view, metrics, ()))
-    return _Figures(view=view, overview=answer, efficiency=efficiency, width=width, complete=False)
+    return _Figures(view=view, overview=answer, efficiency=efficiency, width=str(width), complete=False)
 
 
 async def _read(
-    site: Site, view: View, *, pinned: Sequence[str], corrected: bool, max_age: float, width: int = 0
+    site: Site, view: View, *, pinned: Sequence[str], corrected: bool, max_age: float, kept: Mapping[str, int]
 ) -> _Figures:
     """Read everything; traffic first, because it decides the range and the number of points."""
     requests = (await read_metrics(site, view, ["requests"], max_age=max_age))["requests"]
     view = fit_range(view, requests)
-    width = width or _width_for(requests)
+    width = kept.get("") or _width_for(requests)
     answer: RangeSummary
     answer, watched = await asyncio.gather(
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # it looks for a change in finer buckets
@@ -178,8 +177,9 @@ async def _read(
     covered = [row.evaluator for row in answer.coverage][: 1 if view.group_by else MAX_QUALITY]
     by_width = {width: [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]}
     scored = {row.evaluator: row.n for row in answer.quality}
-    for name in names:  # few answers get few buckets
-        by_width.setdefault(min(width, _width(scored[name])), []).append(f"quality:{name}")
+    widths = {name: kept.get(name) or min(width, _width(scored[name])) for name in names}  # few answers, few buckets
+    for name, points in widths.items():
+        by_width.setdefault(points, []).append(f"quality:{name}")
     calls = (
         read_metrics(site, view, some, group_by=view.group_by, corrected=corrected, width=points, max_age=max_age)
         for points, some in by_width.items()
@@ -190,20 +190,19 @@ async def _read(
     changes = sorted(answer.changes, key=lambda shift: shift.metric != f"quality:{answer.lead}")
     lead = _lead(view, changes, metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
-    efficiency = _efficiency(view, metrics, targets)
+
+    def finished(charts: Sequence[Chart]) -> list[Chart]:
+        return _with_range(view, answer, [_told(chart, since, metrics) for chart in charts])
+
     return _Figures(
         view=view,
         overview=answer,
         targets=targets,
-        width=width,
-        lead=next(iter(_with_range(view, answer, [_told(lead, since, metrics)] if lead else [])), None),
+        width=",".join([str(width), *(f"{name}:{points}" for name, points in widths.items())]),
+        lead=next(iter(finished([lead] if lead else [])), None),
         groups=await _groups(site, view, names, max_age),
-        quality=_with_range(
-            view,
-            answer,
-            [_told(chart, since, metrics) for chart in quality if lead is None or lead.metric != chart.metric],
-        ),
-        efficiency=_with_range(view, answer, [_told(chart, since, metrics) for chart in efficiency]),
+        quality=finished([chart for chart in quality if lead is None or lead.metric != chart.metric]),
+        efficiency=finished(_efficiency(view, metrics, targets)),
         coverage=_coverage(covered, metrics),
     )
 
@@ -221,6 +220,12 @@ def _width(n: int) -> int:
     return next((width for width in BUCKETS if n >= width * PER_BUCKET), BUCKETS[-1])
 
 
+def _kept(text: str) -> dict[str, int]:
+    """Return the numbers of points in an address: those of a chart of quality by its evaluator, of the others by ``."""
+    parts = (part.rpartition(":") for part in text.split(","))
+    return {name: int(points) for name, _, points in parts if points in map(str, BUCKETS)}
+
+
 def _width_for(requests: MetricSeries) -> int:
     return _width(sum(point.n for line in requests.series for point in line.points))
 
@@ -231,7 +236,6 @@ def _with_range(view: View, answer: RangeSummary, charts: Sequence[Chart]) -> li
         return list(charts)
     (lo, hi), n, cost = answer.error_interval or (None, None), answer.n_traces, answer.cost_usd
     of_each = None if cost is None or not n else cost / n / (1.0 - (answer.cost_unknown_share or 0.0) or 1.0)
-    lo, hi = answer.error_interval or (None, None)
     known: dict[str, InRange] = {
         "latency_p95": InRange(answer.latency_p95),
         "requests": InRange(float(n)),

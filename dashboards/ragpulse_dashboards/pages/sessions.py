@@ -23,6 +23,8 @@ __all__ = ["routes"]
 MAX_CHARS: Final = 100_000
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
 PAGE: Final = 50
+NO_CALL: Final = "no call with usage"
+"""Why a turn without a model call has no cost: it adds none."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -43,9 +45,7 @@ async def sessions(site: Site, request: Request) -> Response:
         "view": view,
         "own": own,
         "sorts": SORTS,
-        "rows": page.sessions,
-        "next": page.next,
-        "judged_by": page.judged_by,
+        "page": page,
     }
     return site.render(request, "sessions.html", context)
 
@@ -96,9 +96,9 @@ class UserTurns(NamedTuple):
 
 
 def _summary(rows: Sequence["ScoredTrace"]) -> UserTurns:
-    """Return the figures of all turns; with one unknown cost the sum is unknown."""
-    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
-    cost = sum(costs) if len(costs) == len(rows) else None
+    """Return the figures of all turns; with one unknown cost the sum is unknown, as in a session."""
+    unknown = (row for row in rows if row.cost_usd is None and row.cost_unknown_reason != NO_CALL)
+    cost = None if any(unknown) else sum(row.cost_usd or 0.0 for row in rows)
     return UserTurns(len(rows), rows[-1].start_time, rows[0].start_time, cost)
 
 

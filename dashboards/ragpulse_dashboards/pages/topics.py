@@ -16,6 +16,7 @@ from ragpulse_dashboards.site import Site, View, read_form, read_view, see_other
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.gaps import ContentGaps
     from ragpulse_collector.analysis.topics import TopicReport
+    from ragpulse_collector.api.handlers.topics import RenamedTopic
 
 __all__ = ["routes"]
 
@@ -40,11 +41,11 @@ def _view(request: Request) -> View:
     return view if view.explicit else replace(view, start=RANGE)
 
 
-async def topics(site: Site, request: Request) -> Response:
-    """Show the topics; the gaps follow."""
+async def topics(site: Site, request: Request, note: str | None = None) -> Response:
+    """Show the topics, and what there is to know of a new name; the gaps follow."""
     view = _view(request)
     report: TopicReport = await site.api("GET topics", view.params())
-    return site.render(request, "topics.html", {"view": view, "report": report})
+    return site.render(request, "topics.html", {"view": view, "report": report, "note": note})
 
 
 async def gaps(site: Site, request: Request) -> Response:
@@ -68,10 +69,11 @@ async def gaps_file(site: Site, request: Request) -> Response:
 
 
 async def rename(site: Site, request: Request) -> Response:
-    """Give a topic a name."""
+    """Give a topic a name; say which rules and monitors still quote the one before."""
     form = await read_form(request)
-    await site.api(f"PUT topics/{segment(request.path_params['id'])}", {"name": form.get("name", "")})
-    return see_other("/topics")
+    operation = f"PUT topics/{segment(request.path_params['id'])}"
+    renamed: RenamedTopic = await site.api(operation, {"name": form.get("name", "")})
+    return await topics(site, request, renamed.note) if renamed.note else see_other("/topics")
 
 
 async def fit(site: Site, request: Request) -> Response:

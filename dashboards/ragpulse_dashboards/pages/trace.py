@@ -90,8 +90,8 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
     evaluated = [context.row for context in contexts if context.index is not None]
     return {
         "trace": head.trace,
-        "previous": head.previous,
-        "following": head.next,
+        "head": head,
+        "rest": rest,
         "answer": render_answer(head.trace.response or "", sentences, evaluated),
         "sentences": sentences,
         "contexts": [context for context in contexts if not context.row.superseded],
@@ -100,11 +100,7 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "scores": sorted(scores, key=lambda one: (one.score.status != "ok", _ORDER[one.score.passing])),
         "chips": chips,
         "exploratory": [score for score in rest.scores if score.exploratory and score.run_id],
-        "decisions": rest.decisions,
-        "labels": rest.labels,
-        "lead": rest.lead,
         "failing": head.trace.error or any(one.score.passing is False for one in chips),
-        "unread": rest.unread,
         "rows": waterfall(rest.spans, limit=limit),
         "axis": time_axis(rest.spans),
         "n_spans": len(rest.spans),

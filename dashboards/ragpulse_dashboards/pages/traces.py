@@ -93,13 +93,9 @@ async def traces(site: Site, request: Request) -> Response:
         "extra": {**{name: own.get(name) for name in OWN if name != "cursor"}, "columns": columns, "live": live},
         "live": live is not None,
         "outcomes": OUTCOMES,
-        "rows": page.traces,
+        "page": page,
         "owners": owners,
         "evaluators": _evaluators(page.traces, own.get("evaluator")),
-        "next": page.next,
-        "total": page.total,
-        "judged_by": page.judged_by,
-        "newest": page.newest,
     }
     return site.render(request, "traces.html", context)
 

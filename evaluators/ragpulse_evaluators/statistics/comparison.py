@@ -78,6 +78,10 @@ class Interval:
         """Cut value and ends at the bounds of the scale."""
         return Interval(*(min(high, max(low, end)) for end in (self.value, self.lo, self.hi)))
 
+    def times(self, factor: float) -> Interval:
+        """Multiply value and ends by a factor that is not negative."""
+        return Interval(factor * self.value, factor * self.lo, factor * self.hi)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sequential:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
+from ragpulse_evaluators.statistics.comparison import Interval, plus
 from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.intervals import effective_n, hajek, influence, weighted_mean
 from ragpulse_evaluators.statistics.moments import Moments
@@ -113,6 +116,35 @@ class _Label(NamedTuple):
 def judge_weight(judged: Judged, guesses: Sequence[float], human: Sequence[float], pi: Sequence[float]) -> float:
     """λ of `ppi_mean`: how far labels of these chances trust the judge that gave `guesses`."""
     return _trusted(judged, guesses, human, [1.0 / chance for chance in pi])[0]
+
+
+_Error = tuple[float, float, Hashable]
+"""An error, the chance of its label, and the user."""
+
+
+def mean_error(errors: Sequence[float], pi: Sequence[float], users: Sequence[Hashable]) -> Interval | None:
+    """The mean of errors from -1 to 1 with its interval: that of each class of π where labels suffice, added up.
+
+    They do where each class, a factor of two wide, has `ENOUGH_LABELS` and users of its own. The heaviest class often
+    errs least, which the interval of all together does not see.
+    """
+    classes = defaultdict[int, list[_Error]](list)
+    for row in zip(errors, pi, users, strict=True):
+        classes[math.floor(-math.log2(row[1]))].append(row)
+    rows = [row for part in classes.values() for row in part]
+    parts = [(found, part) for part in classes.values() if len(part) >= ENOUGH_LABELS and (found := _interval(part))]
+    if len(parts) < len(classes) or sum(len({user for *_, user in part}) for _, part in parts) > len({*users}):
+        return _interval(rows)
+    _, chances, names = zip(*rows, strict=True)
+    unsure = hajek([found.value for found, part in parts for _ in part], chances, clusters=names)
+    total = math.fsum(1.0 / chance for chance in pi)
+    shares = (found.times(math.fsum(1.0 / chance for _, chance, _ in part) / total) for found, part in parts)
+    return reduce(plus, shares, Interval.normal(0.0, unsure.se if unsure and unsure.se else 0.0))
+
+
+def _interval(rows: Sequence[_Error]) -> Interval | None:
+    errors, pi, users = zip(*rows, strict=True)
+    return Interval.of(hajek(errors, pi, clusters=users, bounds=(-1.0, 1.0)))
 
 
 def _trusted(

@@ -12,10 +12,28 @@ from ragpulse_collector.cli.tables import interval
 from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_dashboards.formats import estimate
+from ragpulse_dashboards.formats import estimate, metric_name, unit_of
 from ragpulse_dashboards.words import few_errors, half_width
 
 DAY = {"from": "2026-11-20", "to": "2026-11-21"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "unit"),
+    [
+        ("quality:groundedness", "groundedness", "ratio"), ("quality:refusal", "answered", "share"),
+        ("fail_rate:groundedness", "fail rate of groundedness", "share"),
+        ("pass_rate:my_check", "pass rate of my check", "share"), ("coverage:my_check", "my check", "share"),
+        ("topic_share:refund_2, late", "topic share of refund_2, late", "share"),
+        ("topic_share:cost: how much", "topic share of cost: how much", "share"),
+        ("other_share", "other share", "share"),
+        ("question_drift", "question drift", "ratio"), ("feedback:thumbs", "thumbs (people)", "ratio"),
+        ("latency_p95", "latency p95", "ms"), ("cost_usd", "cost", "usd"), ("error_rate", "error rate", "share"),
+    ],
+)  # fmt: skip
+def test_a_metric_has_a_name_and_a_unit(metric: str, words: str, unit: str) -> None:
+    """Of every family; names of topics stay as they are."""
+    assert (metric_name(metric), unit_of(metric)) == (words, unit)
 
 
 @pytest.mark.parametrize(

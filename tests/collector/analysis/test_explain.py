@@ -220,6 +220,33 @@ def test_blame_of_one_answer(told: dict[str, bool], kind: str) -> None:
     assert verdict_on(**{**blank, **told}) == kind
 
 
+def test_equal_values_have_one_bin(store: EmbeddedStore) -> None:
+    """Of a cost of a cent nobody sees a dollar."""
+    units = Units(store)
+    for number in range(9):
+        units.unit(number, cost_usd=0.01)
+    units.save()
+    heatmap = ask(store, "explain", {"metric": "cost_usd", **DAY}, clock=now)["heatmap"]
+    assert (heatmap["y"], sum(map(sum, heatmap["cells"]))) == ([0.01], 9)
+
+
+def test_blame_counts_an_answer_once(store: EmbeddedStore) -> None:
+    """Half of the answers are selected: each stands for two, and the others for none, whatever else scored them.
+
+    What is unclear is not decided.
+    """
+    units = Units(store)
+    for number in range(40):
+        units.unit(number)
+        if units.decision(number, "groundedness", pi=0.5, u=number % 2 * 0.9):
+            units.score(number, "groundedness", 0.9, passing=None, label="unclear" if number % 4 else "good")
+        units.decision(number, "refusal")
+        units.score(number, "refusal", 1.0)
+    units.save()
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h"}, clock=now)["cells"]
+    assert (cell["good"], cell["unknown"], cell["n"]) == (20.0, 20.0, 20)
+
+
 def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
     """Ten unsupported answers that drew on contexts, each sampled at 0.1, stand for a hundred."""
     units = Units(store)
@@ -343,6 +370,19 @@ def test_a_failed_request_is_no_good_answer(store: EmbeddedStore) -> None:
         units.unit(100 + number, error=True, cost_usd=0.01)
     units.save()
     assert ask(store, "overview", DAY, clock=now)["cost_per_good_answer"]["value"] == pytest.approx(0.02)
+
+
+def test_a_good_answer_costs_what_its_price_is_where_it_is_known(store: EmbeddedStore) -> None:
+    """Half of the costs are unknown, and a quarter of the verdicts unclear: neither changes the cost of a good one."""
+    units = Units(store)
+    for number in range(80):
+        units.unit(number, cost_usd=0.01 if number % 2 else None)
+        units.decision(number, "groundedness")
+        verdict: dict[str, Any] = {"passing": True} if number % 4 else {"passing": None, "label": "unclear"}
+        units.score(number, "groundedness", 0.9, **verdict)
+    units.save()
+    cost = ask(store, "overview", DAY, clock=now)["cost_per_good_answer"]
+    assert cost["value"] == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("lead", "used"), [("", "faithfulness"), ("groundedness", "groundedness"), ("tone", "tone")])

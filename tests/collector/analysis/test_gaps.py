@@ -15,8 +15,10 @@ import pytest
 from asking import ask
 from stored_units import T0, Units, open_store, uniform
 
+from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion
 from ragpulse_collector.cli import run
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.topics.vectors import static_vectors
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
 pytest.importorskip("sklearn", reason="the extra [topics] is not installed")
@@ -100,6 +102,115 @@ def test_a_gap_fails_more_often_than_the_rest(store: EmbeddedStore, rates: dict[
     """What fails everywhere is no gap of the content."""
     fill(store, refused=rates, wrong={}, users=many)
     assert len(gaps(store)["gaps"]) == found
+
+
+LANGUAGES = {
+    "en": (("How do I {}?", "Please help me to {}", "I want to {}"), ("set up single sign-on", "enable SSO"),
+           "{} on the {}", "Team plan", ("Business plan", "Free plan", "Azure tenant", "trial")),
+    "de": (("Wie kann ich {}?", "Bitte helfen Sie mir, {}", "Ich möchte {}"), ("SSO aktivieren", "SAML einrichten"),
+           "im {1} {0}", "Team-Tarif", ("Business-Tarif", "kostenlosen Tarif", "Azure-Konto", "Testzeitraum")),
+    "fr": (("Comment puis-je {} ?", "Je voudrais {}", "Est-il possible de {} ?"), ("activer le SSO", "connecter SAML"),
+           "{} avec le {}", "forfait équipe", ("forfait entreprise", "forfait gratuit", "compte Azure", "essai")),
+    "ru": (("Как {}?", "Помогите {}", "Можно ли {}?"), ("включить вход через SSO", "настроить SAML"),
+           "{} на {}", "командном тарифе", ("бизнес-тарифе", "бесплатном тарифе", "Azure", "пробном периоде")),
+    "ja": (("どうすれば{}か", "{}方法を教えて", "{}ことはできますか"), ("SSOを有効にする", "SAMLを接続する"),
+           "{1}で{0}", "チームプラン", ("ビジネスプラン", "無料プラン", "アズール", "試用版")),
+}  # fmt: skip
+"""Frames, what is asked for, how a plan is added, the plan of the gap, and plans that are answered."""
+QUESTIONS, SIGN_ON = 1_500, 0.25
+_FACTS = """
+    INSERT INTO raw.trace_facts BY NAME
+    SELECT unnest($ids::UUID[]) AS trace_id, unnest($queries::VARCHAR[]) AS query, unnest($users::VARCHAR[]) AS user_id,
+           unnest($topics::VARCHAR[]) AS topic, unnest($answers::VARCHAR[]) AS answer, 0 AS revision, true AS latest,
+           $at::TIMESTAMP AS start_time, 1.0 AS upstream_pi"""
+
+
+def planted(
+    store: EmbeddedStore, *, language: str = "en", share: float = 0.04, gaps: int = 1, rate: float = 0.62,
+    others: float = 0.05, one_user: bool = False, topic: str | None = "sign-on", seed: int = 0,
+) -> dict[str, str]:  # fmt: skip
+    """Store a topic "sign-on" of a quarter of the questions, some plans unanswered; returns the plan of each trace."""
+    frames, verbs, joined, plan, plans = LANGUAGES[language]
+    rng, rows, plan_of, failing = random.Random(seed), list[tuple[Any, ...]](), dict[str, str](), (plan, *plans)[:gaps]
+    for number in range(QUESTIONS):
+        user, place = f"user-{rng.randrange(80)}", rng.random()
+        if place < SIGN_ON:
+            gap = place < share * gaps
+            own = rng.choice(failing if gap else [one for one in (plan, *plans) if one not in failing])
+            query = rng.choice(frames).format(joined.format(rng.choice(verbs), own))
+        else:
+            gap, own, subject = False, "", rng.choice(list(SUBJECTS))
+            query = rng.choice(FRAMES).format(rng.choice(SUBJECTS[subject]), subject)
+        if gap and one_user:
+            user = "user-1" if rng.random() < 0.7 else user
+        fails = rng.random() < (rate if gap and (not one_user or user == "user-1") else others)
+        rows.append((f"{number + 1:032x}", query, user, topic if own else topic and subject, fails))
+        plan_of[rows[-1][0]] = own
+    ids, queries, users, topics, refused = zip(*rows, strict=True)
+    parameters = {"ids": list(ids), "queries": list(queries), "users": list(users), "topics": list(topics), "at": T0,
+                  "answers": ["refused" if one else "answered" for one in refused]}  # fmt: skip
+    store.write(lambda tx: tx.execute(_FACTS, {**parameters, "at": T0 - timedelta(hours=1)})).result()
+    return plan_of
+
+
+ROWS: dict[str, tuple[dict[str, Any], int]] = {
+    "4 % of the questions": ({}, 1),
+    "2 %": ({"share": 0.02}, 1),
+    "two in one topic": ({"gaps": 2}, 2),
+    "two of 2 %": ({"gaps": 2, "share": 0.02}, 2),
+    "nothing was fitted yet": ({"topic": None}, 1),
+    "all are of no topic": ({"topic": "other"}, 1),
+    "none": ({"gaps": 0}, 0),
+    "failures spread evenly": ({"gaps": 0, "others": 0.4}, 0),
+    "failures spread evenly over a large gap": ({"rate": 0.3, "others": 0.3, "share": 0.1}, 0),
+    "one user's failures": ({"one_user": True, "rate": 0.9}, 0),
+    **{language: ({"language": language}, 1) for language in LANGUAGES},
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_gap_inside_a_larger_topic(store: EmbeddedStore, row: str) -> None:
+    """Each planted one is found with its share and little else; nothing is found where nothing is planted."""
+    planting, count = ROWS[row]
+    plan_of = planted(store, **planting)
+    found = gaps(store)["gaps"]
+    assert len(found) == count, [gap["text"] for gap in found]
+    plans = set()
+    for gap in found:
+        own = [plan_of[trace] for trace in gap["trace_ids"]]
+        plan = max(set(own), key=own.count)
+        assert own.count(plan) >= 0.8 * len(own)
+        assert gap["share"]["lo"] < planting.get("share", 0.04) < gap["share"]["hi"]
+        assert gap["failing"]["lo"] < 0.62 < gap["failing"]["hi"]
+        plans.add(plan)
+    _, _, _, plan, others = LANGUAGES[planting.get("language", "en")]
+    assert plans == set((plan, *others)[:count])
+
+
+@pytest.mark.parametrize("others", [0.05, 0.3])
+def test_no_gap_is_invented(store: EmbeddedStore, others: float) -> None:
+    """Twenty services whose failures are spread evenly: at most one in twenty may have a gap by chance."""
+    invented = 0
+    for seed in range(20):
+        store.write(lambda tx: tx.execute("DELETE FROM raw.trace_facts")).result()
+        planted(store, gaps=0, others=others, seed=seed)
+        invented += bool(gaps(store)["gaps"])
+    assert invented <= 1
+
+
+@pytest.mark.parametrize("seed", [3, 7, 17])
+def test_some_questions_that_fail_are_no_broad_gap(seed: int) -> None:
+    """A third of 72 texts fail every second time: at most a few texts are one group, never all that share a word."""
+    rng = random.Random(seed)
+    texts = [frame.format(verb, subject) for frame in FRAMES for subject, verbs in SUBJECTS.items() for verb in verbs]
+    failing = set(rng.sample(texts, len(texts) // 3))
+    asked = []
+    for number in range(12 * len(texts)):
+        turn, place = divmod(number, len(texts))
+        fails: list[GapKind] = ["unanswered"] if texts[place] in failing and turn % 2 else []
+        asked.append(SampledQuestion(str(number), texts[place], None, rng.randrange(40), fails, 1.0))
+    groups = Groups(asked, static_vectors([one.query for one in asked]), 5).failing("unanswered")
+    assert all(len({asked[row].query for row in rows}) <= 4 for rows in groups)
 
 
 def test_words_of_few_users_are_not_shown(store: EmbeddedStore) -> None:

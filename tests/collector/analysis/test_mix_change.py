@@ -100,3 +100,15 @@ def test_a_step_within_the_range(store: EmbeddedStore, rate: Callable[[bool, boo
     (shift,) = ask(store, "overview", RANGE, clock=lambda: NOW)["changes"]
     assert shift["worse"]
     assert (shift["mix"] is not None) is explained
+
+
+@pytest.mark.parametrize(("planted", "equal"), [({"rate": same}, 0.0), ({"rate": rose}, 0.05), ({"rate": fell}, None)])
+def test_why_says_the_mix_first(store: EmbeddedStore, planted: dict[str, Any], equal: float | None) -> None:
+    """`GET explain` at the moment of the change; what fell at equal questions has no mix to blame."""
+    plant(store, **planted)
+    change = ask(store, "explain", {**RANGE, "metric": "quality:judge", "at": T0}, clock=lambda: NOW)["change"]
+    assert change["after"] < change["before"]
+    assert (change["mix"] is None) is (equal is None)
+    if equal is not None:
+        assert change["mix"]["value"] == pytest.approx(equal, abs=0.03)
+        assert change["mix"]["words"].startswith("the mix changed (tenant: more legal); at equal questions")

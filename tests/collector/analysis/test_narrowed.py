@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asking import ask, query_of
 from click.testing import CliRunner
 from stored_units import T0, Units, trace_id, uniform
 
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.quality.points import QualityPoint
+from ragpulse_collector.analysis.series import MetricSeries, series
+from ragpulse_collector.api.models import Metrics
 from ragpulse_collector.cli import cli
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
@@ -46,6 +52,8 @@ class Planted:
     labelled: float = 0.0
     dropped: float = 0.0
     """By the budget, of the answers that the judge was to be asked about."""
+    hours: int = 1
+    """In turns."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +94,15 @@ def plant(store: EmbeddedStore, planted: Planted) -> list[Row]:
     units, answers = Units(store), list(rows(planted))
     for row in answers:
         n, version = row.number, f"v{row.number % planted.versions}"
-        units.unit(n, user_id=f"u{n // planted.users}", upstream_pi=row.up)
+        at = T0 - timedelta(hours=n % planted.hours)
+        units.unit(n, at=at, user_id=f"u{n // planted.users}", upstream_pi=row.up)
         if uniform(n, "asked") < planted.checked:
-            units.decision(n, planted.check, pi=row.up, u=0.0)
-            units.score(n, planted.check, row.check)
+            units.decision(n, planted.check, pi=row.up, u=0.0, at=at)
+            units.score(n, planted.check, row.check, at=at)
         u = 0.0 if row.drawn else 0.999
         reason = "budget" if row.dropped else None
-        if units.decision(n, planted.name, pi=row.pi, u=u, capped=row.dropped, reason=reason):
-            units.score(n, planted.name, row.verdict, judge=planted.judge, version=version)
+        if units.decision(n, planted.name, pi=row.pi, u=u, capped=row.dropped, reason=reason, at=at):
+            units.score(n, planted.name, row.verdict, judge=planted.judge, version=version, at=at)
             if row.labelled:
                 units.add("labels", trace_id=trace_id(n), span_id=0xAA, request_time=T0, evaluator=planted.name,
                           score=float(row.good), passing=row.good, annotator="a", label_pi=planted.labelled,
@@ -145,6 +154,46 @@ def test_pages_check_and_targets_use_the_check_of_the_subject(
     truth = sum(one.verdict / one.up for one in answers) / sum(1 / one.up for one in answers)
     assert checked["lo"] < truth < checked["hi"]
     assert by in checked["markdown"]
+
+
+@pytest.mark.parametrize("planted", [Planted(hours=2), Planted(hours=2, users=3), Planted(hours=3, kept=0.25)])
+def test_an_overview_and_its_charts_read_the_check_once(store: EmbeddedStore, planted: Planted) -> None:
+    """The whole range and each point come from one pass, and are the figures that each alone has."""
+    plant(store, planted)
+    query = Metrics.parse({**DAY, "name": "quality:faithfulness", "step": "1h"}).query(NOW)
+    counting = Counting(store)
+    page, alone = Snapshot(counting, query), Snapshot(store, query)
+    (row,) = (one for one in overview(page).quality if one.evaluator == "faithfulness")
+    points = [_judged(series(shown, "quality:faithfulness")) for shown in (page, alone)]
+    assert counting.reads == 1
+    assert len(points[0]) == planted.hours
+    assert any(point.assisted_by for point in points[0])
+    for shared, own in zip(*points, strict=True):
+        assert shared.assisted_by == own.assisted_by
+        assert (shared.value, shared.lo, shared.hi) == pytest.approx((own.value, own.lo, own.hi), rel=1e-9)
+    checked = ask(store, "check", {**DAY, "evaluator": "faithfulness", "min": 0.5})
+    assert (row.value, row.lo, row.hi) == pytest.approx([checked[key] for key in ("value", "lo", "hi")], rel=1e-9)
+
+
+class Counting:
+    """A store that counts how often the answers of a check are added up."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store, self.reads = store, 0
+
+    def read(self, sql: str, *args: Any, **options: Any) -> Any:
+        """Read."""
+        self.reads += "pulls AS" in sql
+        return self._store.read(sql, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def _judged(answer: MetricSeries) -> list[QualityPoint]:
+    """The points with a judge's figure."""
+    (line,) = answer.series
+    return [point for point in line.points if isinstance(point, QualityPoint) and point.n]
 
 
 def test_a_monitor_keeps_the_judges_own_figure(store: EmbeddedStore) -> None:

@@ -36,6 +36,7 @@ class Request:
     search_ms: float = 100.0
     error: str | None = None
     service: str = "desk"
+    query: str = "Why?"
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,7 +68,7 @@ def add(units: Units, number: int, at: datetime, one: Request, draw: random.Rand
     slow = draw.gauss(800, 100)
     facts = {"model": one.model, "prompt_version": one.version, "service": one.service, "error": bool(one.error),
              "latency_ms": 50 + one.search_ms + slow, "cost_usd": cost if one.known else None,
-             "input_tokens": sent, "output_tokens": written, **one.more}  # fmt: skip
+             "input_tokens": sent, "output_tokens": written, "query": one.query, **one.more}  # fmt: skip
     units.scored(number, "check", one.score, at=at, facts=facts)
     units.contexts(number, ["text"] * len(one.documents), ids=one.documents, at=at)
     for span, name, kind, ms in ((0xCC, "find", "chain", one.search_ms), (0xDD, "ask", "llm", slow)):
@@ -119,6 +120,38 @@ def both(number: int, one: Request) -> Request:
     return new_version(number, one) if every(0.3)(number) else bad_document(number + 1, one)
 
 
+def guided(number: int, one: Request) -> Request:
+    """A quarter of the requests have the guide."""
+    return replace(one, documents=("guide.md", one.documents[0])) if every(0.25)(number) else one
+
+
+def asking(number: int, one: Request) -> Request:
+    """The same, of questions of its own."""
+    mine = every(0.25)(number)
+    return guided(number, replace(one, query=f"{'How to' if mine else 'What is'} {number % 9}?"))
+
+
+def ask_only(number: int, one: Request) -> Request:
+    """The same questions without the guide."""
+    return replace(one, query=asking(number, one).query)
+
+
+def unguided(number: int, one: Request) -> Request:
+    """What the guide answered is answered without it, badly."""
+    return bad(one) if every(0.25)(number) else one
+
+
+def renamed(number: int, one: Request) -> Request:
+    """The guide has another name."""
+    guide = guided(number, one)
+    return replace(guide, documents=tuple(name.replace("guide", "guide-2") for name in guide.documents))
+
+
+def random_bad(number: int, one: Request) -> Request:
+    """A third of the answers, whatever they have."""
+    return bad(one) if every(0.3)(number * 31 + 7) else one
+
+
 ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
     ("a price", "cost_usd", lambda _, one: replace(one, price=2.0), 1, [("prices", "")], 0.99),
     ("a model", "cost_usd", lambda n, one: replace(one, model="sonnet") if every(0.5)(n) else one, 1,
@@ -143,6 +176,21 @@ ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
      1, [("contexts retrieved", "8")], 0.75),
     ("a version that retrieves twenty", "quality:check", of_twenty, 1, [("prompt_version", "v7")], 0.75),
     ("a document", "quality:check", bad_document, 1, [("document", "stale.md")], 0.75),
+    ("a document that vanished", "quality:check", unguided, 1, [("document", "guide.md")], 0.75),
+    ("a document that vanished, with questions", "quality:check", lambda n, one: unguided(n, ask_only(n, one)), 1,
+     [("document", "guide.md")], 0.75),
+    ("a document that vanished beside a bad version", "quality:check", lambda n, one: new_version(n, ask_only(n, one)),
+     1, [("prompt_version", "v7")], 0.75),
+    ("a document that vanished, missed by nobody", "quality:check", lambda n, one: random_bad(n, ask_only(n, one)), 1,
+     [], 0.0),
+    ("a document with a new name", "quality:check", lambda n, one: unguided(n, renamed(n, one)), 1,
+     [("document", "guide-2.md")], 0.75),
+    ("a new name beside a model that became bad", "quality:check",
+     lambda n, one: bad(renamed(n, one)) if one.model == "sonnet" else renamed(n, one), 1, [("model", "sonnet")], 0.75),
+    ("a new name alone", "quality:check", lambda n, one: random_bad(n, renamed(n, one)), 1, [], 0.0),
+    ("a bad document that vanished", "quality:check", lambda _, one: one, 1, [("document", "guide.md")], 0.75),
+    ("a document that appears beside a bad version", "quality:check", lambda n, one: new_version(n, guided(n + 3, one)),
+     1, [("prompt_version", "v7")], 0.75),
     ("two", "quality:check", both, 1, [("prompt_version", "v7"), ("document", "stale.md")], 0.75),
     ("a version that had begun before", "quality:check", lambda _, one: bad(replace(one, version="v7")), 1,
      [("prompt_version", "v7")], 0.75),
@@ -153,8 +201,14 @@ ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
 
 
 BEFORE: dict[str, Change] = {
-    "a version that had begun before": lambda n, one: bad(replace(one, version="v7")) if n > 360 else one
-}
+    "a version that had begun before": lambda n, one: bad(replace(one, version="v7")) if n > 360 else one,
+    "a document that vanished": guided,
+    **{f"a document that vanished{more}": asking for more in (", with questions", " beside a bad version",
+                                                              ", missed by nobody")},
+    **dict.fromkeys(("a document with a new name", "a new name beside a model that became bad", "a new name alone"),
+                    guided),
+    "a bad document that vanished": lambda n, one: bad(guided(n, one)) if every(0.25)(n) else one,
+}  # fmt: skip
 """What some requests before the moment have."""
 
 
@@ -173,6 +227,41 @@ def test_a_planted_change_is_named_and_nothing_else(
         assert found["after"] - found["before"] == pytest.approx(whole)
     if metric == "cost_usd":
         assert math.fsum(part["amount"] for part in found["parts"]) == pytest.approx(whole)
+
+
+def test_a_vanished_document_is_sure_where_its_questions_are_asked_again(store: EmbeddedStore) -> None:
+    """Else the time alone speaks for it, and no interval is given; how many had it is told for both."""
+    plant(store, lambda number, one: unguided(number, ask_only(number, one)), before=asking)
+    (part,) = why(store, "quality:check")["parts"]
+    assert (part["before"], part["after"], part["also"]) == (pytest.approx(0.25, abs=0.01), 0.0, [])
+    assert part["lo"] < part["amount"] < part["hi"] < 0.0
+
+
+def test_a_vanished_document_explains_its_questions_also_from_an_earlier_moment_on(store: EmbeddedStore) -> None:
+    """It vanished half an hour before the moment: its bad answers of then are no gain without it."""
+
+    def before(number: int, one: Request) -> Request:
+        return asking(number, one) if number < 300 else unguided(number, ask_only(number, one))
+
+    plant(store, lambda number, one: unguided(number, ask_only(number, one)), before=before)
+    found = why(store, "quality:check")
+    (part,) = found["parts"]
+    assert part["value"] == "guide.md"
+    assert part["amount"] == pytest.approx(found["change"]["value"], rel=0.25)
+
+
+def test_a_vanished_document_explains_no_more_than_its_answers_could_lose(store: EmbeddedStore) -> None:
+    """Six of a hundred had it, and three of ten became bad: the rest of the fall is nobody's."""
+    rare = every(0.06)
+    plant(
+        store,
+        lambda number, one: bad(one) if rare(number) or every(0.3)(number * 31) else one,
+        before=lambda number, one: replace(one, documents=("guide.md", "doc1")) if rare(number) else one,
+    )
+    found = why(store, "quality:check")
+    (part,) = found["parts"]
+    assert (part["value"], part["lo"], part["hi"]) == ("guide.md", None, None)
+    assert 0.1 < part["amount"] / found["change"]["value"] < 0.3
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

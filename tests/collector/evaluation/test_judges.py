@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from judge_suite import ORDERS, marked_away
 from loopback import LoopbackModel
+from stored_units import create_empty
 from traffic import rag_trace, send
 from waiting import until
 
@@ -102,6 +103,7 @@ def collecting(folder: Path, configuration: str) -> Iterator[Client]:
     """A collector with this configuration, over the file in this folder."""
     path = folder / "ragpulse.toml"
     path.write_text(f'[collector]\nsettle_s = 0\nport = 0\ndb = "{folder / "ragpulse.duckdb"}"\n{configuration}')
+    create_empty(folder / "ragpulse.duckdb")
     running = Collector(load_settings(path, {}))
     running.start()
     try:

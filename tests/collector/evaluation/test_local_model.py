@@ -190,7 +190,7 @@ def test_status_and_metrics_say_what_share_a_model_keeps_up_with(
     try:
         assert status().evaluations.keeps_up == {}
         assert "keeps_up" not in render(status(), [])
-        monkeypatch.setattr(components.pacer, "_cpu_loads", lambda: {"grounded": CpuLoad(2.0, 0.05)})
+        monkeypatch.setattr(components.pacer, "cpu_loads", lambda: {"grounded": CpuLoad(2.0, 0.05)})
         assert isinstance(collector.store, EmbeddedStore)
         units = Units(collector.store)
         for number in range(900):

@@ -27,15 +27,19 @@ def states(store: EmbeddedStore, **monitor: Any) -> dict[str, MonitorEvent]:
 
 
 def requests(
-    store: EmbeddedStore, days: int, per_hour: Any, *, error: Any = lambda number: False, **facts: Any
+    store: EmbeddedStore, days: int, per_hour: Any, *, error: Any = lambda number: False, topic: str = "other"
 ) -> None:
-    """So many requests in each hour of the last days, spread evenly."""
+    """So many requests in each hour of the last days, spread evenly; a failed one is refused, and of this topic."""
     units, number = Units(store), 0
     for hour in range(-24 * days, 0):
         at = T0 + hour * HOUR
         for place in range(count := per_hour(at, -hour)):
             number += 1
-            units.unit(number, at=at + HOUR * place / count, facts=None, **facts | {"error": error(number)})
+            failed = error(number)
+            units.unit(
+                number, at=at + HOUR * place / count, error=failed, answer="refused" if failed else "answered",
+                topic=topic if failed else "known", question_distance=0.9 if failed else 0.1,
+            )  # fmt: skip
     units.save()
 
 
@@ -44,7 +48,7 @@ def daily(at: Any, back: int) -> int:
     return (20 if 8 <= at.hour < 20 else 2) + at.day % 2
 
 
-@pytest.mark.parametrize("name", ["quiet", "headline"])
+@pytest.mark.parametrize("name", ["quiet", "topics", "headline"])
 def test_promises_of_alerts_are_kept(alerts: ModuleType, name: str) -> None:
     """`benchmarks/alerts.py --only NAME` in its short form: false alarms as stated."""
     simulate, short, _ = alerts.SIMULATIONS[name]
@@ -64,15 +68,28 @@ def test_a_night_is_no_change_of_requests_and_silence_by_day_is(store: EmbeddedS
     assert set(looked) == {"ok"}
 
 
-def test_errors_rise_is_seen_and_a_quiet_rate_is_ok(store: EmbeddedStore) -> None:
+@pytest.mark.parametrize(
+    ("metric", "text"),
+    [
+        ("errors", "errors rose"), ("error_rate", "error_rate rose"), ("refused_rate", "refused_rate rose"),
+        ("unanswered_rate", "unanswered_rate rose"), ("other_share", "other_share rose"),
+        ("question_drift", "question_drift rose"), ("topic_share:new", "topic_share:new rose"),
+        ("empty_rate", None), ("topic_share:never asked", None),
+    ],
+)  # fmt: skip
+def test_a_changed_share_is_seen_and_a_quiet_one_is_ok(store: EmbeddedStore, metric: str, text: str | None) -> None:
     """One request in twenty-five fails; in the last four hours every other one."""
     last = sum(daily(T0 - hour * HOUR, hour) for hour in range(1, 241))
     late = last - sum(daily(T0 - hour * HOUR, hour) for hour in range(1, 5))
-    requests(store, 10, daily, error=lambda number: number % (2 if number > late else 25) == 0)
-    for metric in ("errors", "error_rate"):
-        told = states(store, metric=metric, baseline="6d")["{}"]
-        assert (metric, told.state) == (metric, "firing")
-        assert "since Fri 20 Nov 08:00 UTC" in told.text
+    requests(store, 10, daily, error=lambda number: number % (2 if number > late else 25) == 0,
+             topic="new" if metric.startswith("topic_share") else "other")  # fmt: skip
+    told = states(store, metric=metric, baseline="6d")["{}"]
+    assert told.state == ("firing" if text else "ok")
+    assert told.text.startswith(text or "")
+    assert "since Fri 20 Nov 08:00 UTC" in told.text or not text
+    monitor = MonitorSettings(name="n", metric=metric, condition="change", baseline="6d")
+    before = Monitors(store, Settings.model_validate({"monitor": [monitor]}))._findings(monitor, T0 - 4 * HOUR, {})
+    assert before["{}"].state == "ok"
 
 
 def test_a_new_version_is_compared_with_its_predecessor_from_its_first_answers(store: EmbeddedStore) -> None:
@@ -109,13 +126,16 @@ def test_a_new_user_has_no_predecessor(store: EmbeddedStore) -> None:
 @pytest.mark.parametrize(
     ("metric", "baseline_s", "mistake"),
     [
-        ("latency_p95", 7 * 86_400, "'change' is not offered for latency_p95: its spread depends on the day's rhythm"),
+        ("latency_p95", 7 * 86_400, "'change' is not offered for latency_p95: its spread depends on the day's rhythm.*"
+                                    " other_share, question_drift, .* topic_share:NAME or a quality metric$"),
+        ("acceptance", 7 * 86_400, "'change' is not offered for acceptance"),
         ("cost_usd", 7 * 86_400, "'change' is not offered for cost_usd"),
         ("requests", 86_400, "'change' of requests compares days: write a baseline of 4d or more"),
         ("question_drift", 86_400, "'change' of question_drift compares days: write a baseline of 4d or more"),
+        ("topic_share:a", 86_400, "'change' of topic_share:a compares days: write a baseline of 4d or more"),
         ("quality:judge", 3600, "at least two windows"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_promise_is_refused(metric: str, baseline_s: float, mistake: str) -> None:
     """With the reason, and what to write instead."""
     with pytest.raises(ValueError, match=mistake):

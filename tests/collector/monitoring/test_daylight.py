@@ -25,34 +25,57 @@ FORWARD, BACK = datetime(2026, 4, 7, 7), datetime(2026, 11, 3, 19)
 def fill(
     store: EmbeddedStore, end: datetime, *, days: int = 22, silent: timedelta = timedelta(), night: int = 2
 ) -> None:
-    """Twenty requests an hour from 8 to 20 on a clock in Berlin, and `night` else; none in the last time."""
+    """Twenty requests an hour from 8 to 20 on a clock in Berlin, `night` bad ones else; none in the last time."""
     units, number = Units(store), 0
     for hour in range(-24 * days, 0):
         at = end + hour * HOUR
-        count = 20 if 8 <= local(at, BERLIN).hour < 20 else night
+        is_day = 8 <= local(at, BERLIN).hour < 20
+        count = 20 if is_day else night
         for place in range(count if at < end - silent else 0):
             number += 1
-            units.unit(number, at=at + HOUR * place / count)
+            units.scored(number, "judge", float(is_day), at=at + HOUR * place / count)
     units.save()
 
 
-def state(store: EmbeddedStore, end: datetime, monitor_tz: str | None, collector_tz: str | None = None) -> str:
+def state(
+    store: EmbeddedStore, end: datetime, monitor_tz: str | None, collector_tz: str | None = None, *,
+    metric: str = "requests",
+) -> str:  # fmt: skip
     """The state of a monitor that is looked at once."""
-    monitor = MonitorSettings(name="m", metric="requests", condition="change", baseline="14d", tz=monitor_tz)
+    monitor = MonitorSettings(name="m", metric=metric, condition="change", baseline="14d", tz=monitor_tz)
     settings = Settings.model_validate({"monitor": [monitor], "collector": {"tz": collector_tz}})
     monitors = Monitors(store, settings, clock=lambda: end)
     monitors.check(end)
     return str(monitors.list().monitors[0].state)
 
 
+@pytest.mark.parametrize(("metric", "night"), [("requests", 2), ("quality:judge", 20)])
 @pytest.mark.parametrize("end", [FORWARD, BACK])
-def test_a_shift_of_the_clock_is_no_change(store: EmbeddedStore, end: datetime) -> None:
+def test_a_shift_of_the_clock_is_no_change(store: EmbeddedStore, end: datetime, metric: str, night: int) -> None:
     """The same hours of UTC are another time of the users' day: only a monitor that is told to count in UTC alarms."""
-    fill(store, end)
-    assert state(store, end, "UTC") == "firing"
-    assert state(store, end, "Europe/Berlin") == "ok"
-    assert state(store, end, None, "Europe/Berlin") == "ok"
-    assert state(store, end, None) == "ok"
+    fill(store, end, night=night)
+    assert state(store, end, "UTC", metric=metric) == "firing"
+    assert state(store, end, "Europe/Berlin", metric=metric) == "ok"
+    assert state(store, end, None, "Europe/Berlin", metric=metric) == "ok"
+    assert state(store, end, None, metric=metric) == "ok"
+
+
+@pytest.mark.parametrize("hour", range(1, 24, 4))
+def test_a_rhythm_of_the_day_is_no_change(store: EmbeddedStore, hour: int) -> None:
+    """Also not over several days and a part of one, which hold more of the night, or of the day."""
+    end = datetime(2026, 8, 11, hour)
+    fill(store, end, night=20)
+    assert state(store, end, None, metric="quality:judge") == "ok"
+
+
+@pytest.mark.parametrize("end", [FORWARD + 3 * HOUR, BACK - 3 * HOUR])
+@pytest.mark.parametrize("tz", ["Europe/Berlin", None])
+def test_bad_answers_after_a_shift_are_seen(store: EmbeddedStore, end: datetime, tz: str | None) -> None:
+    """As an outage is: by day answers are as bad as they ever were at night."""
+    fill(store, end, night=20)
+    store.write(lambda tx: tx.execute("UPDATE raw.scores SET score = 0, normalized = 0, passing = false"
+                                      " WHERE request_time >= $first", {"first": end - HOUR})).result()  # fmt: skip
+    assert state(store, end, tz, metric="quality:judge") == "firing"
 
 
 @pytest.mark.parametrize("end", [FORWARD + 3 * HOUR, BACK - 3 * HOUR])

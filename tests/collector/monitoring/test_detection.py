@@ -110,6 +110,34 @@ def test_the_advised_window_can_be_taken(store: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "condition", "text"),
+    [
+        ("requests", "change", r"requests are seen to change where they fall to \d+ % or rise to \d+ %"),
+        ("errors", "change", r"errors are seen to change where they fall to \d+ % or rise to \d+ %"),
+        ("error_rate", "change", r"error_rate is seen to change where it falls to \d+ % or rises to \d+ %"),
+        ("other_share", "change", r"other_share is seen to change where it falls to \d+ % or rises to \d+ %"),
+        ("topic_share:a", "change", r"topic_share:a is seen to change where it falls to \d+ % or rises to \d+ %"),
+        ("question_drift", "change", r"question_drift is seen to change where it falls to \d+ % or rises to \d+ %"),
+        ("other_share", "> 0.3", r"with your 50 requests per hour a rise from 0\.20 to 0\.35"),
+        ("topic_share:a", "< 0.75", r"with your 50 requests per hour a drop from 0\.80 to 0\.70"),
+        ("error_rate", "< 0.05", r"with your 50 requests per hour a drop from 0\.20 to 0\.00"),
+        ("requests", "no data", "silence is seen after"),
+        ("latency_p95", "> 3000", None),
+    ],
+)  # fmt: skip
+def test_it_speaks_of_each_metric(store: EmbeddedStore, metric: str, condition: str, text: str | None) -> None:
+    """Counts are many, a share is one."""
+    units = Units(store)
+    for number in range(9 * 24 * 50):
+        failed = number % 5 == 0
+        units.unit(number, at=T0 - (number + 1) * HOUR / 50, error=failed, user_id=f"u{number % 997}",
+                   topic="other" if failed else "a", question_distance=0.3)  # fmt: skip
+    units.save()
+    said = detects(store, MonitorSettings(name="m", metric=metric, condition=condition, baseline="5d"), T0)
+    assert re.match(text, said or "") if text else said is None, said
+
+
+@pytest.mark.parametrize(
     ("text", "window"),
     [("it takes 9 in one window; widen it to 29 hours", "29h"), ("x; widen it to 3 days", "3d"),
      ("x; widen it to 110 minutes", "110m"), ("is seen after about 4 hours", None), (None, None)],

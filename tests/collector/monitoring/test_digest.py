@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from receivers import Receiver
 from stored_units import Units, open_store, uniform
@@ -261,7 +260,7 @@ def test_a_killed_process_neither_loses_nor_repeats_it(tmp_path: Path) -> None:
     """State and message are one commit: after kill -9 the message is there, and no second one is made."""
     here = Path(__file__).parent
     script = KILLED.format(folder=str(here), tests=str(here.parents[1]))
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=100, check=False)
+    killed = forks.run(script, str(tmp_path), timeout_s=100)
     assert killed.returncode == -signal.SIGKILL
     reopened = open_store(tmp_path)
     assert len(messages(reopened)) == 1

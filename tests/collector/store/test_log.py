@@ -6,13 +6,12 @@ import logging
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import forks
 import pytest
 
 from ragpulse_collector.store import FileReader, StoreError
@@ -32,10 +31,19 @@ os._exit(0)
 """
 
 
-@pytest.fixture
-def crashed(kit: Any) -> Path:
+@pytest.fixture(scope="module")
+def crashed_once(tmp_path_factory: pytest.TempPathFactory, empty_file: Path) -> Path:
     """A file whose process was killed after 40 commits, all of them in its log."""
-    subprocess.run([sys.executable, "-c", _COMMITTING, str(kit.path)], check=True, timeout=60)
+    path = Path(shutil.copy(empty_file, tmp_path_factory.mktemp("crashed")))
+    forks.run(_COMMITTING, str(path)).check_returncode()
+    return path
+
+
+@pytest.fixture
+def crashed(kit: Any, crashed_once: Path) -> Path:
+    """A copy of it and of its log, as the file of this test."""
+    shutil.copy(crashed_once, kit.path)
+    shutil.copy(log_path(crashed_once), log_path(kit.path))
     return Path(kit.path)
 
 
@@ -196,7 +204,7 @@ os._exit(0)
 @pytest.mark.parametrize("fault", ["removed", "moved", "replaced", "0", "0.01", "0.5", "0.99"])
 def test_a_log_that_is_gone_while_the_process_runs_loses_nothing(kit: Any, fault: str, more: int) -> None:
     """Whatever was acknowledged before and after is in the file, after a stop (no more writes) or a kill."""
-    subprocess.run([sys.executable, "-c", _WRITING, str(kit.path), fault, str(more)], check=True, timeout=60)
+    forks.run(_WRITING, str(kit.path), fault, str(more)).check_returncode()
     assert _stored(kit) == 10 + more
 
 

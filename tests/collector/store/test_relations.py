@@ -216,7 +216,7 @@ def test_shared_documents_come_with_every_request_that_had_them(store: EmbeddedS
         units.contexts(number, ["text"], ids=["of others"])
     units.save()
     ids = [trace_id(number) for number in range(6)]
-    found = documents.shared_documents(store, ids, [0, 1, 2], DAY, least=2).rows
+    found = documents.shared_documents(store, ids, [0, 1, 2], [], DAY, least=2).rows
     assert sorted(found) == [("shared", 1, 2), ("shared", 2, 2), ("shared", 3, 2)]
     searches = documents.retrievals(store, [trace_id(0)], DAY).rows
     assert searches == [(0, "search", 1)]

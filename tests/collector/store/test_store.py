@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import duckdb
+import forks
 import pytest
 from spans import batch_of
 
@@ -266,10 +267,7 @@ store.close()
 
 
 def _python(script: str, *arguments: str) -> str:
-    import subprocess
-    import sys
-
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60)
+    done = forks.run(script, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,12 +9,12 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+import forks
 import pytest
 from served import Served
 
@@ -98,11 +98,10 @@ class Ended(NamedTuple):
 def opened(*files: Path, watched: str = "", moments: Sequence[int] = ()) -> Ended:
     """Open each store in a process, which kills itself before that line of the watched functions.
 
-    The processes are forks of one that has imported the store: importing takes longer than opening.
+    The processes are forks of one that has imported the store.
     """
     starts = [str(one) for pair in zip(files, moments or [-1] * len(files), strict=True) for one in pair]
-    command = [sys.executable, "-c", _OPENED, watched, *starts]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = forks.run(_OPENED, watched, *starts, timeout_s=120)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     codes = [int(line.removeprefix("ended ")) for line in printed if line.startswith("ended ")]
@@ -236,18 +235,18 @@ os._exit(0)
 def test_an_upgrade_killed_within_its_commit_continues_at_the_next_start(
     old: Path, tmp_path: Path, version: int
 ) -> None:
-    """The log is cut at twenty places: the next start copies the old file, migrates it, and needs no one."""
+    """The log is cut at twenty places, ten in each version: the next start copies the old file and migrates it."""
     if version == 3:
         old.write_bytes(gzip.decompress(WRITTEN.read_bytes()))
     before = old.read_bytes()
-    subprocess.run([sys.executable, "-c", _TORN, str(old)], check=True, timeout=60)
+    forks.run(_TORN, str(old)).check_returncode()
     log = old.with_name(f"{old.name}.wal").read_bytes()
     assert (old.read_bytes() == before, len(log) > 1000) == (True, True)
     torn = []
-    for number in range(20):
+    for number in range(version % 2, 20, 2):
         torn.append(tmp_path / f"torn{number}.duckdb")
         torn[-1].write_bytes(before)
         torn[-1].with_name(f"{torn[-1].name}.wal").write_bytes(log[: len(log) * (number + 1) // 20 - 1])
-    assert opened(*torn).codes == [0] * 20
-    assert [stored(path) for path in torn] == [AS_NEW] * 20
+    assert opened(*torn).codes == [0] * 10
+    assert [stored(path) for path in torn] == [AS_NEW] * 10
     assert {copy_of(path).exists() for path in torn} == {True}

@@ -22,7 +22,6 @@ from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.topics import Topics, assign_all
 from ragpulse_collector.topics.child import fitted
-from ragpulse_collector.topics.live import topics_of
 from ragpulse_collector.topics.refitting import Refits
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -105,7 +104,7 @@ def topics_in(store: EmbeddedStore) -> Topics:
     """The topics of the fit in force."""
     fit = stored.last_fit(store.read)
     assert fit is not None
-    return topics_of(fit, stored.stored_topics(store.read))
+    return Topics(stored.stored_topics(store.read), fit.other, fit.last_id)
 
 
 def test_unknown_questions_raise_the_drift_surely(asked: Asked) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store
+from stored_units import T0, Units, create_empty, open_store
 from waiting import eventually
 
 from ragpulse_collector.analysis.query import Query
@@ -293,6 +295,7 @@ def test_without_the_extra_nothing_changes(tmp_path: Path, monkeypatch: pytest.M
 
 
 def _start(folder: Path, values: dict[str, Any]) -> Collector:
+    create_empty(folder / "t.duckdb")
     settings = Settings.model_validate({"topics": values, "collector": {"db": str(folder / "t.duckdb"), "port": 0}})
     collector = Collector(settings)
     try:
@@ -301,3 +304,39 @@ def _start(folder: Path, values: dict[str, Any]) -> Collector:
         collector.stop()
         raise
     return collector
+
+
+KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+sys.path[:0] = [{folder!r}, {tests!r}]
+from stored_units import open_store
+from test_refits import T0, DAY, Refits, TopicSettings, _child, eventually
+store = open_store(Path(sys.argv[1]))
+refits = Refits(store, TopicSettings(), clock=lambda: T0 + 14 * DAY)
+assert refits.is_due()
+threading.Thread(target=refits.run, args=(True,), daemon=True).start()
+eventually(_child)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_collector_that_is_killed_in_a_fit_fits_again(tmp_path: Path) -> None:
+    """kill -9 of the whole process: the topics before are in force, and the next start finds that a fit is due."""
+    first = Weeks(tmp_path)
+    first.week()
+    before = stored.stored_topics(first.store.read)
+    first.store.close()
+    here = Path(__file__).parent
+    script = KILLED.format(folder=str(here), tests=str(here.parents[1]))
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=100, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    again = Weeks(tmp_path)
+    assert stored.stored_topics(again.store.read) == before
+    again.now = T0 + 14 * DAY
+    refits = again.refits()
+    assert refits.is_due()
+    refits.run(True)
+    fit = stored.last_fit(again.store.read)
+    assert (fit and fit.fit_id, refits.is_due()) == (2, False)
+    again.store.close()

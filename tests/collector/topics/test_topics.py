@@ -11,6 +11,7 @@ import pytest
 
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.topics import Topic, Topics, assign, assign_all, fit, fitting, match, vectors
+from ragpulse_collector.topics.terms import terms_by_topic
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
 pytest.importorskip("sklearn", reason="the extra [topics] is not installed")
@@ -47,7 +48,9 @@ def test_planted_topics_are_found() -> None:
     """Each topic is one topic of the fit: precision and recall."""
     made = planted(1)
     topics = fitted([question for question, _ in made])
-    pairs = Counter((topic and topic.id, name) for topic, (_, name) in zip(_topics_of(made, topics), made, strict=True))
+    pairs = Counter(
+        (topic and topic.topic_id, name) for topic, (_, name) in zip(_topics_of(made, topics), made, strict=True)
+    )
     for name in PLANTED:
         best, inside = max(((key, n) for (key, of), n in pairs.items() if of == name), key=lambda pair: pair[1])
         assert best is not None
@@ -72,8 +75,26 @@ def test_a_topic_tells_what_it_is() -> None:
         assert topic.question is not None
         assert name in topic.question
     assert sum(topic.size for topic in topics.topics) + topics.other == len(made)
-    assert [topic.id for topic in topics.topics] == list(range(1, len(topics.topics) + 1))
+    assert [topic.topic_id for topic in topics.topics] == list(range(1, len(topics.topics) + 1))
     assert sorted((topic.size for topic in topics.topics), reverse=True) == [topic.size for topic in topics.topics]
+
+
+@pytest.mark.parametrize(
+    ("frame", "others"),
+    [
+        ("From where to import {}?", "Export every monthly report now, {}"),
+        ("Who will be the judge of {}?", "Ask {} again about yesterday's open ticket"),
+        ("Wie kann ich {} mit dem Kennwort öffnen?", "Zeige {} jede neue Rechnung dieses Jahres gleich"),
+        ("¿Cómo puedo ver los {} de la cuenta?", "Abre {} cada factura nueva hoy mismo gracias amigo"),
+    ],
+)  # fmt: skip
+def test_function_words_are_no_terms(frame: str, others: str) -> None:
+    """Though a topic alone has them: "from", "be", "wie", "los" tell nothing."""
+    asked = [[(text.format(word), f"u{n}") for n in range(9)] for text, word in ((frame, "x"), (others, "y"))]
+    terms = terms_by_topic(asked, 5)[0]
+    assert terms
+    assert not {"from", "where", "to", "who", "be", "the", "of", "wie", "kann", "ich", "mit", "dem", "los", "de",
+                "la"} & set(terms)  # fmt: skip
 
 
 def test_the_same_questions_give_the_same_topics() -> None:
@@ -99,7 +120,7 @@ def test_identities_go_on_over_ten_refits() -> None:
     now = fitted([question for question, _ in planted(0, 90, names[:-1])])
     was = assign(now, "How do I reset my password?")
     assert was is not None
-    now = replace(now, topics=tuple(replace(t, name="Logins") if t.id == was.id else t for t in now.topics))
+    now = replace(now, topics=tuple(replace(t, name="Logins") if t.topic_id == was.topic_id else t for t in now.topics))
     seen: dict[str, set[int]] = {name: set() for name in PLANTED}
     for week in range(1, 11):
         asked = names[:-1] if week < 4 else names if week < 7 else tuple(n for n in names if n != "parcel")
@@ -107,7 +128,7 @@ def test_identities_go_on_over_ten_refits() -> None:
         now = matched.topics
         for name in asked:
             topic = assign(now, f"How do I {PLANTED[name][0]} my {name}?")
-            seen[name].add(0 if topic is None else topic.id)
+            seen[name].add(0 if topic is None else topic.topic_id)
         said = [assign(Topics((topic,), 0, 0), "How do I register my webhook?") for topic in matched.appeared]
         assert any(said) == (week == 4)
         assert any("parcel" in topic.terms for topic in matched.vanished) == (week == 7)
@@ -139,10 +160,10 @@ def test_matching(
 ) -> None:
     """One to one, the nearest; an identity is never used again, and a name that is a number follows it."""
     matched = match(Topics(old, 0, 7), Topics(new, 1, len(new)))
-    assert [topic.id for topic in matched.topics.topics] == ids
-    assert [topic.id for topic in matched.appeared] == appeared
-    assert [topic.id for topic in matched.vanished] == vanished
-    assert all(topic.name == f"Topic {topic.id}" for topic in matched.topics.topics)
+    assert [topic.topic_id for topic in matched.topics.topics] == ids
+    assert [topic.topic_id for topic in matched.appeared] == appeared
+    assert [topic.topic_id for topic in matched.vanished] == vanished
+    assert all(topic.name == f"Topic {topic.topic_id}" for topic in matched.topics.topics)
     assert (matched.topics.last_id, matched.topics.other) == (7 + len(appeared), 1)
 
 
@@ -190,7 +211,7 @@ def test_languages_mix() -> None:
     german, english = assign(topics, GERMAN[0]), assign(topics, "How do I reset my password?")
     assert german is not None
     assert english is not None
-    assert german.id != english.id
+    assert german.topic_id != english.topic_id
     assert "kennwort" in german.terms
     assert "password" in english.terms
 
@@ -207,7 +228,7 @@ def test_no_text_of_few_users_is_shown(different: int) -> None:
     questions = [question for question, _ in planted(1)]
     topics = fitted(questions, different)
     assert [(topic.name, topic.question, topic.terms) for topic in topics.topics] == [
-        (f"Topic {topic.id}", None, ()) for topic in topics.topics
+        (f"Topic {topic.topic_id}", None, ()) for topic in topics.topics
     ]
     shown = fit(questions, users_of(len(questions), different), least_users=different)
     assert all(topic.terms and topic.question for topic in shown.topics)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +16,8 @@ from traffic import rag_trace, send
 from waiting import until
 
 from ragpulse_collector.cli import run
+from ragpulse_collector.cli.look import diagnose
+from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import Client, ClientError, connect
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -48,11 +53,25 @@ def collector(shared_collector: Callable[..., Collector]) -> Collector:
     until(client, "SELECT * FROM traces WHERE decided", len(made))
     assert rows(client, "SELECT * FROM traces WHERE topic IS NOT NULL") == []
     assert client.call("GET topics")["problem"] is None
+    with redirect_stdout(StringIO()) as printed:
+        assert run(["topics", "--url", running.url]) == 0
+    assert "within a minute" in printed.getvalue()
     client.call("POST topics/fit")
     until(client, "SELECT * FROM traces WHERE topic IS NOT NULL", len(made) - 1)
     _ask(client, asked(2)[:60], first=len(made))
     until(client, "SELECT * FROM traces WHERE decided", len(made) + 60)
     return running
+
+
+def test_doctor_tells_the_fit(collector: Collector, client: Client) -> None:
+    """How many topics, of how many questions, when."""
+    report = client.call("GET topics")
+    told = [one.text for one in diagnose(Source(collector.url, None, None)) if "topics of" in one.text]
+    assert len(told) == 1
+    found = re.fullmatch(r"(\d+) topics of ([\d,]+) questions, fitted \d+ (second|minute)s? ago", told[0])
+    assert found, told
+    assert int(found[1]) == len([one for one in report["topics"] if one["topic_id"] is not None])
+    assert int(found[2].replace(",", "")) == report["fit"]["questions"]
 
 
 def _ask(client: Client, made: list[tuple[str, str]], first: int = 0) -> None:
@@ -180,6 +199,15 @@ def test_a_name_is_the_same_everywhere(client: Client) -> None:
     assert client.call(path, {"name": "  Where is\n my <parcel>? "})["name"] == chosen
     assert found(client)[chosen]["named_by"] == "api"
     assert client.call("GET metrics", {"name": f"topic_share:{chosen}", "step": "all"})["series"]
+    monitor = {"name": "parcels", "metric": f"topic_share:{chosen}", "condition": "> 0.9", "window": "1h"}
+    client.call("POST monitors", monitor)
+    client.call("POST rules", {"name": "some", "evaluators": ["refusal"], "rate": 0.1,
+                               "where": f"topic = '{chosen}'"})  # fmt: skip
+    assert client.call(path, {"name": chosen})["note"] is None
+    assert client.call(path, {"name": "Parcels"})["note"] == (
+        "The name before is still in: rule 'some', monitor 'parcels'."
+    )
+    assert client.call(path, {"name": chosen})["note"] is None
     for name in ("", " ", "other", of_planted(client)[GAP].upper(), "a\x00b", "x" * 81):
         with pytest.raises(ClientError):
             client.call(path, {"name": name})

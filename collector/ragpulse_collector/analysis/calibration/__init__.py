@@ -15,7 +15,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import NOT_ENOUGH_USERS, Interval, bootstrap_ci, cohen_kappa, hajek, plus
-from ragpulse_evaluators.statistics.correction import Judged, judge_weight
+from ragpulse_evaluators.statistics.correction import Judged, judge_weight, mean_error
 
 __all__ = [
     "Agreement",
@@ -130,8 +130,7 @@ class JudgeError:
 
     def __call__(self, judged: Interval) -> Interval:
         """Return the corrected number: λ times the judge's, plus the error."""
-        part = Interval(*(self.lam * end for end in (judged.value, judged.lo, judged.hi)))
-        return plus(part, self.error).within(0.0, 1.0)
+        return plus(judged.times(self.lam), self.error).within(0.0, 1.0)
 
 
 def error_of(judge: LabelledJudge, *, least: int = _ENOUGH) -> JudgeError | None:
@@ -144,7 +143,7 @@ def error_of(judge: LabelledJudge, *, least: int = _ENOUGH) -> JudgeError | None
     guesses = [answer.value for answer in labelled]
     lam = judge_weight(Judged.of_moments(moments), guesses, human, pi)
     errors = [truth - lam * guess for truth, guess in zip(human, guesses, strict=True)]
-    error = Interval.of(hajek(errors, pi, clusters=[answer.cluster for answer in labelled], bounds=(-1.0, 1.0)))
+    error = mean_error(errors, pi, [answer.cluster for answer in labelled])
     return None if error is None else JudgeError(lam, error)
 
 

@@ -15,7 +15,7 @@ The order of all corrections of a judge's figure, each on what the one before le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,12 +29,13 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.decisions import DECISIONS
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, sample_of
-from ragpulse_collector.store.queries.traces import facts_of
+from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics.assistance import ENOUGH_JUDGED, AssistedEstimate, Pulls
 
 __all__ = ["assisted", "narrowed"]
 
 _CHECKS = {"relevancy": "refusal", "answer_relevancy": "refusal"}
+_WHOLE = Place(None, ())
 _COVERED = 0.95
 """The least share of the answers that the check has to be asked about."""
 _NARROW = 0.9
@@ -44,11 +45,15 @@ _SEVERAL = "several versions were asked here, and nothing says which one an answ
 _REPLAYED = "a replay judged some of these: their chances are not the rule's"
 
 
-def narrowed(store: Store, query: Query, buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Return buckets of judges, each with the check of its subject where that narrows it by a tenth or more."""
-    gaining = dict.fromkeys(bucket.evaluator for bucket in buckets if _may_gain(bucket))
-    places = {name: _by_place(store, query, name, _check_of(name)) for name in gaining}
-    return [_if_narrower(bucket, places.get(bucket.evaluator, {})) for bucket in buckets]
+def narrowed(store: Store, query: Query, buckets: Sequence[Bucket], whole: Sequence[Bucket] = ()) -> list[Bucket]:
+    """Return buckets of judges, each with the check of its subject where that narrows it by a tenth or more.
+
+    Those of the `whole` window follow, from the same pass; only a query without groups has them.
+    """
+    keyed = [*((bucket, _place(bucket)) for bucket in buckets), *((bucket, _WHOLE) for bucket in whole)]
+    gaining = dict.fromkeys(bucket.evaluator for bucket, _ in keyed if _may_gain(bucket))
+    places = {name: _by_place(store, query, name, _check_of(name), whole=bool(whole)) for name in gaining}
+    return [_if_narrower(bucket, places.get(bucket.evaluator, {}).get(place)) for bucket, place in keyed]
 
 
 def _check_of(evaluator: str) -> str:
@@ -83,8 +88,7 @@ def _may_gain(bucket: Bucket) -> bool:
     return sums is not None and bucket.judge is not None and ENOUGH_JUDGED <= sums.n <= _NARROW**2 * sums.w
 
 
-def _if_narrower(bucket: Bucket, places: Mapping[Place, _CheckedPlace]) -> Bucket:
-    place = places.get(_place(bucket))
+def _if_narrower(bucket: Bucket, place: _CheckedPlace | None) -> Bucket:
     if place is None or place.covered < _COVERED * place.n or not _may_gain(bucket):
         return bucket
     helped = _with(bucket, _check_of(bucket.evaluator), place)
@@ -125,6 +129,8 @@ class _CheckedPlace(NamedTuple):
     shift: float
 
 
+_STARTED = Filter("start_time >= $first::TIMESTAMP - INTERVAL 1 DAY AND start_time < $last")
+"""The traces with units in the range, as `sample_of` reads them: a store may hold many more."""
 _OF = "(evaluator = ${0} OR evaluator LIKE ${0} || '@%')"
 _JUDGED = f"{_OF.format('evaluator')} AND reason <> 'late' AND pi > 0"
 _DECIDED = f"""
@@ -147,10 +153,11 @@ _PLACES = """
                    WHERE pi IS NOT NULL AND status = 'ok' AND normalized IS NOT NULL AND source = 'online') v
           ON v.unit = hash(d.trace_id, d.span_id, $evaluator::VARCHAR)),
     users AS (
-        SELECT place, sum(a) AS a, sum(d) AS d, sum(w) AS w, sum(w * y) AS wy, sum(x) AS x, count(x) AS n_x,
+        SELECT coalesce(place, 0) AS place, sum(a) AS a, sum(d) AS d, sum(w) AS w, sum(w * y) AS wy,
+               sum(x) AS x, count(x) AS n_x,
                sum(a * x) AS ax, sum(CASE WHEN x IS NOT NULL THEN a END) AS a_x,
                sum(d * x) AS dx, sum(CASE WHEN x IS NOT NULL THEN d END) AS d_x
-        FROM answers GROUP BY place, cluster),
+        FROM answers GROUP BY {by_user}),
     means AS (
         SELECT place, sum(a) AS all_a, sum(d) AS all_d, sum(w) AS all_w, sum(wy) / sum(w) AS m,
                sum(x) / sum(n_x) AS middle, (sum(ax) - middle * sum(a_x)) / sum(a) AS of_all,
@@ -164,16 +171,20 @@ _PLACES = """
     sums AS (SELECT place, sum(p * p) AS pp, sum(q * q) AS qq, sum(p * q) AS pq, any_value(shift) AS shift
              FROM pulls GROUP BY place)
     SELECT n.* EXCLUDE (place), pp, qq, pq, shift FROM (
-        SELECT place, {names}, count(*), count(*) FILTER (covered), count(x),
+        SELECT coalesce(place, 0) AS place, {names}, count(*), count(*) FILTER (covered), count(x),
                count(DISTINCT (version, judge)) FILTER (judged),
                any_value(version), any_value(judge), count(*) FILTER (by_rule)
-        FROM answers GROUP BY ALL) n JOIN sums USING (place)"""
+        FROM answers GROUP BY {by_place}) n JOIN sums USING (place)"""
 """What `assisted_mean` needs: pulls of users on the judge's mean (p), and on the check's of all less that of those
 asked (q). An answer without a check counts as the mean of the others, `middle`: then it has no part in these sums."""
 
 
-def _by_place(store: Store, query: Query, evaluator: str, check: str) -> dict[Place, _CheckedPlace]:
+def _by_place(
+    store: Store, query: Query, evaluator: str, check: str, *, whole: bool = False
+) -> dict[Place, _CheckedPlace]:
     """Add up the answers of each group and bucket with the first score of the check: later ones may depend on the draw.
+
+    With `whole` there is `_WHOLE`, too.
 
     What the sampler did not surely give to the check counts as unchecked, whether it has a score or not: a score may
     be there because the judge's draw, which shares its number, was lucky.
@@ -183,8 +194,11 @@ def _by_place(store: Store, query: Query, evaluator: str, check: str) -> dict[Pl
     sample = sample_of(store, evaluator, query.window.parameters, query.filters)
     sql = _PLACES.format(
         place=", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True)),
+        by_user="GROUPING SETS ((place, cluster), (cluster))" if whole else "place, cluster",
+        by_place=f"GROUPING SETS ((place, {', '.join(names)}), ())" if whole else f"place, {', '.join(names)}",
         names=", ".join(names), decided=_DECIDED, checks=FIRST_SCORES, sample=sample.sql,
-        kept=f"({KEPT})", facts=facts_of(query.filters, (*query.groups, "upstream_pi", f"{CLUSTER} AS cluster")),
+        kept=f"({KEPT})",
+        facts=facts_of(query.filters & _STARTED, (*query.groups, "upstream_pi", f"{CLUSTER} AS cluster")),
     )  # fmt: skip
     rows = store.read(sql, {"evaluator": evaluator, "check": check, **sample.parameters, **query.parameters}).rows
     return {Place(row[0], row[1 : len(names)]): _CheckedPlace(*row[len(names) :]) for row in rows}

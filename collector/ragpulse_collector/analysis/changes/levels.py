@@ -133,6 +133,11 @@ def lengths(periods: Periods) -> list[int]:
     return seconds
 
 
+def whole_days(seconds: float) -> float:
+    """Return a length without its part of a day: with it a rhythm of the day is a change."""
+    return seconds // DAY_S * DAY_S or seconds
+
+
 def onset(points: Sequence[tuple[datetime, float, float]]) -> tuple[datetime, float] | None:
     """Return since when the level differs most surely, and by how much, from (time, expected, excess) of each point."""
     best, start, shift, weight, excess = -1.0, None, 0.0, 0.0, 0.0
@@ -153,7 +158,7 @@ class Counts:
 
     counted: list[float]
     squares: list[float]
-    """Sums of squared weights: after an upstream sampler a request stands for several."""
+    """Sums of squares: after an upstream sampler a request stands for several, and a distance adds a part of one."""
     totals: list[float]
 
     def block(self, start: int, size: int) -> tuple[float, float]:
@@ -162,9 +167,9 @@ class Counts:
 
     @property
     def mean_weight(self) -> float:
-        """How many requests a counted request stands for."""
+        """How many requests a counted request stands for: the least φ."""
         total = math.fsum(self.counted)
-        return max(1.0, math.fsum(self.squares) / total) if total else 1.0
+        return math.fsum(self.squares) / total if total else 1.0
 
 
 def count_change(
@@ -227,7 +232,7 @@ def _spread(rows: Sequence[Sequence[tuple[float, float]]], minimum: float, mean:
     shows at every time of the day, the spread between days only once a day: it is less certain and enlarged more.
     """
     days, times = len(rows[0]), len(rows)
-    fitted = [[_rate(row) * total for _, total in row] for row in rows]
+    fitted = [[rate * total for _, total in row] for row in rows for rate in (_rate(row),)]
     expected = [math.fsum(day) for day in zip(*fitted, strict=True)]
     if math.fsum(expected) <= 0.0:
         return minimum

@@ -52,7 +52,7 @@ class LeftOut:
     n: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Disagreement:
     """One answer with both scores: `a` of the evaluator in use, `b` of the replay."""
 
@@ -187,17 +187,6 @@ def _disagreements(store: Store, pairs: Sequence[ScoredPair]) -> list[Disagreeme
     rows = {row.trace_id: row for row in trace_rows(store, [pair.trace_id.hex for pair in pairs])}
     found = [(rows[pair.trace_id.hex], pair) for pair in pairs if pair.trace_id.hex in rows]
     return [
-        Disagreement(
-            trace_id=row.trace_id,
-            start_time=row.start_time,
-            query=row.query,
-            response=row.response and row.response[:_LONGEST],
-            a=pair.a,
-            b=pair.b,
-            a_passes=pair.a_passes,
-            b_passes=pair.b_passes,
-            a_explanation=pair.a_explanation,
-            b_explanation=pair.b_explanation,
-        )
+        Disagreement(row.trace_id, row.start_time, row.query, row.response and row.response[:_LONGEST], *pair[1:])
         for row, pair in found
     ]

@@ -1,33 +1,29 @@
 """Content gaps: groups of questions that are declined, left empty or answered without support, to write documents for.
 
-Questions are grouped by their topics; those without one by the same clusters. A group is a gap where it surely fails
-more often than all questions.
+A group is a gap where it surely fails more often than the other questions.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import get_args
 
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.gaps.collection import Collection, collection, first_documents
+from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion, share_of
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.topics import USUAL
 from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.store.topics import stored_topics
-from ragpulse_collector.topics import LEAST_USERS, SMALL_GROUPS, SMALLEST, Topic, assign_all, fit
-from ragpulse_evaluators.statistics import hajek
+from ragpulse_collector.topics.fitting import LEAST_USERS, central
+from ragpulse_collector.topics.terms import terms_by_topic
+from ragpulse_collector.topics.vectors import static_vectors
 
 __all__ = ["ContentGap", "ContentGaps", "NearestDocument", "gaps"]
 
-_LISTED = 10
-"""Gaps of a kind that are listed."""
-GapKind = Literal["unanswered", "ungrounded"]
 _READ = 3_000
 """Questions of each kind, failed or not, that are read: a random sample where there are more."""
 _ROWS = f"""
@@ -47,17 +43,6 @@ _ROWS = f"""
     )
     SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
     WHERE place <= {_READ} ORDER BY trace_id"""
-
-
-class _Asked(NamedTuple):
-    """A question of the sample, with the probability that it is in it."""
-
-    trace_id: str
-    query: str
-    topic: str | None
-    cluster: int
-    fails: Sequence[GapKind]
-    pi: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,95 +87,75 @@ class ContentGaps:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Questions of one topic, and the texts that may be shown of them."""
+class _Found:
+    """A group that fails, and the texts that may be shown of it."""
 
-    members: Sequence[_Asked]
+    kind: GapKind
+    members: Sequence[SampledQuestion]
     question: str | None
     terms: Sequence[str]
-
-    def users(self, kind: GapKind) -> int:
-        return len({one.cluster for one in self.members if kind in one.fails})
-
-    def failed(self, kind: GapKind) -> float:
-        return sum(1 / one.pi for one in self.members if kind in one.fails)
-
-    def failing(self, kind: GapKind) -> list[bool]:
-        return [kind in one.fails for one in self.members]
 
 
 def gaps(store: Store, query: Query, lead: str, least_users: int = LEAST_USERS) -> ContentGaps:
     """Answer `GET gaps`; a group that failed fewer users is left out."""
     scored = sample_of(store, lead, query.window.parameters, query.filters)
     sql = _ROWS.format(scored=scored.sql, filters=query.filters.sql)
-    asked = [_Asked(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
-    groups = _groups(store, asked, least_users)
-    found = [pair for kind in get_args(GapKind) for pair in _failing(kind, groups, asked, least_users)]
-    firsts = first_documents(store, query, [[one.trace_id for one in group.members] for _, group in found])
+    asked = [SampledQuestion(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
+    found = _found(asked, least_users) if any(one.fails for one in asked) else []
+    firsts = first_documents(store, query, [[one.trace_id for one in group.members] for group in found])
     used = {row.id: row.used_share for row in documents(store, query, lead=lead, limit=1000).documents} if found else {}
     nearest = [None if first is None else NearestDocument(first, used.get(first)) for first in firsts]
     return ContentGaps(
-        [_gap(kind, group, asked, first) for (kind, group), first in zip(found, nearest, strict=True)],
+        [_gap(group, asked, first) for group, first in zip(found, nearest, strict=True)],
         round(sum(1 / one.pi for one in asked)),
         collection(store, query),
     )
 
 
-def _groups(store: Store, asked: Sequence[_Asked], least_users: int) -> list[_Group]:
-    """Return the topics of the last fits, and clusters of the questions that have none."""
-    stored = {topic.name: topic for topic in stored_topics(store.read)}
-    members: dict[str | Topic | None, list[_Asked]] = defaultdict(list)
-    rest = [one for one in asked if one.topic not in stored]
-    if any(one.fails for one in rest) and len(rest) >= SMALLEST:
-        texts, users = [one.query for one in rest], [str(one.cluster) for one in rest]
-        some = slice(SMALL_GROUPS)  # of random questions: more take seconds
-        topics = fit(texts[some], users[some], least_users=least_users, least_questions=SMALLEST)
-        for one, assigned in zip(rest, assign_all(topics, texts), strict=True):
-            members[assigned.topic].append(one)
-    for one in asked:
-        members[one.topic if one.topic in stored else None].append(one)
-    known = {topic: stored[topic] if isinstance(topic, str) else topic for topic in members}
-    return [_Group(members[key], topic.question, topic.terms) for key, topic in known.items() if topic]
+def _found(asked: Sequence[SampledQuestion], least_users: int) -> list[_Found]:
+    """Return the groups that surely fail, of each kind the surest first."""
+    vectors = static_vectors([one.query for one in asked])
+    tried = Groups(asked, vectors, least_users)
+    found = [(kind, rows) for kind in get_args(GapKind) for rows in tried.failing(kind)]
+    rest = set(range(len(asked))).difference(*(rows for _, rows in found))
+    said = [[(asked[row].query, str(asked[row].cluster)) for row in rows] for rows in (*(r for _, r in found), rest)]
+    terms = terms_by_topic([group for group in said if group], least_users)
+    result = []
+    for (kind, rows), own, words in zip(found, said, terms, strict=False):
+        closeness = vectors[rows] @ vectors[rows].mean(axis=0)
+        nearest = dict(zip((text for text, _ in own), closeness.tolist(), strict=True))
+        question, _ = central(own, nearest, least_users)
+        result.append(_Found(kind, [asked[row] for row in rows], question, list(words)))
+    return result
 
 
-def _failing(
-    kind: GapKind, groups: Sequence[_Group], asked: Sequence[_Asked], least_users: int
-) -> list[tuple[GapKind, _Group]]:
-    """Return the groups that surely fail more often than all, over all groups and both kinds; the most failed first."""
-    overall = _share(asked, [kind in one.fails for one in asked]).value or 0.0
-    tested = [group for group in groups if sum(group.failing(kind)) >= SMALLEST and group.users(kind) >= least_users]
-    confidence = 1 - 0.05 / (2 * len(groups) or 1)
-    sure = [group for group in tested if (_share(group.members, group.failing(kind), confidence).lo or 0.0) > overall]
-    return [(kind, group) for group in sorted(sure, key=lambda group: -group.failed(kind))[:_LISTED]]
-
-
-def _share(asked: Sequence[_Asked], holds: Sequence[bool], confidence: float = 0.95) -> Uncertain:
-    """Return a share of the requests that a sample stands for, with users as clusters."""
-    pi, users = [one.pi for one in asked], [one.cluster for one in asked]
-    estimate = hajek(holds, pi, clusters=users, confidence=confidence)
+def _share(asked: Sequence[SampledQuestion], holds: Sequence[bool]) -> Uncertain:
+    estimate = share_of(asked, holds)
     return Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi) if estimate else Uncertain()
 
 
-def _gap(kind: GapKind, group: _Group, asked: Sequence[_Asked], nearest: NearestDocument | None) -> ContentGap:
-    inside, failing = {one.trace_id for one in group.members}, group.failing(kind)
-    share, failed = _share(asked, [one.trace_id in inside for one in asked]), _share(group.members, failing)
-    question, terms = group.question, ", ".join(group.terms)
+def _gap(group: _Found, asked: Sequence[SampledQuestion], nearest: NearestDocument | None) -> ContentGap:
+    inside, failing = {one.trace_id for one in group.members}, [group.kind in one.fails for one in group.members]
+    failed = [one for one, fails in zip(group.members, failing, strict=True) if fails]
+    share, rate = _share(asked, [one.trace_id in inside for one in asked]), _share(group.members, failing)
+    question, terms, users = group.question, ", ".join(group.terms), len({one.cluster for one in failed})
     name = f"`{' '.join(question.split()).replace('`', chr(39))}`" if question else terms or "in many words"
     document = "" if nearest is None else f"; nearest document {nearest.id}{_used(nearest.used_share)}"
-    text = f"{_percent(share.value or 0.0)} of questions ask {name}; {_percent(failed.value or 0.0)} {kind}{document}"
-    traces = [one.trace_id for one, fails in zip(group.members, failing, strict=True) if fails]
+    asks, fails = _percent(share.value or 0.0), _percent(rate.value or 0.0)
+    text = f"{asks} of questions ask {name}; {fails} {group.kind}{document}"
+    traces = [one.trace_id for one in failed]
     return ContentGap(
-        kind=kind,
+        kind=group.kind,
         question=question,
         terms=group.terms,
-        users=group.users(kind),
+        users=users,
         share=share,
-        failing=failed,
+        failing=rate,
         nearest=nearest,
         trace_ids=traces,
         text=text,
-        issue=f"### Missing content: {terms or kind}\n\n{text}.\n\n"
-        f"It failed {group.users(kind)} users. Traces: {', '.join(traces[:5])}\n",
+        issue=f"### Missing content: {terms or group.kind}\n\n{text}.\n\n"
+        f"It failed {users} users. Traces: {', '.join(traces[:5])}\n",
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragpulse_collector.analysis.answers import GroupValue, Uncertain
 from ragpulse_collector.analysis.quality import Bucket, Figures, Measured, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.topics.ranking import ALPHA, Rate, adjusted, p_changed, p_worse, shrunk
-from ragpulse_collector.analysis.traffic import ClusteredMean, by_user, means, traffic
+from ragpulse_collector.analysis.traffic import ClusteredMean, TrafficBucket, by_user, means, traffic
 from ragpulse_collector.store import Store
 from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
@@ -34,6 +34,7 @@ class FitSummary:
     """The fit whose topics are in force."""
 
     fitted_at: datetime
+    topics: int
     questions: int
     other: int
     assigned_from: datetime | None
@@ -110,17 +111,19 @@ def topic_report(
     as far as their size explains the difference, so that no topic leads by chance.
     """
     known, fit = stored.stored_topics(store.read), stored.last_fit(store.read)
+    in_force = sum(one.fit_id == fit.fit_id for one in known) if fit else 0
     figures = _ranked(_read(store, query, evaluator), {topic.name: topic for topic in known})
     shown = figures[:limit]
     worst = _worst(store, query, evaluator)
     rows = {
         row.trace_id: row for row in trace_rows(store, [trace for one in shown for trace in worst.get(one.name, ())])
     }
-    assigned, unassigned = store.read(
-        f"SELECT count(topic), count(query) - count(topic) {_INSIDE} AND {query.filters.sql}", query.parameters
-    ).rows[0]
+    kinds = "topic IS NOT NULL", "topic IS NULL AND query IS NOT NULL"
+    counts = (f"coalesce(sum({WEIGHT}) FILTER ({kind}), 0)" for kind in kinds)
+    sql = f"SELECT {', '.join(counts)} {_INSIDE} AND {query.filters.sql}"
+    assigned, unassigned = map(round, store.read(sql, query.parameters).rows[0])
     return TopicReport(
-        fit=FitSummary(fit.fitted_at, fit.questions, fit.other, fit.assigned_from) if fit else None,
+        fit=FitSummary(fit.fitted_at, in_force, fit.questions, fit.other, fit.assigned_from) if fit else None,
         running=running,
         problem=problem,
         evaluator=evaluator,
@@ -144,8 +147,7 @@ class _Read(NamedTuple):
     unanswered: Mapping[str, ClusteredMean]
     quality: Mapping[str, Bucket]
     thumbs: Mapping[str, ClusteredMean]
-    cost: Mapping[str, float | None]
-    latency: Mapping[str, float | None]
+    requests: Mapping[str, TrafficBucket]
 
 
 def _read(store: Store, query: Query, evaluator: str) -> _Read:
@@ -154,7 +156,6 @@ def _read(store: Store, query: Query, evaluator: str) -> _Read:
     buckets: dict[GroupValue, list[Bucket]] = {}
     for bucket in estimates(store, evaluator, window, filters, groups=_BY_TOPIC):
         buckets.setdefault(bucket.group[0], []).append(bucket)
-    requests = {bucket.group[0]: bucket for bucket in traffic(store, window, filters, _BY_TOPIC)}
     return _Read(
         shares=shares(store, window, filters),
         before=shares(store, before, filters),
@@ -163,13 +164,8 @@ def _read(store: Store, query: Query, evaluator: str) -> _Read:
         thumbs={
             str(place.group[0]): mean for place, mean in means(store, "acceptance", window, filters, _BY_TOPIC).items()
         },
-        cost={str(topic): _mean_cost(one.values["cost_usd"], one.known["cost_usd"]) for topic, one in requests.items()},
-        latency={str(topic): one.values["latency_p95"] for topic, one in requests.items()},
+        requests={str(bucket.group[0]): bucket for bucket in traffic(store, window, filters, _BY_TOPIC)},
     )
-
-
-def _mean_cost(total: float | None, requests: float) -> float | None:
-    return total / requests if total is not None and requests else None
 
 
 _SHARES = f"""
@@ -239,16 +235,9 @@ def _moments(read: _Read, name: str) -> tuple[Moments, Moments | None]:
     if (before := read.before.get(name)) or not read.before:
         return now, before.moments if before else None
     some = next(iter(read.before.values())).moments
-    zero = {
-        "wy": 0.0,
-        "wyy": 0.0,
-        "cluster_ws": 0.0,
-        "cluster_ss": 0.0,
-        "cluster_means": 0.0,
-        "least": 0.0,
-        "most": 0.0,
-    }
-    return now, some and replace(some, **zero)  # type: ignore[arg-type]
+    return now, some and replace(
+        some, wy=0.0, wyy=0.0, cluster_ws=0.0, cluster_ss=0.0, cluster_means=0.0, least=0.0, most=0.0
+    )
 
 
 def _failure(unanswered_rate: float | None, failed: float | None) -> float | None:
@@ -261,7 +250,8 @@ def _figures(
     name: str, read: _Read, topic: stored.StoredTopic | None, *, failure: float | None, worse_p: float, change_p: float
 ) -> TopicFigures:
     now, before = _moments(read, name)
-    share, quality = _of(read.shares[name]), read.quality.get(name)
+    share, quality, requests = _of(read.shares[name]), read.quality.get(name), read.requests[name]
+    cost, priced = requests.values["cost_usd"], requests.known["cost_usd"]
     return TopicFigures(
         topic_id=topic.topic_id if topic else None,
         name=name,
@@ -278,8 +268,8 @@ def _figures(
         lost=(share.value or 0.0) * (failure or 0.0),
         worse_p=worse_p,
         worse=worse_p <= ALPHA,
-        cost_usd=read.cost.get(name),
-        latency_p95=read.latency.get(name),
+        cost_usd=cost / priced if cost is not None and priced else None,
+        latency_p95=requests.values["latency_p95"],
         thumbs=_of(read.thumbs.get(name)),
         worst=(),
     )
@@ -302,16 +292,13 @@ def _change(now: Moments, before: Moments | None) -> Uncertain:
 def _worst(store: Store, query: Query, evaluator: str) -> dict[str, Sequence[str]]:
     """Return the trace ids of the lowest scores of each topic, then of the latest requests without an answer."""
     sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=_BY_TOPIC)
-    scored = (
-        f"SELECT topic, arg_min(replace(trace_id::VARCHAR, '-', ''), normalized, {WORST}) FROM ({sample.sql})"
-        " WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL GROUP BY topic"
-    )
-    failed = (
-        f"SELECT topic, arg_max(replace(trace_id::VARCHAR, '-', ''), start_time, {WORST}) {_INSIDE}"
-        f" AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered' GROUP BY topic"
-    )
-    found: dict[str, dict[str, Any]] = {}
-    for sql, parameters in ((scored, sample.parameters), (failed, query.parameters)):
-        for topic, ids in store.read(sql, parameters).rows:
-            found.setdefault(topic, {}).update(dict.fromkeys(ids))
-    return {topic: list(ids)[:WORST] for topic, ids in found.items()}
+    rows = store.read(
+        "SELECT topic, list_concat(lowest, latest) FROM (SELECT topic,"
+        f" arg_min(replace(trace_id::VARCHAR, '-', ''), normalized, {WORST}) AS lowest FROM ({sample.sql})"
+        "  WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL GROUP BY topic)"
+        f" FULL JOIN (SELECT topic, arg_max(replace(trace_id::VARCHAR, '-', ''), start_time, {WORST}) AS latest"
+        f"  {_INSIDE} AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered' GROUP BY topic)"
+        " USING (topic)",
+        {**sample.parameters, **query.parameters},
+    ).rows
+    return {topic: list(dict.fromkeys(ids))[:WORST] for topic, ids in rows}

@@ -30,8 +30,8 @@ _SQL = f"""
            coalesce(sum(output_tokens * {WEIGHT}) FILTER (read), 0),
            coalesce(sum(cost_usd * {WEIGHT}) FILTER (read), 0),
            coalesce(sum((cost_usd * {WEIGHT}) ** 2) FILTER (read), 0)
-    FROM (SELECT *, coalesce(input_tokens, 0) + coalesce(output_tokens, 0) AS tokens,
-                 cost_usd IS NOT NULL AND tokens > 0 AS read
+    FROM (SELECT *, greatest(1, coalesce(input_tokens, 0) + coalesce(output_tokens, 0)) AS tokens,
+                 cost_usd IS NOT NULL AS read
           FROM traces WHERE start_time >= $first AND start_time < $last AND {{filter}}) GROUP BY ALL ORDER BY ALL"""
 
 

@@ -40,7 +40,7 @@ class Explained(AttributeValue):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What requests used: those with a known cost and known tokens, but for `requests`."""
+    """What requests used: those with a known cost, but for `requests`; one token at least, so that it has a price."""
 
     requests: float = 0.0
     known: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,11 +15,12 @@ from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter, E
 from ragpulse_evaluators.statistics import Interval, student_quantile
 
 CONTEXTS = "contexts retrieved"
-ORDER = (("scored by",), ("prompt_version", "release", "variant"), ("model",), ("top_k", CONTEXTS))
-"""What is asked before all others: another judge is no other answer, and who retrieves more has more of every
-document."""
-OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT})
-"""What a request came to, which causes nothing."""
+LOST = "lost document"
+ORDER = (("scored by",), ("prompt_version", "release", "variant"), ("model",), (LOST,), ("top_k", CONTEXTS))
+"""What is asked before all others: another judge is no other answer, who lost a document finds others instead, and who
+retrieves more has more of every document."""
+OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT, LOST})
+"""What a request came to, which causes nothing; and what is another attribute as well."""
 _FEWEST = 5
 _TESTED = 4
 _ALSO = 3
@@ -61,6 +62,15 @@ def _sum(rows: Sequence[ChartedRequest], indexes: Collection[int]) -> _Sum:
     return _Sum(len(indexes), math.fsum(weights), math.fsum(rows[i].value * rows[i].weight for i in indexes))
 
 
+def vanished(
+    rows: Sequence[ChartedRequest], documents: Mapping[str, set[int]], late: Set[int], looked_at: int
+) -> list[str]:
+    """Return the documents that no late row has, and so many users before that chance does not explain it."""
+    chance = 1.0 - len(late) / len(rows)
+    users = {name: {rows[index].cluster for index in owned} for name, owned in documents.items() if not owned & late}
+    return [name for name, own in users.items() if chance ** len(own) * looked_at < CHANCE]
+
+
 def values_change(rows: Sequence[ChartedRequest], owners: Owners, query: Query, at: datetime) -> BeforeAfter:
     """Return which attribute values move the mean of the rows.
 
@@ -89,7 +99,28 @@ def _parts(rows: Sequence[ChartedRequest], owners: Owners, whole: _Halves, move:
             key, amount = found
             parts.append(_part(rows, whole, left, owners, key, amount))
             left = left.without(owners[key])
-    return parts
+    return [*parts, *_by_time(rows, whole, left, owners, move.value)]
+
+
+def _by_time(
+    rows: Sequence[ChartedRequest], whole: _Halves, left: _Halves, owners: Owners, change: float
+) -> Iterator[Explained]:
+    """Yield the most retrieved lost document, with what is left of a fall, as far as its answers could become that bad.
+
+    Only for questions that are not asked again: then the time alone speaks for it. Another document in its place speaks
+    against it.
+    """
+    lost = [(name, owned) for (kind, name), owned in owners.items() if kind == LOST and not owned & whole.after]
+    new = [len(owned) for (kind, _), owned in owners.items() if kind == "document" and not owned & whole.before]
+    name, owned = max(lost, key=lambda one: len(one[1]), default=("", set()))
+    if not owned or change > 0.0 or not all(left) or 2 * max(new, default=0) > len(owned):
+        return
+    fall = _combined(rows, [(1, left.after), (-1, left.before)])
+    (before, _), (had, _) = left.sums(rows), left.sums(rows, owned)
+    most = had.wy - had.w * min(rows[index].value for index in left.after)
+    amount = max(fall.value, -most / before.w)
+    if fall.hi < 0.0 and amount / change >= LEAST:
+        yield Explained(attribute="document", value=name, before=had.w / before.w, after=0.0, amount=amount)
 
 
 def _surest(rows: Sequence[ChartedRequest], left: _Halves, asked: Owners, change: float) -> tuple[Key, Interval] | None:
@@ -148,12 +179,13 @@ def _part(
     rows: Sequence[ChartedRequest], whole: _Halves, left: _Halves, owners: Owners, key: Key, amount: Interval
 ) -> Explained:
     """Return a value with its shares of all requests, and what came with it in those that are left."""
-    shares = [some.w / half.w for some, half in zip(whole.sums(rows, owners[key]), whole.sums(rows), strict=True)]
+    having = owners["document", key[1]] if key[0] == LOST else owners[key]
+    shares = [some.w / half.w for some, half in zip(whole.sums(rows, having), whole.sums(rows), strict=True)]
     asked = left.before | left.after
     own = owners[key] & asked
     same = (other for other, owned in owners.items() if other[0] not in OUTCOMES and owned & asked == own)
     also = [AttributeValue(*other) for other in same if other != key][:_ALSO]
     return Explained(
-        attribute=key[0], value=key[1], before=shares[0], after=shares[1], amount=amount.value, lo=amount.lo,
-        hi=amount.hi, also=also,
+        attribute=key[0].removeprefix("lost "), value=key[1], before=shares[0], after=shares[1], amount=amount.value,
+        lo=amount.lo, hi=amount.hi, also=also,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings import CollectorSettings
-from ragpulse_collector.store import AnyStore, Rows, Store
+from ragpulse_collector.store import Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.protocol import Transaction, utc_now
 from ragpulse_collector.store.queries.forgotten import is_forgotten
@@ -38,13 +38,13 @@ from ragpulse_collector.store.retention import Forget, Subject, forget, prune, p
 from ragpulse_collector.store.rows import binding_text
 
 
-def snapshot_file(store: AnyStore, copies: Copies, params: Params) -> Download:
+def snapshot_file(store: Store, copies: Copies, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
     return copies.make(lambda folder: store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: AnyStore, copies: Copies, params: Export) -> Download:
+def export_archive(store: Store, copies: Copies, params: Export) -> Download:
     """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
 
     def write(folder: Path) -> Path:
@@ -59,7 +59,7 @@ def export_archive(store: AnyStore, copies: Copies, params: Export) -> Download:
 
 
 def traces_file(
-    store: AnyStore, copies: Copies, params: TraceFile, lead: Callable[[], str] = str, *, max_rows: int
+    store: Store, copies: Copies, params: TraceFile, lead: Callable[[], str] = str, *, max_rows: int
 ) -> Download:
     """Answer `GET export/traces`: the traces of `GET traces` as Parquet; raises Invalid."""
     rows = list_sql(store, params, lead, max_rows=max_rows)
@@ -71,10 +71,10 @@ def traces_file(
     )
 
 
-def _by_ids(store: AnyStore, rows: Listed) -> Listed:
+def _by_ids(store: Store, rows: Listed) -> Listed:
     """Return the same traces by their ids; the `where` runs here, under the limits of users' SQL."""
-    ids = store.limited().read(f"SELECT trace_id FROM ({rows.sql})", rows.parameters).rows
-    return Listed(with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]})
+    ids = store.limited().read(f"SELECT trace_id FROM ({rows.sql})", rows.parameters).values
+    return Listed(with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": ids})
 
 
 OUT_OF_REACH = [
@@ -100,7 +100,7 @@ class PrunedRows(DeletedRows):
     """Places of copies that a prune of a person does not delete."""
 
 
-def pruned(store: AnyStore, params: Prune, *, also: Mapping[str, Forget]) -> PrunedRows:
+def pruned(store: Store, params: Prune, *, also: Mapping[str, Forget]) -> PrunedRows:
     """Answer `POST prune`: delete requests older than `older_than`, all of a `service`, or all of a person."""
     actor, dry_run = params.caller.actor, params.dry_run
     subjects: dict[Subject, object] = {"user": params.user, "session": params.session, "trace": params.trace}

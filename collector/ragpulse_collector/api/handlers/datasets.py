@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragpulse_collector.analysis.answers import Done
@@ -10,6 +10,7 @@ from ragpulse_collector.api.drafts import DatasetDraft
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import ById
 from ragpulse_collector.refusals import Invalid, NotFound
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.scored_traces import trace_rows
@@ -57,7 +58,7 @@ class DatasetFilled:
     """How many items and traces there were: of equal questions the last one stays, without a question none."""
 
 
-def fill_dataset(store: Store, params: DatasetDraft, lead: Callable[[], str] = str) -> DatasetFilled:
+def fill_dataset(store: Store, params: DatasetDraft, lead: Lead = str) -> DatasetFilled:
     """Answer `POST datasets/{id}`: add items, named traces, or the first `limit` that match the filters.
 
     Raises Invalid where none of them has a question.
@@ -81,7 +82,7 @@ def delete_dataset(store: Store, params: ById) -> Done:
     return Done()
 
 
-def _chosen(store: Store, params: DatasetDraft, lead: Callable[[], str]) -> tuple[Sequence[TraceRow], bool]:
+def _chosen(store: Store, params: DatasetDraft, lead: Lead) -> tuple[Sequence[TraceRow], bool]:
     if params.trace_ids:
         return trace_rows(store, [trace_id.hex for trace_id in params.trace_ids]), False
     page = trace_list(store, params, lead)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ragpulse_collector.store.ingest.queue import Backlog
+from ragpulse_collector.store.protocol import Backlog
 from ragpulse_collector.store.reading import QueryTimes
 
 RECENT = timedelta(minutes=10)

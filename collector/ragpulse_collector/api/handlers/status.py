@@ -10,7 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from operator import attrgetter
@@ -40,7 +40,7 @@ from ragpulse_collector.api.handlers.settings import shown_db
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.store import AnyStore, Store
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.ingest.prices import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.protocol import utc_now
@@ -54,35 +54,33 @@ if TYPE_CHECKING:
 VERSION = version("ragpulse")
 
 
+@dataclass(eq=False, repr=False)  # the settings hold secrets
 class Status:
     """Answers `GET status`; holds the start time of the process."""
 
-    def __init__(
-        self,
-        store: AnyStore,
-        settings: Settings,
-        counters: Counters,
-        *,
-        budgets: Callable[[], Mapping[str, float]] = dict,
-        prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
-        other_groups: Callable[[], Mapping[str, int]] = dict,
-        keeps_up: Callable[[], Mapping[str, float]] = dict,
-    ) -> None:
-        self._store, self._settings, self._counters = store, settings, counters
-        self._budgets, self._prices, self._other_groups, self._keeps_up = budgets, prices, other_groups, keeps_up
+    store: Store
+    settings: Settings
+    counters: Counters
+    _: KW_ONLY
+    budgets: Callable[[], Mapping[str, float]] = dict
+    prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about()
+    other_groups: Callable[[], Mapping[str, int]] = dict
+    keeps_up: Callable[[], Mapping[str, float]] = dict
+
+    def __post_init__(self) -> None:
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> CollectorStatus:
         """Return the counts of the process since its start, and those of the stored data."""
         del params
-        collector, now, counters = self._settings.collector, utc_now(), self._counters
-        database, stored = _database(collector.db, self._store.problem()), health.totals(self._store)
+        collector, now, counters = self.settings.collector, utc_now(), self.counters
+        database, stored = _database(collector.db, self.store.problem()), health.totals(self.store)
         by_code = Counter[str]()
         for (_, code), count in sorted(counters.requests.items()):
             by_code[str(int(code))] += count
         answered = by_code.pop("200", 0)
-        recent = health.results_since(self._store, now - RECENT)
-        traces, oldest = health.undecided(self._store, now)
+        recent = health.results_since(self.store, now - RECENT)
+        traces, oldest = health.undecided(self.store, now)
         status = CollectorStatus(
             version=VERSION,
             started_at=self._started_at,
@@ -99,22 +97,22 @@ class Status:
             late=stored.late,
             misdated=stored.misdated,
             not_deduplicated=stored.not_deduplicated,
-            queue=self._store.backlog(),
-            disk=disk(self._store, collector, now, database.size_bytes + database.wal_bytes),
+            queue=self.store.backlog(),
+            disk=disk(self.store, collector, now, database.size_bytes + database.wal_bytes),
             undecided=Undecided(traces, _age_s(oldest)),
             evaluations=self._evaluations(recent),
             judge=self._judge(now, recent),
-            unknown_price=unknown_price(self._store, now),
-            queries=self._store.query_times,
-            prices=self._prices(),
-            other_groups={name: count for name, count in self._other_groups().items() if count},
+            unknown_price=unknown_price(self.store, now),
+            queries=self.store.query_times,
+            prices=self.prices(),
+            other_groups={name: count for name, count in self.other_groups().items() if count},
             roles=collector.roles,
         )
         return replace(status, problems=list(faults(status)))
 
     def _evaluations(self, recent: health.Outcomes) -> Evaluations:
-        by_status = health.results_by_status(self._store)
-        jobs, oldest = health.pending_jobs(self._store)
+        by_status = health.results_by_status(self.store)
+        jobs, oldest = health.pending_jobs(self.store)
         return extended(
             Evaluations,
             pace(recent, jobs),
@@ -122,20 +120,20 @@ class Status:
             due=jobs,
             oldest_s=_age_s(oldest),
             done=sum(count for status, count in by_status.items() if status != "error"),
-            dropped=health.dropped_by_reason(self._store),
+            dropped=health.dropped_by_reason(self.store),
             by_status=by_status,
-            keeps_up=self._keeps_up(),
+            keeps_up=self.keeps_up(),
         )
 
     def _judge(self, now: datetime, recent: health.Outcomes) -> JudgeHealth:
-        read = self._store.read
+        read = self.store.read
         return extended(
             JudgeHealth,
             judge_outage(recent),
-            model=next((one.model for one in self._settings.judges), None),
+            model=next((one.model for one in self.settings.judges), None),
             spent_today_usd=spent_usd(read, day=now),
-            budget_usd=self._settings.judge.budget_usd_per_day,
-            rules=[RuleMoney(name, spent_usd(read, day=now, rule=name), usd) for name, usd in self._budgets().items()],
+            budget_usd=self.settings.judge.budget_usd_per_day,
+            rules=[RuleMoney(name, spent_usd(read, day=now, rule=name), usd) for name, usd in self.budgets().items()],
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pprint
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -15,6 +15,7 @@ from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.refusals import NotFound
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries import trace_answers
@@ -52,7 +53,7 @@ class TraceParts:
     """The evaluator that leads."""
 
 
-def trace_detail(store: Store, params: TraceDetail, *, lead: Callable[[], str]) -> TraceParts:
+def trace_detail(store: Store, params: TraceDetail, *, lead: Lead) -> TraceParts:
     """Answer `GET traces/{trace_id}`; raises NotFound where there is no such trace.
 
     `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
@@ -142,7 +143,7 @@ class TextFile:
     text: str
 
 
-def trace_page(store: Store, params: OneTrace, *, lead: Callable[[], str]) -> TextFile:
+def trace_page(store: Store, params: OneTrace, *, lead: Lead) -> TextFile:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
     from ragpulse_dashboards import standalone  # the templates load at the first page
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, scored
@@ -65,7 +65,7 @@ class TracePage:
     """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
 
 
-def trace_list(store: Store, params: TraceList, lead: Callable[[], str] = str) -> TracePage:
+def trace_list(store: Store, params: TraceList, lead: Lead = str) -> TracePage:
     """Answer `GET traces`; raises Invalid for an invalid cursor or condition."""
     judge = _judge(store, params, lead) if _needs_score(params) else params.evaluator
     store, common, own = params.limited(store), params.filters(), _own(params, judge, utc_now())
@@ -96,7 +96,7 @@ def trace_list(store: Store, params: TraceList, lead: Callable[[], str] = str) -
 
 def _total(store: Store, params: TraceChoice, judge: str | None, matching: Filter) -> int:
     sql = f"SELECT count(*) FROM {_relation(params, judge)} WHERE {matching.sql}"
-    return int(store.read(sql, matching.parameters).rows[0][0])
+    return int(store.read(sql, matching.parameters).value)
 
 
 class Listed(NamedTuple):
@@ -106,7 +106,7 @@ class Listed(NamedTuple):
     parameters: dict[str, Any]
 
 
-def list_sql(store: Store, params: TraceChoice, lead: Callable[[], str] = str, *, max_rows: int) -> Listed:
+def list_sql(store: Store, params: TraceChoice, lead: Lead = str, *, max_rows: int) -> Listed:
     """Return the query for the first `max_rows` of the filtered list, in no order; raises Invalid.
 
     Only the ids are sorted: with the texts a sort would not fit into memory.
@@ -118,7 +118,7 @@ def list_sql(store: Store, params: TraceChoice, lead: Callable[[], str] = str, *
     return Listed(with_scores(ids), chosen.parameters)
 
 
-def _judge(store: Store, params: TraceChoice | SessionList, lead: Callable[[], str]) -> str | None:
+def _judge(store: Store, params: TraceChoice | SessionList, lead: Lead) -> str | None:
     """Return the evaluator by which answers fail: the one asked for, else the one that leads; None is any.
 
     Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
@@ -238,7 +238,7 @@ class SessionPage:
     """The evaluator by which turns fail and are the worst; null: any."""
 
 
-def session_list(store: Store, params: SessionList, lead: Callable[[], str] = str) -> SessionPage:
+def session_list(store: Store, params: SessionList, lead: Lead = str) -> SessionPage:
     """Answer `GET sessions`: sessions with a turn that passes the filters, with the figures of all their turns."""
     judge = _judge(store, params, lead)
     chosen = params.filters() & between(params, utc_now()) & _of_evaluator(judge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragpulse_collector.conventions.documents import documents_in_output, documents_of_retrieval, holds_documents
+from ragpulse_collector.conventions.documents import documents_in_output, documents_of_retrieval, search_kind
 from ragpulse_collector.conventions.rules import Read, SpanView, rules
 from ragpulse_collector.conventions.texts import (
     last_user_text,
@@ -13,12 +13,15 @@ from ragpulse_collector.conventions.texts import (
 )
 from ragpulse_collector.conventions.values import (
     KINDS,
+    always,
     amount,
     count,
     first_reason,
     gathered,
+    of_kinds,
     one_of,
     parsed,
+    reach,
     strings,
     text,
     unquoted,
@@ -55,15 +58,6 @@ _COMPONENTS = {
 _METADATA = "ai.telemetry.metadata."
 
 
-def _only(kind: str, read: Read) -> Read:
-    """Make a reader for spans of one kind only: a wrapper repeats the sums of the calls below it."""
-
-    def read_only(value: Any, span: SpanView) -> Any:
-        return read(value, span) if span.kind == kind else None
-
-    return read_only
-
-
 def _ai_provider(value: Any, span: SpanView) -> str | None:
     """Return the provider without its interface: `openai.chat` is openai."""
     name = text(value, span)
@@ -85,29 +79,17 @@ def _component(value: Any, _: SpanView) -> str:
     return next((_COMPONENTS[part] for part in parts if part in _COMPONENTS), "chain")
 
 
-def _always_chain(_: Any, __: SpanView) -> str:
-    return "chain"
-
-
 def _reply(name: str, read: Read) -> Read:
     """Make a reader of the metadata in the first reply of a Haystack generator."""
 
     def read_reply(value: Any, span: SpanView) -> Any:
         output = parsed(value) if span.kind == "llm" else None
-        replies = output.get("replies") if isinstance(output, dict) else None
-        metas = output.get("meta") if isinstance(output, dict) else None
-        first = (replies or [None])[0]
-        meta: Any = first.get("meta") if isinstance(first, dict) else (metas or [None])[0]
-        for key in name.split("."):
-            meta = meta.get(key) if isinstance(meta, dict) else None
-        return None if meta is None else read(meta, span)
+        first = (reach(output, ["replies"]) or [None])[0]
+        meta = reach(first, ["meta"]) if isinstance(first, dict) else (reach(output, ["meta"]) or [None])[0]
+        part = reach(meta, name.split("."))
+        return None if part is None else read(part, span)
 
     return read_reply
-
-
-def _search_kind(value: Any, span: SpanView) -> str | None:
-    """Return `retriever` for a function that returns documents."""
-    return "retriever" if span.attributes.get("lmnr.span.type") == "DEFAULT" and holds_documents(value) else None
 
 
 _HAYSTACK_OUTPUT = "haystack.component.output"
@@ -116,8 +98,8 @@ RULES = rules(
         "ai.operationId": one_of(_AI_OPERATIONS),
         "langsmith.span.kind": one_of(KINDS | {"prompt": "other", "parser": "other"}),
         "haystack.component.fully_qualified_type": _component,
-        "haystack.pipeline.input_data": _always_chain,
-        "lmnr.span.output": _search_kind,
+        "haystack.pipeline.input_data": always("chain"),
+        "lmnr.span.output": search_kind("lmnr.span.type", "DEFAULT"),
         "lmnr.span.type": one_of(KINDS | {"human_evaluator": "evaluator"}),
     },
     query={
@@ -150,13 +132,13 @@ RULES = rules(
         _HAYSTACK_OUTPUT: _reply("model", text),
     },
     provider={"ai.model.provider": _ai_provider},
-    input_tokens={
-        "ai.usage.tokens": _only("embedding", count),
+    input_tokens={  # read at one kind: a wrapper repeats the sums of the calls below it
+        "ai.usage.tokens": of_kinds(("embedding",), count),
         _HAYSTACK_OUTPUT: _reply("usage.prompt_tokens", count),
     },
-    cached_tokens={"ai.usage.cachedInputTokens": _only("llm", count)},
-    reasoning_tokens={"ai.usage.reasoningTokens": _only("llm", count)},
-    total_tokens={"ai.usage.totalTokens": _only("llm", count)},
+    cached_tokens={"ai.usage.cachedInputTokens": of_kinds(("llm",), count)},
+    reasoning_tokens={"ai.usage.reasoningTokens": of_kinds(("llm",), count)},
+    total_tokens={"ai.usage.totalTokens": of_kinds(("llm",), count)},
     finish_reason={
         "ai.response.finishReason": first_reason,
         _HAYSTACK_OUTPUT: _reply("finish_reason", first_reason),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragpulse import shapes
@@ -20,8 +21,11 @@ from ragpulse_collector.conventions.texts import (
     response_of_output,
 )
 from ragpulse_collector.conventions.values import (
+    SEARCHES,
     count,
     first_reason,
+    of_event,
+    of_kinds,
     one_of,
     parsed,
     positive,
@@ -94,11 +98,6 @@ def _reason_in_messages(value: Any, span: SpanView) -> str | None:
     return first_reason(first.get("finish_reason"), span) if type(first) is dict else None
 
 
-def _top_k(value: Any, span: SpanView) -> int | None:
-    """Read the name before `gen_ai.retrieval.top_k`, which model calls use for a parameter of sampling."""
-    return small_count(value, span) if span.kind in ("retriever", "reranker") else None
-
-
 def _all_modalities(name: str) -> dict[str, Read]:
     """Return readers of the sum over the modalities, for senders that state no total."""
     attributes = [f"gen_ai.usage.{modality}.{name}" for modality in ("text", "image", "audio", "video")]
@@ -154,19 +153,14 @@ def _event_text(event: Any, *keys: str) -> str | None:
     return result.value if isinstance(result, Result) else None
 
 
-def _event_reason(events: Any, span: SpanView) -> str | None:
-    return first_reason(events[0].attributes.get("finish_reason"), span)
+def _of_details(name: str, read: Read, order: Callable[[Any], Iterable[Any]]) -> Read:
+    """Make a reader of the details events of Strands: one has the input, one the output."""
 
+    def read_details(events: Any, span: SpanView) -> Result | None:
+        values = (event.attributes.get(name) for event in order(events))
+        return next((Result(result.value) for value in values if (result := read(value, span))), None)
 
-def _details_query(events: Any, span: SpanView) -> Result | None:
-    """Read the details events of Strands: one has the input, one the output."""
-    values = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
-    return next((Result(result.value) for value in values if (result := last_user_text(value, span))), None)
-
-
-def _details_response(events: Any, span: SpanView) -> Result | None:
-    values = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
-    return next((Result(result.value) for value in values if (result := first_message_text(value, span))), None)
+    return read_details
 
 
 RULES = rules(
@@ -228,7 +222,7 @@ LAST = rules(
         "gen_ai.response.finish_reason": first_reason,
         "gen_ai.completion.0.finish_reason": first_reason,
         names.OUTPUT_MESSAGES: _reason_in_messages,
-        "event:gen_ai.choice": _event_reason,
+        "event:gen_ai.choice": of_event(0, "finish_reason", first_reason),
     },
     input_tokens=_all_modalities("input_tokens"),
     output_tokens=_all_modalities("output_tokens"),
@@ -237,7 +231,7 @@ LAST = rules(
         names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,
     },
-    top_k={"gen_ai.request.top_k": _top_k},
+    top_k={"gen_ai.request.top_k": of_kinds(SEARCHES, small_count)},  # of model calls a parameter of sampling
     response_missing_reason={"gen_ai.output.messages_ref": _elsewhere},
     model={names.RESPONSE_MODEL: text},
     ttft_ms={"gen_ai.server.time_to_first_token": _streaming_only},
@@ -247,7 +241,7 @@ LAST = rules(
         "gen_ai.prompt": or_text(query_in, field="query"),
         "event:gen_ai.user.message": _event_query,
         "event:gen_ai.content.prompt": _event_query,
-        f"event:{DETAILS_EVENT}": _details_query,
+        f"event:{DETAILS_EVENT}": _of_details(names.INPUT_MESSAGES, last_user_text, iter),
         "gen_ai.tool.call.arguments": query_of_input,
     },
     response={
@@ -255,7 +249,7 @@ LAST = rules(
         "gen_ai.completion": response_of_completion,
         "event:gen_ai.choice": _event_response,
         "event:gen_ai.content.completion": _event_response,
-        f"event:{DETAILS_EVENT}": _details_response,
+        f"event:{DETAILS_EVENT}": _of_details(names.OUTPUT_MESSAGES, first_message_text, reversed),
         "gen_ai.tool.call.result": response_of_output,
     },
     contexts={"gen_ai.tool.call.result": documents_in_output},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Read, SpanView, rules
+from ragpulse_collector.conventions.rules import SpanView, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -14,6 +14,7 @@ from ragpulse_collector.conventions.values import (
     gathered,
     instant_ns,
     members,
+    of_kinds,
     one_of,
     parsed,
     positive,
@@ -35,7 +36,7 @@ def _cost(value: Any, span: SpanView) -> float | None:
     if "total" in details:
         return amount(details["total"], span)
     parts = [amount(part, span) for part in details.values()]
-    return None if None in parts else sum(part for part in parts if part is not None)
+    return None if None in parts else sum(filter(None, parts))
 
 
 def _apart(value: Any, span: SpanView) -> bool | None:
@@ -55,25 +56,18 @@ def _error(value: Any, _: SpanView) -> str | None:
     return "error" if value == "ERROR" else None
 
 
-def _of_trace(read: Read) -> Read:
-    """Make a reader of what is stated about the whole trace, on a span that may stand for it."""
-
-    def read_of_trace(value: Any, span: SpanView) -> Any:
-        return read(value, span) if span.kind in (None, "chain", "agent", "other") else None
-
-    return read_of_trace
-
-
+_WHOLE = (None, "chain", "agent", "other")
+"""The kinds of spans that may stand for the trace: at them is read what is stated about it."""
 RULES = rules(
     kind={_OBSERVATION + "type": one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})},
     query={
         _OBSERVATION + "input": query_of_input,
-        "langfuse.trace.input": _of_trace(query_of_input),
+        "langfuse.trace.input": of_kinds(_WHOLE, query_of_input),
     },
     contexts={_OBSERVATION + "output": documents_of_retrieval},
     response={
         _OBSERVATION + "output": response_of_output,
-        "langfuse.trace.output": _of_trace(response_of_output),
+        "langfuse.trace.output": of_kinds(_WHOLE, response_of_output),
     },
     model={_OBSERVATION + "model.name": text},
     input_tokens={_USAGE: members(("input", "prompt_tokens", "input_tokens"), count)},

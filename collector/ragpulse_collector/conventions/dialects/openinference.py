@@ -15,6 +15,7 @@ from ragpulse_collector.conventions.texts import or_json, plain, query_in, respo
 from ragpulse_collector.conventions.values import (
     KINDS,
     REPR_BEGINS,
+    SEARCHES,
     amount,
     count,
     first_event,
@@ -22,6 +23,8 @@ from ragpulse_collector.conventions.values import (
     is_repr,
     json_object,
     member,
+    of_event,
+    of_kinds,
     one_of,
     parsed,
     positive,
@@ -128,22 +131,9 @@ def _joined(field: str, rows: list[tuple[str, str]]) -> Result:
     return Result("".join(text for _, text in rows))
 
 
-def _found(members: Any, span: SpanView) -> Result | None:
-    """Read the documents that a search returned; of another span they are its output."""
-    return flattened(members, span) if span.kind in ("retriever", "reranker") else None
-
-
 def _cost_in_parts(value: Any, span: SpanView) -> float | None:
     parts = [amount(span.attributes.get(f"llm.cost.{part}"), span) for part in ("prompt", "completion")]
-    return None if None in parts else sum(part for part in parts if part is not None)
-
-
-def _exception_type(events: Any, span: SpanView) -> str | None:
-    return text(events[-1].attributes.get(names.EXCEPTION_TYPE), span)
-
-
-def _exception_message(events: Any, span: SpanView) -> str | None:
-    return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), span)
+    return None if None in parts else sum(filter(None, parts))
 
 
 RULES = rules(
@@ -156,7 +146,7 @@ RULES = rules(
     contexts={
         "reranker.output_documents.N.": flattened,
         "retrieval.documents.N.": flattened,
-        "output.documents.N.": _found,
+        "output.documents.N.": of_kinds(SEARCHES, flattened),  # of another span they are its output
     },
     response={
         names.OUTPUT_VALUE: plain_response,
@@ -216,6 +206,6 @@ RULES = rules(
 LAST = rules(
     contexts={names.OUTPUT_VALUE: documents_of_retrieval},
     session_id={names.METADATA: member("session_id", unquoted)},
-    error_type={f"event:{names.EXCEPTION_EVENT}": _exception_type},
-    status_message={f"event:{names.EXCEPTION_EVENT}": _exception_message},
+    error_type={f"event:{names.EXCEPTION_EVENT}": of_event(-1, names.EXCEPTION_TYPE, text)},
+    status_message={f"event:{names.EXCEPTION_EVENT}": of_event(-1, names.EXCEPTION_MESSAGE, text)},
 )

@@ -8,15 +8,17 @@ from typing import Any
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Read, SpanView, rules
 from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
-from ragpulse_collector.conventions.values import QUOTED, amount, count, positive, strings, text, unquote, unquoted
-
-
-def _always(kind: str) -> Read:
-    def read_kind(_: Any, __: SpanView) -> str:
-        return kind
-
-    return read_kind
-
+from ragpulse_collector.conventions.values import (
+    QUOTED,
+    always,
+    amount,
+    count,
+    positive,
+    strings,
+    text,
+    unquote,
+    unquoted,
+)
 
 _ONE_ARGUMENT = re.compile(rf"\(({QUOTED}),\)|\{{(?:{QUOTED}): ({QUOTED})\}}")
 _MAX_LENGTH = 65_536
@@ -80,20 +82,20 @@ LAST = rules(
     },
     status_message={"status.message": text},
     kind={
-        "reranker.output_documents.N.": _always("reranker"),
-        "reranker.input_documents.N.": _always("reranker"),
-        "retrieval.documents.N.": _always("retriever"),
-        names.RETRIEVAL_DOCUMENTS: _always("retriever"),
-        "event:db.query.result": _always("retriever"),
-        "embedding.embeddings.N.": _always("embedding"),
-        names.EMBEDDING_MODEL: _always("embedding"),
-        "llm.output_messages.N.": _always("llm"),
-        "llm.input_messages.N.": _always("llm"),
-        "gen_ai.completion.N.": _always("llm"),
+        "reranker.output_documents.N.": always("reranker"),
+        "reranker.input_documents.N.": always("reranker"),
+        "retrieval.documents.N.": always("retriever"),
+        names.RETRIEVAL_DOCUMENTS: always("retriever"),
+        "event:db.query.result": always("retriever"),
+        "embedding.embeddings.N.": always("embedding"),
+        names.EMBEDDING_MODEL: always("embedding"),
+        "llm.output_messages.N.": always("llm"),
+        "llm.input_messages.N.": always("llm"),
+        "gen_ai.completion.N.": always("llm"),
         names.OUTPUT_MESSAGES: _with_messages,
-        names.EVALUATION_NAME: _always("evaluator"),
-        "llm.model_name": _always("llm"),
-        names.REQUEST_MODEL: _always("llm"),
-        "function.args": _always("chain"),
+        names.EVALUATION_NAME: always("evaluator"),
+        "llm.model_name": always("llm"),
+        names.REQUEST_MODEL: always("llm"),
+        "function.args": always("chain"),
     },
 )

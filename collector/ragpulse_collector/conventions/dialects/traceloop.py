@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ragpulse_collector.conventions.documents import (
     documents_in_output,
     documents_of_retrieval,
-    holds_documents,
     result_events,
+    search_kind,
 )
-from ragpulse_collector.conventions.rules import SpanView, rules
+from ragpulse_collector.conventions.rules import rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, first_event, gathered, one_of, text, unquoted
 
@@ -19,14 +17,9 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
 
 
-def _search_kind(value: Any, span: SpanView) -> str | None:
-    """Return `retriever` for a task that returns documents."""
-    return "retriever" if span.attributes.get("traceloop.span.kind") == "task" and holds_documents(value) else None
-
-
 RULES = rules(
     kind={
-        _OUTPUT: _search_kind,
+        _OUTPUT: search_kind("traceloop.span.kind", "task"),
         "llm.request.type": one_of(REQUEST_TYPES),
         "traceloop.span.kind": one_of(KINDS | {"workflow": "chain", "task": "chain"}),
     },

@@ -172,15 +172,11 @@ class Ingest:
 
 def _of_new_spans(scores: Iterable[ScoreRecord], new_spans: Iterable[SpanBatch]) -> list[ScoreRecord]:
     """Return the scores without those that were written on spans stored before."""
-    span_ids = {
-        (trace_id.hex(), span_id.hex())
-        for spans in new_spans
-        for trace_id, span_id in zip(spans.trace_ids, spans.span_ids, strict=True)
-    }
+    span_ids = {ids for spans in new_spans for ids in spans.ids()}
     return [score for score in scores if score.written_on is None or score.written_on in span_ids]
 
 
 def _newest_ns(transaction: Transaction) -> int:
     """Return the start of the newest stored span; the table has whole microseconds."""
-    newest = transaction.execute(_NEWEST).rows[0][0]
+    newest = transaction.execute(_NEWEST).value
     return 0 if newest is None else unix_ns(newest) + 999

@@ -192,8 +192,8 @@ class ResponseScores(_Waiting[str]):
         """Set trace and span of new scores, and of waiting scores whose span is new."""
         since = {"since": transaction.at - _WAIT_FOR_SCORE}
         if self._waiting is None:
-            unjoined = transaction.execute(_UNJOINED_SCORES, since).rows
-            self._waiting = dict.fromkeys((response for (response,) in unjoined), transaction.at)
+            unjoined = transaction.execute(_UNJOINED_SCORES, since).values
+            self._waiting = dict.fromkeys(unjoined, transaction.at)
         unplaced = [score for score in scores if score.trace_id is None and score.response_id is not None]
         if not (unplaced or self._waiting):
             return
@@ -273,8 +273,7 @@ def _add_texts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Match
         if span["has_row"]:
             filled.append((span, event))
         else:
-            cells = _ids(span) | {"query": event.query, "response": event.response}
-            rows.add("contents", **{name: [value] for name, value in cells.items()})
+            rows.add_row("contents", **_ids(span), query=event.query, response=event.response)
     if filled:
         texts = {"queries": [event.query for _, event in filled], "responses": [event.response for _, event in filled]}
         transaction.execute(_FILL_TEXTS, _span_parameters(filled) | texts)
@@ -342,6 +341,5 @@ def _join_scores(transaction: Transaction, span_ids: dict[str, _SpanIds]) -> Non
 
 
 def _span_ids_by_response(batch: SpanBatch) -> dict[str, _SpanIds]:
-    ids = zip(map(bytes.hex, batch.trace_ids), map(bytes.hex, batch.span_ids), strict=True)
-    pairs = zip(batch.values("response_id"), ids, strict=True)
+    pairs = zip(batch.values("response_id"), batch.ids(), strict=True)
     return {response: span for response, span in pairs if response is not None}

@@ -15,7 +15,7 @@ from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.refusals import Busy
 from ragpulse_collector.store.connection import is_short_of_memory
 from ragpulse_collector.store.ingest.prices import Prices
-from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.protocol import Backlog, Transaction
 
 
 @dataclass(slots=True, eq=False)
@@ -46,17 +46,7 @@ class WorkItem:
 Item = BodyItem | WorkItem
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Bodies that were accepted and are not on disk: bytes, number, and the age of the oldest."""
-
-    bytes: int = 0
-    bodies: int = 0
-    oldest_s: float = 0.0
-    refused: str | None = None
-    """Why the last group was not written; None if it was."""
-
-
+@dataclass(eq=False, kw_only=True)
 class WriterQueue:
     """Items on their way to disk, in order: one thread decodes them, another commits them in groups.
 
@@ -65,10 +55,11 @@ class WriterQueue:
     group is decoded while this one is committed.
     """
 
-    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._max_items = max_items
-        self._group_bytes = group_bytes
+    max_bytes: int
+    max_items: int
+    group_bytes: int
+
+    def __post_init__(self) -> None:
         self._undecoded: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
         self._bytes = self._decoded_bytes = self._items = 0
@@ -88,7 +79,7 @@ class WriterQueue:
         with self._changed:
             if self._closed:
                 raise Busy("the collector is shutting down")
-            if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
+            if self._items and (self._bytes + item.size > self.max_bytes or self._items >= self.max_items):
                 raise Busy("the queue before the disk is full")
             self._undecoded.append(item)
             self._count(item.size, 1)
@@ -121,7 +112,7 @@ class WriterQueue:
             self._changed.wait_for(self._is_ready)
             group: list[Item] = []
             size = 0
-            while self._decoded and (not group or size < self._group_bytes):
+            while self._decoded and (not group or size < self.group_bytes):
                 item = self._decoded.popleft()
                 group.append(item)
                 size += item.size
@@ -139,7 +130,7 @@ class WriterQueue:
         return not self._is_full() and (bool(self._undecoded) or self._closed)
 
     def _is_full(self) -> bool:
-        return self._decoded_bytes >= self._group_bytes
+        return self._decoded_bytes >= self.group_bytes
 
     def _is_ready(self) -> bool:
         return self._drained or self._is_full() or 0 < self._items == len(self._decoded)
@@ -153,21 +144,21 @@ class WriterQueue:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Decoder:
     """Runs until the queue is closed and drained; a body that cannot be decoded is answered here and fails alone."""
 
-    def __init__(self, queue: WriterQueue, decode: Callable[[RawBody], Batch], price: Prices | None) -> None:
-        self._queue = queue
-        self._decode = decode
-        self._price = price
+    queue: WriterQueue
+    decode: Callable[[RawBody], Batch]
+    price: Prices | None
 
     def run(self) -> None:
         """Decode item after item, and pass it on."""
-        while item := self._queue.next():
+        while item := self.queue.next():
             if self._is_ready(item):
-                self._queue.decoded(item)
+                self.queue.decoded(item)
             else:
-                self._queue.dropped(item)
+                self.queue.dropped(item)
             del item  # while this thread waits for the next, the body must not stay in memory
 
     def _is_ready(self, item: Item) -> bool:
@@ -177,10 +168,10 @@ class Decoder:
         if not isinstance(item, BodyItem):
             return True
         try:
-            item.batch = self._decode(item.body)
-            if self._price is not None:
+            item.batch = self.decode(item.body)
+            if self.price is not None:
                 for spans in item.batch.spans:
-                    self._price.settle(spans)
+                    self.price.settle(spans)
         except DecodeError as error:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(type(error)(str(error)))

@@ -49,8 +49,7 @@ def remap(
     derive: Derive,
     *,
     price: Callable[[SpanBatch], None] | None = None,
-    since: datetime | None = None,
-    progress: Callable[[int, int], None] = lambda _seen, _changed: None,
+    since: datetime = EPOCH,
 ) -> tuple[int, int]:
     """Run `derive` over the stored spans and rewrite those that change; returns how many were seen and rewritten.
 
@@ -58,12 +57,11 @@ def remap(
     is unknown are priced again. The sampler decides rewritten traces again.
     """
     seen = changed = 0
-    for batches in _batches(store, since or EPOCH):
+    for batches in _batches(store, since):
         rewritten = [new for old in batches if len(new := _changed(old, derive, price))]
         if rewritten:
             store.write(partial(_rewrite, batches=rewritten)).result()
         seen, changed = seen + sum(map(len, batches)), changed + sum(map(len, rewritten))
-        progress(seen, changed)
     if changed:
         store.write(partial(audit, actor="remap", action="remap", detail={"spans": changed})).result()
     return seen, changed

@@ -131,7 +131,7 @@ _TYPES = {
 
 
 class WriterTransaction:
-    """The writer's transactions on one cursor; see `Transaction`.
+    """The writer's transactions on one cursor.
 
     Each table has a source, made with the first rows. The INSERT from it is planned each time: a prepared one saves
     2 to 7 % of what a body costs, and in a lake it does not outlive the maintenance of its table (DuckLake with duckdb

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from ragpulse_collector.store.ingest.batches import Ingest
 from ragpulse_collector.store.ingest.prices import Prices
 from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
 from ragpulse_collector.store.ingest.transaction import WriterTransaction
-from ragpulse_collector.store.protocol import StoreError, utc_now
+from ragpulse_collector.store.protocol import Clock, StoreError, utc_now
 
 _log = logging.getLogger(__name__)
 _MAX_CLOCK_STEP = timedelta(seconds=10)
@@ -50,7 +50,7 @@ class WriteOptions:
     """Runs on the decoding thread."""
     price: Prices | None = None
     """Fills a span's cost; None leaves costs as they came."""
-    clock: Callable[[], datetime] = utc_now
+    clock: Clock = utc_now
     """UTC without a zone."""
     queue_bytes: int = 64 * 2**20
     """Bodies beyond this are Busy."""
@@ -64,52 +64,48 @@ class WriteOptions:
     """How many span identities are remembered at least, so that a repeated span costs no look-up in the table."""
 
 
+@dataclass(eq=False)
 class Writer:
     """Runs on its own thread until the queue is closed and drained."""
 
-    def __init__(
-        self,
-        queue: WriterQueue,
-        options: WriteOptions,
-        *,
-        cursor: Callable[[], duckdb.DuckDBPyConnection],
-        reopen: Callable[[], None],
-        begin: Callable[[duckdb.DuckDBPyConnection], None],
-        commit: Callable[[duckdb.DuckDBPyConnection], None],
-        is_quiet: Callable[[], bool],
-        check: Callable[[], None],
-    ) -> None:
-        self._queue, self._options = queue, options
-        self._new_cursor, self._reopen = cursor, reopen
-        self._begin_on, self._commit_on = begin, commit
-        self._is_quiet, self._check = is_quiet, check
-        self._written, self._opened = 0, options.clock()
+    queue: WriterQueue
+    options: WriteOptions
+    _: KW_ONLY
+    new_cursor: Callable[[], duckdb.DuckDBPyConnection]
+    reopen: Callable[[], None]
+    begin: Callable[[duckdb.DuckDBPyConnection], None]
+    commit: Callable[[duckdb.DuckDBPyConnection], None]
+    is_quiet: Callable[[], bool]
+    check: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._written, self._opened = 0, self.options.clock()
         self._open_cursor()
         self._last = self._last_time()
-        self._ingest = Ingest(recent_spans=options.recent_spans, opened=self._opened)
+        self._ingest = Ingest(recent_spans=self.options.recent_spans, opened=self._opened)
         self._broken = False
 
     def run(self) -> None:
         """Commit group after group."""
-        while group := self._queue.take():
+        while group := self.queue.take():
             self._commit_or_split(group)
             self._written += sum(item.size for item in group)
             del group  # while this thread waits for the next, these bodies must not stay in memory
-            if self._should_renew() and not self._broken and self._is_quiet():
+            if self._should_renew() and not self._broken and self.is_quiet():
                 self._renew()
         self._transaction.close()
 
     def _open_cursor(self) -> None:
-        self._cursor = self._new_cursor()
+        self._cursor = self.new_cursor()
         self._transaction = WriterTransaction(self._cursor)
 
     def _should_renew(self) -> bool:
-        open_s = (self._options.clock() - self._opened).total_seconds()
-        return self._written >= self._options.renew_bytes and open_s >= self._options.renew_s
+        open_s = (self.options.clock() - self._opened).total_seconds()
+        return self._written >= self.options.renew_bytes and open_s >= self.options.renew_s
 
     def _renew(self) -> None:
         """Reopen the store as after a fault: DuckDB has statistics of rows in memory until the file is closed."""
-        self._written, self._opened, self._broken = 0, self._options.clock(), True
+        self._written, self._opened, self._broken = 0, self.options.clock(), True
         with contextlib.suppress(*_DISK):
             self._recover()
 
@@ -125,7 +121,7 @@ class Writer:
             for item in items:
                 self._commit_or_split([item])
         else:
-            self._queue.refused = None
+            self.queue.refused = None
             for item, result in zip(items, results, strict=True):
                 item.future.set_result(result)
 
@@ -134,12 +130,12 @@ class Writer:
 
         Nothing is acknowledged unless the file still exists after COMMIT.
         """
-        self._check()
+        self.check()
         self._recover()
         transaction = self._transaction
         transaction.at = self._next_time()
         try:
-            self._begin_on(self._cursor)
+            self.begin(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
             results: list[Any] = [
@@ -152,12 +148,12 @@ class Writer:
             raise
         self._ingest.remember()
         self._last = transaction.at
-        self._check()
+        self.check()
         return results
 
     def _end(self) -> None:
         try:
-            self._commit_on(self._cursor)
+            self.commit(self._cursor)
         except duckdb.Error as error:
             raise _CommitFailed(str(error)) from error
 
@@ -172,7 +168,7 @@ class Writer:
         self._broken = not self._usable()
         with contextlib.suppress(*_DISK):  # at once: readers do not wait for the next write
             self._recover()
-        self._queue.refused = first_line(error)
+        self.queue.refused = first_line(error)
         busy = Busy(f"the store cannot write: {first_line(error)}")
         for item in items:
             item.future.set_exception(busy)
@@ -192,17 +188,17 @@ class Writer:
             return
         with contextlib.suppress(duckdb.Error):
             self._cursor.close()
-        self._reopen()
+        self.reopen()
         self._open_cursor()
         self._broken = False
 
     def _next_time(self) -> datetime:
         """Return a time after the last one, unless the clock was set back by more than `_MAX_CLOCK_STEP`."""
-        now = self._options.clock()
+        now = self.options.clock()
         return now if self._last > now + _MAX_CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
     def _last_time(self) -> datetime:
-        newest: datetime | None = fetch(self._cursor, "SELECT max(received_at) FROM raw.spans").rows[0][0]
+        newest: datetime | None = fetch(self._cursor, "SELECT max(received_at) FROM raw.spans").value
         return max(newest or EPOCH, EPOCH)
 
 

@@ -66,16 +66,15 @@ def datasets(store: Store) -> list[DatasetRow]:
 def dataset_items(store: Store, name: str) -> list[Item]:
     """Return the items of a dataset in the order they were added; none for an unknown one."""
     sql = f"SELECT item FROM ({DATASET_ITEMS}) WHERE name = $name ORDER BY added_at, query"
-    return [Item(**json.loads(item)) for (item,) in store.read(sql, {"name": name}).rows]
+    return [Item(**json.loads(item)) for item in store.read(sql, {"name": name}).values]
 
 
 def add_items(tx: Transaction, name: str, items: Sequence[Item]) -> int:
     """Append items; an item replaces the one with the same question. Returns how many questions are new."""
-    known = {query for (query,) in tx.execute(f"SELECT query FROM ({DATASET_ITEMS}) WHERE name = $name",
-                                              {"name": name}).rows}  # fmt: skip
+    known = tx.execute(f"SELECT query FROM ({DATASET_ITEMS}) WHERE name = $name", {"name": name}).values
     rows = [(name, item.query, json.dumps(asdict(item), ensure_ascii=False), False, tx.at) for item in items]
     tx.append("datasets", _COLUMNS, rows)
-    return len({item.query for item in items} - known)
+    return len({item.query for item in items}.difference(known))
 
 
 def delete_dataset(tx: Transaction, name: str) -> None:
@@ -90,13 +89,13 @@ def keep(tx: Transaction, key: str, text: str) -> None:
 
 def kept(read: Read, key: str) -> list[str]:
     """Return the texts under a key, in no order."""
-    return [text for (text,) in read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows]
+    return read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).values
 
 
 def kept_under(read: Read, prefix: str) -> list[str]:
     """Return the keys that begin with `prefix`, in order, without it."""
     sql = "SELECT DISTINCT key FROM raw.meta WHERE starts_with(key, $prefix) ORDER BY key"
-    return [str(key).removeprefix(prefix) for (key,) in read(sql, {"prefix": prefix}).rows]
+    return [str(key).removeprefix(prefix) for key in read(sql, {"prefix": prefix}).values]
 
 
 def rewrite(tx: Transaction, key: str, change: Callable[[str], str]) -> None:

@@ -34,10 +34,6 @@ _STAMPED = (
     ("eval_jobs", "created_at"),
 )
 """Columns with times of the store's own clock, which determine what is due."""
-_BELOW_ONE = 1 - 1e-16
-U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
-                  || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, {_BELOW_ONE!r})"""
-"""The number of a row `m` that has `trace_id` and `span_id`; `$salt` is a parameter of the query."""
 
 
 def latest_score(evaluator: str) -> str:
@@ -127,8 +123,8 @@ def force(
     well. `span_id` None means the trace's first unit; raises NotFound if there is no such unit.
     """
     asked = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
-    span = transaction.execute(_UNIT, asked).rows[0][0]
-    start = None if span is None else transaction.execute(_START, {"trace": trace_id, "span": span}).rows[0][0]
+    span = transaction.execute(_UNIT, asked).value
+    start = None if span is None else transaction.execute(_START, {"trace": trace_id, "span": span}).value
     if start is None:
         raise NotFound(f"no unit {span_id or ''} in trace {trace_id}")
     return sum(_force_one(transaction, trace_id, span, name, start, u) for name in dict.fromkeys(evaluators))
@@ -144,7 +140,7 @@ def _force_one(
     parameters = unit | {"start": start, "u": u, "at": transaction.at}
     drawn = {"rule": rule, "policy": policy, "pi": pi, "sampled": sampled, "revision": revision}
     transaction.execute(_DECIDE, parameters | drawn)
-    return int(transaction.execute(_JOB, parameters).rows[0][0])
+    return int(transaction.execute(_JOB, parameters).value)
 
 
 class StoredRule(NamedTuple):
@@ -159,7 +155,7 @@ class StoredRule(NamedTuple):
 def stored_rules(read: Read) -> list[StoredRule]:
     """Return each rule that was made over the API, by name."""
     sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
-    return [StoredRule(*row) for row in read(sql).rows]
+    return read(sql).tuples(StoredRule)
 
 
 def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:
@@ -357,7 +353,7 @@ def find_due(
 
 def _stored_low(transaction: Transaction) -> datetime:
     """Return the stored low-water mark."""
-    low = transaction.execute(_LOW_WATER).rows[0][0]
+    low = transaction.execute(_LOW_WATER).value
     if low is None:
         transaction.execute(_ADD_LOW_WATER)
     return low or EPOCH
@@ -367,12 +363,12 @@ def _recovered(transaction: Transaction, low: datetime, present: datetime) -> da
     """Return the low-water mark: `low`, or an earlier one if the clock was ahead and is right again."""
     if low <= present and not _received_after(transaction, present + _TOLERANCE):
         return low
-    since = transaction.execute(_LAST_DECIDED, {"present": present}).rows[0][0] - _MARGIN
+    since = transaction.execute(_LAST_DECIDED, {"present": present}).value - _MARGIN
     for table, column in _STAMPED:
         transaction.execute(
             f"UPDATE raw.{table} SET {column} = $present WHERE {column} > $present", {"present": present}
         )
-    first = transaction.execute(_FIRST_UNDECIDED, {"since": since}).rows[0][0]
+    first = transaction.execute(_FIRST_UNDECIDED, {"since": since}).value
     mark = min(low, present, first or present)
     transaction.execute(SET_LOW_WATER, {"low": mark.isoformat(sep=" ")})
     _log.warning("the clock was set back: traces received since %s are looked at again", mark)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
-from ragpulse_collector.store.protocol import Rows, Store
+from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
 
@@ -146,7 +146,7 @@ class NamedDocument(NamedTuple):
     source: str | None
 
 
-def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, datetime]) -> dict[int, NamedDocument]:
+def named_documents(store: Store, docs: Sequence[int], within: Within) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
@@ -157,7 +157,7 @@ def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, date
     return {doc: NamedDocument(*row) for doc, *row in rows}
 
 
-def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, datetime]) -> Rows:
+def retrievals(store: Store, trace_ids: Sequence[str], within: Within) -> Rows:
     """Rows of (number, name, n_contexts): each retriever that these requests asked, and how much it found in all.
 
     `number` is the request's index in `trace_ids`.
@@ -174,22 +174,49 @@ _REQUESTS = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 
 
 
 def shared_documents(
-    store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, datetime], *, least: int
-) -> Rows:
+    store: Store, trace_ids: Sequence[str], chosen: Sequence[int], late: Sequence[int],
+    within: Within, *, least: int,
+) -> Rows:  # fmt: skip
     """Rows of (doc, number, n): the documents that at least `least` of the chosen requests share, with every request.
 
-    `number` and `chosen` are indexes in `trace_ids`. At most 100 documents are returned, of `n` that at least `least`
-    of all requests share: a test of the returned ones must know from how many they were chosen.
+    `number`, `chosen` and `late` are indexes in `trace_ids`. At most 100 documents are returned, of `n` that at least
+    `least` of all requests share: a test of the returned ones must know from how many they were chosen. With `late`
+    100 more, which none of these requests has.
     """
     return store.read(
         f"WITH requests AS ({_REQUESTS}), c AS (SELECT DISTINCT number, coalesce(id, hash[1:12]) AS doc"
         f" FROM ({CONTEXTS}) x JOIN requests ON requests.trace_id = x.trace_id WHERE doc IS NOT NULL),"
         " picked AS (SELECT DISTINCT unnest($chosen::BIGINT[]) AS number),"
-        " counted AS (SELECT doc, count(p.number) AS n_chosen FROM c LEFT JOIN picked p ON p.number = c.number"
-        "   GROUP BY doc HAVING count(*) >= $least),"
-        " often AS (SELECT doc FROM counted WHERE n_chosen >= $least ORDER BY n_chosen DESC, doc LIMIT 100)"
+        " after AS (SELECT DISTINCT unnest($late::BIGINT[]) AS number),"
+        " counted AS (SELECT doc, count(p.number) AS n_chosen, count(*) AS n, count(a.number) AS n_late"
+        "   FROM c LEFT JOIN picked p ON p.number = c.number LEFT JOIN after a ON a.number = c.number"
+        "   GROUP BY doc HAVING n >= $least),"
+        " often AS (FROM (SELECT doc FROM counted WHERE n_chosen >= $least ORDER BY n_chosen DESC, doc LIMIT 100)"
+        "   UNION ALL FROM (SELECT doc FROM counted WHERE n_late = 0 AND $vanished ORDER BY n DESC, doc LIMIT 100))"
         " SELECT doc, number, (SELECT count(*) FROM counted) FROM c WHERE doc IN (SELECT doc FROM often)",
-        {**within, "ids": list(trace_ids), "chosen": list(chosen), "least": least},
+        {**within, "ids": list(trace_ids), "chosen": list(chosen), "late": list(late), "vanished": bool(late),
+         "least": least},
+    )  # fmt: skip
+
+
+_IN_RANGE = Filter("start_time >= $first AND start_time < $last")
+
+
+def asked_again(
+    store: Store, trace_ids: Sequence[str], docs: Sequence[str], late: Sequence[int], within: Within
+) -> Rows:
+    """Rows of (doc, number): the requests with a question for which most that are not late had the document."""
+    return store.read(
+        f"WITH requests AS ({_REQUESTS}), after AS (SELECT DISTINCT unnest($late::BIGINT[]) AS number),"
+        " asked AS (SELECT r.number, f.query, r.number IN (SELECT number FROM after) AS late FROM requests r"
+        f"   JOIN ({facts_of(_IN_RANGE, ('query',))}) f ON f.trace_id = r.trace_id WHERE f.query IS NOT NULL),"
+        " asks AS (SELECT query, count(*) AS n FROM asked WHERE NOT late GROUP BY query),"
+        " had AS (SELECT DISTINCT r.number, coalesce(id, hash[1:12]) AS doc"
+        f"   FROM ({CONTEXTS}) x JOIN requests r ON r.trace_id = x.trace_id WHERE list_contains($docs, doc)),"
+        " questions AS (SELECT doc, query FROM had JOIN asked USING (number) JOIN asks USING (query)"
+        "   GROUP BY doc, query HAVING 2 * count(*) > any_value(n))"
+        " SELECT doc, number FROM questions JOIN asked USING (query)",
+        {**within, "ids": list(trace_ids), "docs": list(docs), "late": list(late)},
     )
 
 
@@ -312,11 +339,11 @@ class PartMean(NamedTuple):
     """The square of its standard error; requests of one user are dependent."""
 
 
-def means_of_parts(store: Store, kind: str, within: Mapping[str, datetime], filter: Filter) -> list[PartMean]:
+def means_of_parts(store: Store, kind: str, within: Within, filter: Filter) -> list[PartMean]:
     """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
     parts, choice = _KINDS[kind]
     sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
-    return [PartMean(*row) for row in store.read(sql, {**within, **filter.parameters}).rows]
+    return store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
 
 
 def documents_before(store: Store, first: datetime, *, least: int, limit: int) -> Sequence[tuple[str, int, datetime]]:

@@ -36,7 +36,7 @@ def without_forgotten(transaction: Transaction, scores: Sequence[ScoreRecord]) -
         return []
     digests = [_digests(score) for score in scores]
     parameters = {"digests": [digest for own in digests for digest in own]}
-    known = {digest for (digest,) in transaction.execute(_KNOWN, parameters).rows}
+    known = set(transaction.execute(_KNOWN, parameters).values)
     return [score for score, own in zip(scores, digests, strict=True) if known.isdisjoint(own)]
 
 
@@ -62,5 +62,5 @@ def forgotten_traces(tx: Transaction, trace_ids: Collection[str]) -> set[str]:
     stored = tx.execute(
         "SELECT DISTINCT trace_id FROM raw.spans WHERE trace_id IN (SELECT unnest($ids::VARCHAR[])::UUID)",
         {"ids": list(trace_ids)},
-    ).rows
-    return set(trace_ids) - {trace_id.hex for (trace_id,) in stored}
+    ).values
+    return set(trace_ids) - {trace_id.hex for trace_id in stored}

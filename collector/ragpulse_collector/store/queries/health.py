@@ -35,7 +35,7 @@ _RESULTS = """
            max(created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS last_failed,
            arg_max(explanation, created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS reason,
            (SELECT count(*) FROM raw.eval_jobs WHERE created_at >= $since) AS made
-    FROM raw.scores WHERE created_at >= $since AND source <> 'human'"""
+    FROM raw.scores WHERE created_at >= $since AND source IN ('online', 'replay')"""
 _UNPRICED = f"""
     SELECT coalesce(model, 'no model name') AS model, count(*) FROM raw.spans
     WHERE start_time >= $since AND kind IN {MODEL_KINDS} AND cost_unknown_reason IS NOT NULL
@@ -77,8 +77,9 @@ def pending_jobs(store: Store) -> tuple[int, datetime | None]:
 
 
 def results_by_status(store: Store) -> dict[str, int]:
-    """Return how many results there are, by status."""
-    return dict(store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
+    """Return how many results of evaluators there are, by status."""
+    where = "source IN ('online', 'replay')"  # not what people and applications sent
+    return dict(store.read(f"SELECT status, count(*) FROM raw.scores WHERE {where} GROUP BY 1").rows)
 
 
 def dropped_by_reason(store: Store) -> dict[str, int]:
@@ -116,7 +117,7 @@ def growth(store: Store, since: datetime) -> tuple[int, int, datetime | None]:
 
 def spans_of_service(store: Store, service: str) -> int:
     """Return how many spans of a service are stored."""
-    return int(store.read("SELECT count(*) FROM raw.spans WHERE service = $service", {"service": service}).rows[0][0])
+    return int(store.read("SELECT count(*) FROM raw.spans WHERE service = $service", {"service": service}).value)
 
 
 def probe(tx: Transaction) -> None:

@@ -18,7 +18,7 @@ from datetime import date, datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ragpulse_collector.store.protocol import Read, Rows, Transaction
+from ragpulse_collector.store.protocol import Read, Transaction
 
 MAX_ATTEMPTS = {False: 3, True: 5}
 """Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""
@@ -136,11 +136,7 @@ def pending_online(
     times = read(f"SELECT min(request_time), max(request_time) {_SINCE} AND created_at < $until", window).rows[0]
     bounds = {"first": times[0], "last": times[1]}
     chosen = {"limit": limit, "claimed": list(claimed), "full": list(full)}
-    return _job_rows(read(_NEWEST if newest else _OLDEST, {**window, **bounds, **chosen}))
-
-
-def _job_rows(found: Rows) -> list[JobRow]:
-    return [JobRow(*row) for row in found.rows]
+    return read(_NEWEST if newest else _OLDEST, {**window, **bounds, **chosen}).tuples(JobRow)
 
 
 def pending_of_runs(
@@ -148,14 +144,14 @@ def pending_of_runs(
 ) -> list[JobRow]:
     """Return the first pending jobs of these replays in order of u; `full` holds evaluator, newline, run id."""
     named = {"runs": list(runs), "limit": limit, "claimed": list(claimed), "full": list(full)}
-    return _job_rows(read(_OF_RUNS, named))
+    return read(_OF_RUNS, named).tuples(JobRow)
 
 
 def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[JobRow]:
     """Return the unfinished jobs of these ids."""
     condition = "job_id IN (SELECT unnest($ids::UUID[]))"
     sql = f"SELECT {_JOB} FROM ({unfinished(condition, scores=condition)}) f"
-    return _job_rows(read(sql, {"ids": list(job_ids)}))
+    return read(sql, {"ids": list(job_ids)}).tuples(JobRow)
 
 
 def unfinished_of_run(
@@ -169,41 +165,41 @@ def unfinished_of_run(
     )
     row_limit = 2**31 if limit is None else limit
     sql = f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit"
-    return _job_rows(read(sql, {"run": run_id, "ids": job_ids, "limit": row_limit}))
+    return read(sql, {"run": run_id, "ids": job_ids, "limit": row_limit}).tuples(JobRow)
 
 
 def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:
     """Return those of the ids that are jobs of this replay."""
-    rows = read(
+    stored = read(
         "SELECT job_id FROM raw.eval_jobs WHERE run_id = $run AND job_id IN (SELECT unnest($ids::UUID[]))",
         {"run": run_id, "ids": list(job_ids)},
-    ).rows
-    return {job_id.hex for (job_id,) in rows}
+    )
+    return {job_id.hex for job_id in stored.values}
 
 
 def stored_keys(
     read: Read, trace_ids: Collection[str], keys: Sequence[str], first: datetime, last: datetime
 ) -> set[str]:
     """Return those of the keys under which a final score of these traces, requested between two times, is stored."""
-    rows = read(
+    stored = read(
         "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
         " AND request_time BETWEEN $first AND $last"
         " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
         {"ids": sorted(trace_ids), "keys": list(keys), "first": first, "last": last},
-    ).rows
-    return {key for (key,) in rows}
+    )
+    return set(stored.values)
 
 
 _COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "rule", "created_at")
 
 
 def add_replay_jobs(
-    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[str, int, datetime | None, float]]
+    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[UUID, int, datetime, float | None]]
 ) -> None:
     """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
     rows = [
-        (_replay_job_id(run_id, trace, span), trace, span, request_time, evaluator, run_id, "replay", u, None, tx.at)
-        for trace, span, request_time, u in units
+        (_replay_job_id(run_id, trace.hex, span), trace, span, time, evaluator, run_id, "replay", u, None, tx.at)
+        for trace, span, time, u in units
     ]
     if rows:
         tx.append("eval_jobs", _COLUMNS, rows)
@@ -295,7 +291,7 @@ def spent_usd(
         "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
         " AND ($day IS NULL OR day = $day::DATE) AND ($rule IS NULL OR rule = $rule)"
     )
-    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).rows[0][0])
+    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).value)
 
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:

@@ -59,7 +59,7 @@ def stored_monitors(read: Read) -> list[Stored]:
         "SELECT name, definition, mute_until, deleted FROM raw.monitors"
         " QUALIFY row_number() OVER (PARTITION BY name ORDER BY created_at DESC) = 1 ORDER BY name"
     )
-    return [Stored(*row) for row in read(sql).rows]
+    return read(sql).tuples(Stored)
 
 
 def add_monitor(tx: Transaction, monitor: Stored, *, actor: str, action: str) -> None:
@@ -72,7 +72,7 @@ def add_monitor(tx: Transaction, monitor: Stored, *, actor: str, action: str) ->
 def monitors_named(read: Read, prefix: str) -> list[str]:
     """Return the monitors with a stored state whose names start with `prefix`, in order."""
     sql = "SELECT DISTINCT monitor FROM raw.monitor_states WHERE starts_with(monitor, $prefix) ORDER BY 1"
-    return [str(name) for (name,) in read(sql, {"prefix": prefix}).rows]
+    return read(sql, {"prefix": prefix}).values
 
 
 def firing(read: Read) -> set[str]:
@@ -81,7 +81,7 @@ def firing(read: Read) -> set[str]:
         "SELECT DISTINCT monitor FROM (FROM raw.monitor_states QUALIFY row_number() OVER (PARTITION BY monitor,"
         " \"group\" ORDER BY created_at DESC) = 1) WHERE state = 'firing'"
     )
-    return {name for (name,) in read(sql).rows}
+    return set(read(sql).values)
 
 
 def latest_states(read: Read, monitor: str) -> dict[str, StoredState]:
@@ -107,7 +107,7 @@ def states(read: Read, monitor: str) -> list[StoredState]:
         f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
         " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT 100"
     )
-    return [StoredState(*row) for row in read(sql, {"monitor": monitor}).rows]
+    return read(sql, {"monitor": monitor}).tuples(StoredState)
 
 
 def add_state(
@@ -134,7 +134,7 @@ def pending_messages(read: Read, destination: str) -> list[Message]:
         " FROM raw.alert_messages WHERE destination = $destination GROUP BY event_id"
         " HAVING arg_max(state, attempt) = 'pending' ORDER BY 5"
     )
-    return [Message(*row) for row in read(sql, {"destination": destination}).rows]
+    return read(sql, {"destination": destination}).tuples(Message)
 
 
 def add_attempt(

@@ -15,7 +15,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
-from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
@@ -101,7 +101,7 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 
 def sample_of(
-    store: Store, evaluator: str | None, within: Mapping[str, Any], filter: Filter, *, columns: tuple[str, ...] = (),
+    store: Store, evaluator: str | None, within: Within, filter: Filter, *, columns: tuple[str, ...] = (),
     prefix: str = "", exploratory: bool = False,
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
@@ -157,7 +157,7 @@ def refuse_unclear(store: Store, metric: str) -> None:
         f"SELECT count(*) FILTER ({UNCLEAR}) / count(*) FROM {COUNTED}"
         f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
         {"name": name.partition("@")[0]},
-    ).rows[0][0]
+    ).value
     if share is not None and share > MOST_UNCLEAR:
         raise Invalid(
             f"{metric}: {100 * share:.0f} % of the answers are unclear, so that no pass rate is known;"
@@ -177,7 +177,7 @@ FROM (SELECT *, feedbacks[{name}] AS y FROM {facts})
 WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter} AND {live}"""
 
 
-def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, columns: tuple[str, ...]) -> Sample:
+def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[str, ...]) -> Sample:
     sql = _FEEDBACK_UNITS.format(
         evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=CLUSTER, identified=IDENTIFIED,
         facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
@@ -186,29 +186,29 @@ def _feedback_sample(name: str, within: Mapping[str, Any], filter: Filter, colum
     return Sample(sql, {**within, **filter.parameters})
 
 
-def off_scale(store: Store, name: str, within: Mapping[str, Any], filter: Filter) -> int:
+def off_scale(store: Store, name: str, within: Within, filter: Filter) -> int:
     """Return how many traces of the range have a score of this name that lies outside its scale."""
     sql = (
         f"SELECT count(*) FROM ({FACTS}) WHERE list_contains(feedbacks_off_scale, $name)"
         f" AND start_time >= $first AND start_time < $last AND {filter.sql}"
     )
-    return int(store.read(sql, {**within, **filter.parameters, "name": name}).rows[0][0])
+    return int(store.read(sql, {**within, **filter.parameters, "name": name}).value)
 
 
-def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
+def _repeats(store: Store, evaluator: str | None, within: Within) -> bool:
     """Whether a unit may have several verdicts of one version: only after errors, replays or forced evaluations.
 
     The check costs a hundredth of the grouping, which is rarely needed.
     """
     named = "" if evaluator is None else "evaluator = $evaluator AND "
-    rows = store.read(
+    repeats = store.read(
         "SELECT (SELECT coalesce(bool_or(status = 'error' OR attempt > 1 OR run_id IS NOT NULL), false) FROM raw.scores"
         f"   WHERE {named}request_time >= $first AND request_time < $last)"
         f" OR EXISTS (SELECT 1 FROM raw.eval_jobs WHERE (u IS NULL OR source <> 'online') AND {named}"
         "   request_time >= $first AND request_time < $last)",
         {**({} if evaluator is None else {"evaluator": evaluator}), **within},
-    ).rows
-    return bool(rows[0][0])
+    )
+    return bool(repeats.value)
 
 
 LABELS = """
@@ -266,23 +266,21 @@ class OtherScores:
     """The most frequent labels with their numbers."""
 
 
-def other_scores(store: Store, within: Mapping[str, Any], filter: Filter) -> list[OtherScores]:
+def other_scores(store: Store, within: Within, filter: Filter) -> list[OtherScores]:
     """Return what else was scored in the range: people's and sent scores, labels, and scores on scales of their own.
 
     The mean is that of the scores as they are; they are no sample of the traffic.
     """
-    rows = store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).rows
-    return [OtherScores(*row) for row in rows]
+    return store.read(_OTHERS.format(traces=facts_of(filter)), {**within, **filter.parameters}).tuples(OtherScores)
 
 
-def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
+def evaluators_in(store: Store, within: Within) -> list[str]:
     """Return the evaluators with a verdict about a request of the range, by name."""
-    rows = store.read(
+    return store.read(
         f"SELECT DISTINCT evaluator FROM {COUNTED} WHERE source IN ('online', 'replay')"
         " AND request_time >= $first AND request_time < $last ORDER BY 1",
         within,
-    ).rows
-    return [name for (name,) in rows]
+    ).values
 
 
 REMEMBER_EVALUATORS = """
@@ -310,8 +308,8 @@ def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
     people = "SELECT DISTINCT 'feedback:' || evaluator FROM raw.scores WHERE source = 'human'"
     if binding is not None:
         people += f" AND trace_id::UUID IN ({traces})"
-    rows = store.read(" UNION ".join((*selects, people)), parameters).rows
-    return [name if feedback_name(name) else name.partition("@")[0] for (name,) in rows]
+    names = store.read(" UNION ".join((*selects, people)), parameters).values
+    return [name if feedback_name(name) else name.partition("@")[0] for name in names]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
@@ -320,7 +318,7 @@ def last_revision(store: Store, evaluator: str, version: str) -> str | None:
         "SELECT arg_max(label_version, created_at) FROM raw.scores"
         " WHERE evaluator = $evaluator AND version = $version AND label_version <> version",
         {"evaluator": evaluator, "version": version},
-    ).rows[0][0]
+    ).value
     return revision
 
 
@@ -346,7 +344,7 @@ def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]
 
 def labelled_evaluators(store: Store) -> set[str]:
     """Return the evaluators with labels of people."""
-    return {name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.labels").rows}
+    return set(store.read("SELECT DISTINCT evaluator FROM raw.labels").values)
 
 
 def cost_and_spread(store: Store, days: int) -> dict[str, tuple[float | None, float | None]]:
@@ -374,7 +372,7 @@ def scored_by_class(
     store: Store, number: str, units: str, days: int, evaluators: Sequence[str]
 ) -> Sequence[ClassScores]:
     """Return the traces of the last days by class and evaluator; `number` and `units` are SQL over `traces`."""
-    rows = (
+    return (
         store.limited()
         .read(
             f"""
@@ -391,6 +389,5 @@ def scored_by_class(
             LEFT JOIN scored s ON s.number = c.number""",
             [list(evaluators)],
         )
-        .rows
+        .tuples(ClassScores)
     )
-    return [ClassScores(*row) for row in rows]

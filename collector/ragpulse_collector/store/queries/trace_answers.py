@@ -238,7 +238,7 @@ class OfTrace:
 
     def unread(self, store: Store) -> list[str]:
         """Return why the SDK could not read results."""
-        return [reason for (reason,) in self._rows(store, _UNREAD, "s.start_time", "reason").rows]
+        return self._rows(store, _UNREAD, "s.start_time", "reason").values
 
     def _rows(self, store: Store, select: str, column: str, order: str) -> Rows:
         """Return the rows that a query finds near the time in a column, in order."""
@@ -279,7 +279,7 @@ def _decided(store: Store, trace_id: UUID) -> list[TraceRow]:
 
 def _undecided(store: Store, trace_id: UUID) -> list[TraceRow]:
     parameters = {"id": trace_id}
-    start = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", parameters).rows[0][0]
+    start = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", parameters).value
     sql = f"SELECT {_FACTS} FROM undecided_since($begun) WHERE trace_id = $id"
     return store.read(sql, parameters | {"begun": start}).of(TraceRow) if start else []
 
@@ -315,4 +315,4 @@ def labels(store: Store, trace_id: UUID) -> list[LabelRow]:
 def scored_by(store: Store, trace_id: UUID) -> list[str]:
     """Return the evaluators that have scored the trace, by name."""
     sql = f"SELECT DISTINCT evaluator FROM {COUNTED} WHERE trace_id = $id AND status = 'ok' ORDER BY 1"
-    return [name for (name,) in store.read(sql, {"id": trace_id}).rows]
+    return store.read(sql, {"id": trace_id}).values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
@@ -12,7 +12,7 @@ from uuid import UUID
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
-from ragpulse_collector.store.protocol import Rows, Store
+from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.units.undecided import LOW
 from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE
 
@@ -235,9 +235,7 @@ class Grouping(NamedTuple):
     others: int = 0
 
 
-def grouping_of(
-    store: Store, within: Mapping[str, datetime], filter: Filter, columns: tuple[str, ...], limit: int
-) -> Grouping:
+def grouping_of(store: Store, within: Within, filter: Filter, columns: tuple[str, ...], limit: int) -> Grouping:
     """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
     if not columns:
         return Grouping()
@@ -319,10 +317,10 @@ def prompts_in(filter: Filter) -> str:
         WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter.sql}"""
 
 
-def has_service(store: Store, service: str, within: Mapping[str, datetime]) -> bool:
+def has_service(store: Store, service: str, within: Within) -> bool:
     """Whether a decided trace of this service starts in the range."""
     sql = f"SELECT EXISTS (FROM ({FACTS}) WHERE service = $service AND start_time >= $first AND start_time < $last)"
-    return bool(store.read(sql, {**within, "service": service}).rows[0][0])
+    return bool(store.read(sql, {**within, "service": service}).value)
 
 
 def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
@@ -333,5 +331,5 @@ def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
 
 def first_span(store: Store) -> datetime | None:
     """When the earliest span started; None for an empty store."""
-    start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
+    start: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").value
     return start

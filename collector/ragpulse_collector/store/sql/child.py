@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import duckdb
 
@@ -35,20 +35,6 @@ _SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Source(Protocol):
-    """A store that this process can query."""
-
-    memory_limit: str
-
-    def prepare(self) -> None:
-        """Load everything that answers need: its memory is not counted as a query's."""
-        ...
-
-    def answer(self, question: Question) -> Rows:
-        """Answer a question; raises Refused, TooSlow or Busy."""
-        ...
-
-
 @dataclass
 class FileSource:
     """The file of the embedded store, read beside its writer and without its lock."""
@@ -63,13 +49,16 @@ class FileSource:
         self._attached: tuple[duckdb.DuckDBPyConnection, Any] | None = None
 
     def prepare(self) -> None:
-        """Load the file system and DuckDB."""
+        """Load the file system and DuckDB: their memory is not counted as a query's."""
         import ragpulse_collector.store.sql.unlocked  # noqa: F401
 
         duckdb.connect(config=_SETTINGS).close()
 
     def answer(self, question: Question) -> Rows:
-        """Answer from one state of the file: runs the query again after a checkpoint."""
+        """Answer from one state of the file: runs the query again after a checkpoint.
+
+        Raises Refused, TooSlow or Busy, as a lake does.
+        """
         deadline = time.monotonic() + question.timeout_s
         for _ in range(_TRIES):
             remaining_s = max(0.001, deadline - time.monotonic())
@@ -194,7 +183,7 @@ class LakeSource:
 def main() -> None:
     """Run until the input ends."""
     questions, answers = _pipes()
-    source: Source = pickle.load(questions)
+    source: FileSource | LakeSource = pickle.load(questions)
     source.prepare()
     _limit_memory(source.memory_limit)
     _send(answers, "ready")
@@ -220,7 +209,7 @@ def _read(questions: IO[bytes]) -> Iterator[Question]:
             return
 
 
-def _outcome(source: Source, question: Question) -> Rows | Exception:
+def _outcome(source: FileSource | LakeSource, question: Question) -> Rows | Exception:
     # Without its parent nothing else would end a query that cannot be interrupted.
     signal.setitimer(signal.ITIMER_REAL, question.timeout_s + _LATE_S)
     try:

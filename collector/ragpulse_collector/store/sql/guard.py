@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -205,7 +205,7 @@ def nodes(node: Any) -> Iterator[Tree]:
             pending += item
 
 
-def path_of(node: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+def path_of(node: Tree, *names: str) -> tuple[str, ...]:
     """Return the qualified name of a reference, in lower case: by `qualified_name`, else by the fields `names`."""
     path = (node.get("qualified_name") or {}).get("path")
     parts = path if path is not None else [node.get(name) for name in names]

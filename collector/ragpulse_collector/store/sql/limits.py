@@ -99,20 +99,21 @@ def _limited(result: duckdb.DuckDBPyConnection, names: Sequence[str], max_rows: 
 _TIMEOUT_S = 30.0
 
 
+@dataclass(frozen=True)
 class Limited:
     """A store whose reads run in a reader process, for queries with a user's `where`."""
 
-    def __init__(self, store: Store, ask: Callable[[Question], Rows]) -> None:
-        self._store, self._ask = store, ask
+    store: Store
+    ask: Callable[[Question], Rows]
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query of the collector's; raises Refused, TooSlow or Busy."""
         limit = _TIMEOUT_S if timeout_s is None else min(timeout_s, _TIMEOUT_S)
-        return self._ask(Question(sql=sql, parameters=parameters, timeout_s=limit, ours=True))
+        return self.ask(Question(sql=sql, parameters=parameters, timeout_s=limit, ours=True))
 
     def limited(self) -> Store:
         """Return itself."""
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.store, name)

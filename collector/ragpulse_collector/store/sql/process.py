@@ -50,10 +50,6 @@ MakeSource = Callable[[Path], Any]
 """Makes what a process reads from, given its scratch folder."""
 
 
-def _none_needed(_variable: str) -> bool:
-    return False
-
-
 class _Ended(Exception):
     """The process ended before it answered."""
 
@@ -70,7 +66,7 @@ class Readers:
         scratch: Path,
         *,
         idle_s: float = _IDLE_S,
-        needs: Callable[[str], bool] = _none_needed,
+        needs: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._source, self._scratch, self._idle_s, self._needs = source, scratch, idle_s, needs
         self._lock = threading.Lock()

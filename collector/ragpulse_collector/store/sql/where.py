@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -58,6 +57,8 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
             columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(identifier, scores))})")
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         return _checked(connection, text)
+    except Refused as error:
+        raise Invalid(f"where {text!r}: {error}") from error
     except duckdb.Error as error:
         raise Invalid(f"where {text!r}: {_reason(error)}{_hint(str(error))}") from error
     finally:
@@ -89,16 +90,16 @@ def holds(condition: str) -> str:
 
 
 def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    _checked_tree(connection, text, f"{_SELECT}{text}")  # without parentheses: `true) OR (true` is no condition
+    _checked_tree(connection, f"{_SELECT}{text}")  # without parentheses: `true) OR (true` is no condition
     # The line breaks keep a comment in the user's text from swallowing the closing parenthesis.
     wrapped = f"(\n{text}\n)"
-    tree = _checked_tree(connection, text, f"{_SELECT}{wrapped}")
+    tree = _checked_tree(connection, f"{_SELECT}{wrapped}")
     if _replace_tags(connection, tree):
         sql = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchall()[0][0]
         wrapped = f"({sql.removeprefix(_SELECT)})"
     kind = connection.execute(f"DESCRIBE SELECT {wrapped} AS holds FROM traces").fetchall()[0][1]
     if kind != "BOOLEAN":
-        raise Invalid(f"where {text!r}: true or false is expected, but this is {kind}")
+        raise Refused(f"true or false is expected, but this is {kind}")
     connection.execute(f"SELECT count(*) FROM traces WHERE {holds(wrapped)}").fetchall()
     return wrapped
 
@@ -145,48 +146,45 @@ def _hint(error: str) -> str:
     return nearest(unknown[1], re.findall(r'"(\w+)"', candidates[1])) if unknown and candidates else ""
 
 
-def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> Tree:
-    try:
-        tree = parsed(connection, query)
-    except Refused as error:
-        raise Invalid(f"where {text!r}: {error}") from error
+def _checked_tree(connection: duckdb.DuckDBPyConnection, query: str) -> Tree:
+    tree = parsed(connection, query)
     node = tree["statements"][0]["node"]
     clause = node.get("where_clause")
     is_more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
     if is_more or any(node.get(key) for key in _OTHER_CLAUSES):
-        raise Invalid(f"where {text!r}: one boolean expression over the columns of traces is expected")
+        raise Refused("one boolean expression over the columns of traces is expected")
     for part in nodes(clause):
-        _check_part(text, part)
+        _check_part(part)
     return tree
 
 
-def _check_part(text: str, part: Mapping[str, Any]) -> None:
+def _check_part(part: Tree) -> None:
     kind = part.get("class")
     if kind is None:
         return
     if kind in ("SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"):
-        raise Invalid(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
+        raise Refused("no subqueries, parameters, lambdas or window functions")
     if kind not in _CLASSES:
-        raise Invalid(f"where {text!r}: {part.get('type')} is not for conditions")
+        raise Refused(f"{part.get('type')} is not for conditions")
     if kind == "TYPE" and path_of(part, "type_name")[-1:] not in _TYPE_PATHS:
-        raise Invalid(f"where {text!r}: the type {part.get('type_name')} is not for conditions")
+        raise Refused(f"the type {part.get('type_name')} is not for conditions")
     if kind == "CAST" and "cast_type" in part and str(part["cast_type"].get("id")).lower() not in CONDITION_TYPES:
-        raise Invalid(f"where {text!r}: the type {part['cast_type'].get('id')} is not for conditions")
+        raise Refused(f"the type {part['cast_type'].get('id')} is not for conditions")
     if part.get("type") == "ARRAY_CONSTRUCTOR":
-        raise Invalid(f"where {text!r}: lists are not for conditions; IN takes several values")
+        raise Refused("lists are not for conditions; IN takes several values")
     if kind == "FUNCTION":
-        _check_function(text, part)
+        _check_function(part)
 
 
-def _check_function(text: str, part: Mapping[str, Any]) -> None:
+def _check_function(part: Tree) -> None:
     name = (path_of(part, "function_name") or ("",))[-1]
     if name not in CONDITION_FUNCTIONS:
-        raise Invalid(f"where {text!r}: the function {name} is not for conditions")
+        raise Refused(f"the function {name} is not for conditions")
     if name in _LIKE | _BACKTRACKING and not _is_quick(name, part):
-        raise Invalid(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
+        raise Refused("a pattern is a constant with at most two wildcards that match any length")
 
 
-def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
+def _is_quick(name: str, like: Tree) -> bool:
     """Whether a pattern is matched in linear time: DuckDB backtracks for each further wildcard in a pattern with `_`.
 
     Patterns of LIKE without `_` are matched part by part.
@@ -198,7 +196,7 @@ def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
     return parts_only or pattern.count("%") + pattern.count("*") <= _MAX_WILDCARDS
 
 
-def _constant(like: Mapping[str, Any]) -> str | None:
+def _constant(like: Tree) -> str | None:
     """Return the pattern of a LIKE if it is a constant text."""
     arguments = like.get("arguments") or like.get("children") or []
     if len(arguments) < 2:
@@ -206,7 +204,7 @@ def _constant(like: Mapping[str, Any]) -> str | None:
     return _text(arguments[1].get("expression", arguments[1]))
 
 
-def _text(constant: Mapping[str, Any]) -> str | None:
+def _text(constant: Tree) -> str | None:
     """Return the value of a constant text, None for everything else."""
     if constant.get("class") != "CONSTANT":
         return None

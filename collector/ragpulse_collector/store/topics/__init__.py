@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragpulse_collector.refusals import Conflict, NotFound
 from ragpulse_collector.store.estimates import CLUSTER
@@ -35,25 +35,35 @@ class TopicFit:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTopic:
-    """A topic of the last fit, or one that a fit before found and that stored traces have."""
+class Topic:
+    """Questions that mean about the same."""
 
     topic_id: int
+    name: str
+    question: str | None
+    """The most central question that enough users asked; None where there is none."""
+    question_users: int
+    """How many asked it."""
+    terms: Sequence[str]
+    """Words that distinguish the topic, the best first; each was used by enough users."""
+    term_users: Sequence[int]
+    """How many used each."""
+    size: int
+    """Questions of the fit."""
+    centre: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic(Topic):
+    """A topic of the last fit, or one that a fit before found and that stored traces have."""
+
     fit_id: int
     """The last fit that found it."""
     first_fit: int
-    name: str
     named_by: str | None
     """Who chose the name; None: its terms did."""
-    question: str | None
-    question_users: int
-    terms: list[str]
-    term_users: list[int]
-    size: int
-    """Questions of the fit."""
     share_before: float | None
     """Its share in the fit before its last one; None if it was not there."""
-    centre: list[float]
 
 
 class PlacedQuestion(NamedTuple):
@@ -147,7 +157,8 @@ def remove_topics(transaction: Transaction, ids: Sequence[int]) -> None:
 
 
 def _insert(transaction: Transaction, table: str, row: TopicFit | StoredTopic) -> None:
-    values: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(row)}
+    found = ((field.name, getattr(row, field.name)) for field in fields(row))
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in found}
     names = ", ".join(values)
     marks = ", ".join(f"${name}" for name in values)
     transaction.execute(f"INSERT INTO raw.{table} ({names}) VALUES ({marks})", values)

@@ -144,12 +144,11 @@ def close_finished(store: Store) -> list[str]:
     if not running:
         return []
     of_runs = "run_id IN (SELECT unnest($ids::VARCHAR[]))"
-    rows = store.read(
+    done = store.read(
         "SELECT unnest($ids::VARCHAR[]) EXCEPT"
         f" SELECT run_id FROM ({unfinished(of_runs, scores=of_runs, decisions='false')})",
         {"ids": list(running)},
-    ).rows
-    done = [run_id for (run_id,) in rows]
+    ).values
 
     def work(tx: Transaction) -> None:
         for run_id in done:
@@ -212,7 +211,7 @@ def add_run(tx: Transaction, run: Run) -> None:
 
 def started_at(read: Read, run_id: str) -> datetime | None:
     """Return when a replay was started."""
-    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
+    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).value
     return start
 
 
@@ -231,7 +230,7 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
 
     Of a trace with several units these are the decided ones.
     """
-    rows = read(
+    return read(
         "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
         f"   AND start_time >= $first AND start_time < $last AND {condition}),"
         " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
@@ -239,13 +238,12 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
         " SELECT f.trace_id, coalesce(d.span_id, f.unit_span_id), coalesce(d.request_time, f.start_time), d.u"
         " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
         parameters,
-    ).rows
-    return [ReplayUnit(*row) for row in rows]
+    ).tuples(ReplayUnit)
 
 
-def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
-    """Count those of the units (trace id, span id) that have a final score of this evaluator, version and judge."""
-    rows = read(
+def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[ReplayUnit]) -> int:
+    """Count those of the units that have a final score of this evaluator, version and judge."""
+    scored = read(
         "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
         " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
         " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
@@ -253,11 +251,11 @@ def units_scored(read: Read, evaluator: str, version: str, judge: str | None, un
             "name": evaluator,
             "version": version,
             "judge": judge,
-            "traces": [trace_id for trace_id, _ in units],
-            "spans": [span_id for _, span_id in units],
+            "traces": [unit.trace_id for unit in units],
+            "spans": [unit.span_id for unit in units],
         },
-    ).rows
-    return int(rows[0][0])
+    )
+    return int(scored.value)
 
 
 class Finished(NamedTuple):
@@ -274,7 +272,7 @@ class Finished(NamedTuple):
 
 def progress(read: Read, run_id: str) -> list[Finished]:
     """Return the finished units of a replay, by status."""
-    rows = read(
+    return read(
         "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
         " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
         "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
@@ -283,5 +281,4 @@ def progress(read: Read, run_id: str) -> list[Finished]:
         " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
         " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
         {"run": run_id},
-    ).rows
-    return [Finished(*row) for row in rows]
+    ).tuples(Finished)
