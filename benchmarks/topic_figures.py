@@ -1,25 +1,34 @@
 """Figures by topic: do intervals hold, is a topic called worse by chance, how long does the answer take?
 
-    python benchmarks/topic_figures.py [--short]
+    python benchmarks/topic_figures.py [--short] [--ingest]
 
 1. Coverage of the 95 % intervals of share and unanswered, topic by topic: 12 topics, 100 users of unequal weight (3 to
    40 questions) who prefer topics and are failed to a different degree; every topic has the same true rate of failure.
    Beside it intervals that take questions as independent (Wilson).
 2. In the same data no topic is worse: the share of runs in which any is called worse. The goal is at most 5 %.
 3. `GET topics` over 100,000 traces of 60 topics with scores, and the assignment of new questions.
+
+`--ingest` alone: two collectors receive the same traces, one of them with topics; acknowledgements, and CPU until all
+are decided.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
+
+from _payload import body
+from _sending import CONNECTIONS, Load
+from _served import Server, get_json, sql
 
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
@@ -44,7 +53,9 @@ _FACTS = """
 
 
 def main() -> int:
-    """Print all three; returns 1 where a promise is broken."""
+    """Print all three, or `--ingest`; returns 1 where a promise is broken."""
+    if "--ingest" in sys.argv:
+        return beside_ingest()
     runs = 60 if "--short" in sys.argv else 400
     with tempfile.TemporaryDirectory() as folder:
         store = EmbeddedStore(Path(folder) / "t.duckdb", decode=lambda _: Batch())
@@ -202,6 +213,43 @@ def assign(store: EmbeddedStore) -> None:
             find(texts[:size])
         print(f"assignment, {size} at once: {1000 * (time.perf_counter() - began) / 1000:.3f} ms a question")
     print(f"memory that assignment adds: {resident_mb() - before:.0f} MB")
+
+
+def beside_ingest() -> int:
+    """Print what topics cost while traces arrive: without and with a fit, twice in turn."""
+    now = time.time_ns() - 3600 * 10**9
+    bodies = [gzip.compress(body(512, seed=n, start_ns=now + n * 10**8), 6) for n in range(120)]
+    for _ in range(2):
+        for fitted in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                print(f"{'with' if fitted else 'without'} topics: {_received(Path(folder), bodies, fitted=fitted)}")
+    return 0
+
+
+def _received(folder: Path, bodies: list[bytes], *, fitted: bool) -> str:
+    server = Server(folder / "t.duckdb")
+    try:
+        _decided(server, bodies[:20])
+        if fitted:
+            with closing(server.connection()) as connection:
+                connection.request("POST", "/api/v1/topics/fit", "{}", {"Content-Type": "application/json"})
+                assert connection.getresponse().status == 200
+            while get_json(server, "/api/v1/topics")["unassigned"]:
+                time.sleep(0.2)
+        before = server.cpu_s()
+        load = _decided(server, bodies[20:])
+        return f"{load.acks_text()}; {server.cpu_s() - before:.1f} CPU-s until all are decided"
+    finally:
+        server.stop()
+
+
+def _decided(server: Server, bodies: list[bytes]) -> Load:
+    """Send bodies over connections that never pause, and wait until their traces are decided."""
+    load, wanted = Load(bodies), sql(server, "SELECT count(*) FROM traces")[0][0] + 128 * len(bodies)
+    load.send_all([server.connection] * CONNECTIONS)
+    while sql(server, "SELECT count(*) FROM traces WHERE decided")[0][0] < wanted:
+        time.sleep(0.2)
+    return load
 
 
 def resident_mb() -> float:
