@@ -93,7 +93,9 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime, zone: tzinfo 
     unit = "requests" if is_share else "answers"
     of_largest = f" ({plain_group(typical.group)})" if typical.group != "{}" else ""
     shift = f"{'a rise' if rising else 'a drop'} from {typical.level:.2f} to {after:.2f}"
-    text = f"with your {typical.rate * seconds:.0f} {unit} per {window_text(monitor.window)}{of_largest} {shift}"
+    amount = typical.rate * seconds
+    shown = f"{amount:.0f}" if amount >= 1.0 else f"{amount:.1g}"  # a few a day are not 0 an hour
+    text = f"with your {shown} {unit} per {window_text(monitor.window)}{of_largest} {shift}"
     seen_after = (
         _change_seen_after(store, monitor, typical, after, Periods(now, *_lengths(monitor), zone))
         if is_change

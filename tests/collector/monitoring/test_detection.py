@@ -75,6 +75,7 @@ def test_the_stated_time_is_what_the_monitor_needs(
                              r" in one window; widen it to \d+ hours$"),
         ("< 0.89", 15_000, 15_000, r"with your 625 answers per hour a drop from 0\.90"
                                    r" to 0\.80 is seen after about \d+ minutes$"),
+        ("< 0.85", 10, 10, r"with your 0\.4 answers per hour a drop from "),
         ("< 0.85", 600, 3, r"with your 25 answers per hour a drop from 0\.9\d to 0\.80 is not seen$"),
         ("< 0.85", 0, 1, "nothing was measured in the last day, so what it can detect is unknown"),
     ],
