@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.calibration.assistance import narrowed
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
+from ragpulse_collector.analysis.quality.buckets import Assistant
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
@@ -110,17 +111,22 @@ class Snapshot:
             return self._narrowed_and_whole()[1]
 
     def _narrowed_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
+        """Return both with what narrows them; a bucket that has grown since that was read stays plain."""
         buckets, whole = self._quality_and_whole()
         both, query = (*buckets, *whole), replace(self.query, groups=())
         keys = [(one.evaluator, one.series, one.start, number < len(buckets)) for number, one in enumerate(both)]
-        found = self.part_of_size(
-            "assistants",
-            sum(bucket.moments.n for bucket in whole if bucket.moments),
-            lambda: dict(
-                zip(keys, (one.assistant for one in narrowed(self.store, query, buckets, whole)), strict=True)
-            ),
-        )
-        helped = [replace(one, assistant=found.get(key)) for one, key in zip(both, keys, strict=True)]
+        sizes = [one.moments.n if one.moments else 0 for one in both]
+
+        def read() -> dict[Hashable, tuple[int, Assistant | None]]:
+            helped = narrowed(self.store, query, buckets, whole)
+            return {key: (n, one.assistant) for key, n, one in zip(keys, sizes, helped, strict=True)}
+
+        known = self.part_of_size("assistants", sum(sizes[len(buckets) :]), read)
+        found = [(*known.get(key, (0, None)), n) for key, n in zip(keys, sizes, strict=True)]
+        helped = [
+            replace(one, assistant=None if _has_grown(before, n) else assistant)
+            for one, (before, assistant, n) in zip(both, found, strict=True)
+        ]
         return helped[: len(buckets)], helped[len(buckets) :]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
@@ -153,7 +159,7 @@ class Snapshot:
         """Return a costly part; it is read again when the `size` of its data has changed by more than a thousandth."""
         with self._lock:
             entry: tuple[datetime, int, Part] | None = self._parts.get(part)
-            if entry is None or abs(entry[1] - size) * 1000 > size:
+            if entry is None or _has_grown(entry[1], size):
                 self._parts.pop(part, None)
                 entry = self.part(part, lambda: (self.now, size, read()))
             return entry[2]
@@ -238,6 +244,11 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
+
+
+def _has_grown(before: int, now: int) -> bool:
+    """Whether the number of data differs by more than a thousandth."""
+    return abs(before - now) * 1000 > now
 
 
 def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:

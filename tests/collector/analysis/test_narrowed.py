@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -173,6 +174,30 @@ def test_an_overview_and_its_charts_read_the_check_once(store: EmbeddedStore, pl
         assert (shared.value, shared.lo, shared.hi) == pytest.approx((own.value, own.lo, own.hi), rel=1e-9)
     checked = ask(store, "check", {**DAY, "evaluator": "faithfulness", "min": 0.5})
     assert (row.value, row.lo, row.hi) == pytest.approx([checked[key] for key in ("value", "lo", "hi")], rel=1e-9)
+
+
+def test_a_bucket_that_grew_is_plain_until_its_check_is_read_again(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two verdicts more are a thousandth of no range, but of their hour: the sums before are not its own."""
+    monkeypatch.setattr(sys.modules[__name__], "COUNT", 12_000)
+    plant(store, Planted(hours=3))
+    query = Metrics.parse({**DAY, "name": "quality:faithfulness", "step": "1h"}).query(NOW)
+    before = Snapshot(store, query)
+    overview(before)
+    units = Units(store)
+    for n in (20_001, 20_002):
+        units.unit(n, at=T0)
+        if units.decision(n, "faithfulness", pi=0.2, u=0.0, at=T0):
+            units.score(n, "faithfulness", 1.0, judge="gpt", version="v0", at=T0)
+    units.save()
+    after = Snapshot(store, query)
+    after.inherit(before)
+    overview(after)
+    shown = [
+        [bool(one.assisted_by) for one in _judged(series(each, "quality:faithfulness"))] for each in (before, after)
+    ]
+    assert shown == [[True, True, True], [True, True, False]]
 
 
 class Counting:
