@@ -35,7 +35,7 @@ from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.queries.monitors import State
-from ragpulse_dashboards.zones import local
+from ragpulse_collector.zones import local
 
 sys.path.insert(0, str(Path(__file__).parent))
 

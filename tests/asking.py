@@ -13,10 +13,9 @@ from ragpulse_collector.api.measures import measures
 from ragpulse_collector.api.models import Filters
 from ragpulse_collector.app.replays import replay_request
 from ragpulse_collector.evaluation.replay import ReplayRequest
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import ApiError, Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
-from ragpulse_dashboards import ApiError
 
 
 def query_of(params: Mapping[str, Any], now: datetime) -> Query:

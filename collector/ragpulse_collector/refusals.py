@@ -6,6 +6,8 @@ message is one sentence with the fix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -55,3 +57,32 @@ class TooSlow(Refusal):
     """The answer takes longer than its time limit."""
 
     status = 504
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """A wrong parameter."""
+
+    name: str
+    detail: str
+
+
+class ApiError(Exception):
+    """An operation failed or was refused; `status` is the HTTP status, `message` says what to do.
+
+    `headers` are those of its answer: `Retry-After` with `retry_after_s`. `errors` name each wrong parameter.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        errors: Sequence[FieldError] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.errors = tuple(errors)
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}

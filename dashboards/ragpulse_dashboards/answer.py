@@ -15,12 +15,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from ragpulse_dashboards.formats import snippet
+from ragpulse_collector.store.queries.trace_answers import ContextRow, SpanScore
+from ragpulse_collector.words.figures import snippet
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ragpulse_collector.store.queries.trace_answers import ContextRow, SpanScore
 
 __all__ = ["SentenceView", "context_views", "find_sentences", "render_answer"]
 

@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ragpulse_dashboards.drawing import InRange, ahead, columns, epoch, finite, grid_of, markers
-from ragpulse_dashboards.formats import by_unit, snippet, title, unit_of
+from ragpulse_collector.analysis.quality.points import Line, Point
+from ragpulse_collector.analysis.series import ManySeries, MetricSeries
+from ragpulse_collector.monitoring.targets import TargetState
+from ragpulse_collector.words.figures import by_unit, snippet, title, unit_of
+from ragpulse_collector.words.times import iso
+from ragpulse_dashboards.drawing import ChartLine, InRange, ahead, columns, epoch, finite, grid_of, markers
 from ragpulse_dashboards.site import Site, View
-from ragpulse_dashboards.times import iso
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.answers import GroupValue
-    from ragpulse_collector.analysis.quality.points import Line, Point
-    from ragpulse_collector.analysis.series import ManySeries, MetricSeries
-    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["LABELS", "PER", "WIDTH", "Chart", "ChartRow", "InRange", "fit_range", "read_metrics"]
 
@@ -44,24 +41,6 @@ WIDTH: Final = 120
 """Points of a chart at most: a card is about 500 px wide, and a point with an interval needs 4."""
 SHORT_RANGES: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
 """Ranges for a young store."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChartLine:
-    """The points of one series by their time, epoch seconds; sums are rates."""
-
-    label: str
-    answer: str
-    """The label of the answer that it is of."""
-    number: int
-    metric: str
-    group: Mapping[str, GroupValue]
-    points: Mapping[int, Point]
-
-    @property
-    def n(self) -> int:
-        """The size of its sample."""
-        return sum(point.n for point in self.points.values())
 
 
 @dataclass(frozen=True, slots=True)

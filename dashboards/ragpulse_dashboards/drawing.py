@@ -8,14 +8,31 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ragpulse_dashboards.zones import SHOWN, offsets
+from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.quality.points import Line, Point
+from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.zones import SHOWN, offsets
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ragpulse_collector.analysis.quality.points import Line, Point
-    from ragpulse_collector.analysis.series import MetricSeries
-    from ragpulse_dashboards.charts import ChartLine
+
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    """The points of one series by their time, epoch seconds; sums are rates."""
+
+    label: str
+    answer: str
+    """The label of the answer that it is of."""
+    number: int
+    metric: str
+    group: Mapping[str, GroupValue]
+    points: Mapping[int, Point]
+
+    @property
+    def n(self) -> int:
+        """The size of its sample."""
+        return sum(point.n for point in self.points.values())
 
 
 @dataclass(frozen=True, slots=True)

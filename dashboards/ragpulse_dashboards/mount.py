@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from jinja2 import ChainableUndefined, PackageLoader
 from jinja2.exceptions import SecurityError
@@ -22,15 +22,14 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from ragpulse._record.credentials import CARD, EMAIL, KEYS
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.api.handlers.trace import TraceParts
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.figures import interval
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
-from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, visible
+from ragpulse_dashboards.formats import TEMPLATE_FILTERS, visible
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.pages.trace import waterfall
 from ragpulse_dashboards.site import FILTERS, GROUPS, RANGES, Api, Site
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.trace import TraceParts
 
 __all__ = ["environment", "load_assets", "redacted", "routes", "standalone"]
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,12 +20,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_dashboards import SECURITY_HEADERS, ApiError, zones
-from ragpulse_dashboards.times import address_time, placed
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.rules import EvaluatorList
-    from ragpulse_collector.monitoring.listing import MonitorList
+from ragpulse_collector import zones
+from ragpulse_collector.api.handlers.rules import EvaluatorList
+from ragpulse_collector.monitoring.listing import MonitorList
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.times import address_time, placed
 
 __all__ = [
     "ALL_TIME",

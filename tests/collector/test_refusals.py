@@ -13,10 +13,9 @@ from ragpulse_collector.api.operations import Operation, perform
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.refusals import Busy, Conflict, Forbidden, Invalid, NotFound, Refusal, TooSlow
+from ragpulse_collector.refusals import ApiError, Busy, Conflict, Forbidden, Invalid, NotFound, Refusal, TooSlow
 from ragpulse_collector.settings import SettingsError
 from ragpulse_collector.store import Refused, StoreError
-from ragpulse_dashboards import ApiError
 
 Start = Callable[..., Collector]
 BUGS = [KeyError("model"), ValueError("no number"), IndexError(3), LookupError("x"), TimeoutError(), PermissionError(1)]

@@ -17,7 +17,7 @@ from ragpulse_collector.cli import cli, run
 from ragpulse_collector.cli.tables import ago, cell, interval, measured, p_value, table
 from ragpulse_collector.client import connect
 from ragpulse_collector.configuration import load_settings
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector

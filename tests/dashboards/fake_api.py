@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.refusals import ApiError
 
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison

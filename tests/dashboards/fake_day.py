@@ -5,8 +5,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ragpulse_dashboards import ApiError
-from ragpulse_dashboards.zones import DAYS
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.zones import DAYS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EVALUATORS = ("groundedness", "context_utilization", "citation_check", "refusal")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.refusals import ApiError
 
 from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_dashboards.formats import snippet, worded
+from ragpulse_collector.words.figures import snippet, worded
 
 from .fake_api import FakeApi
 from .reading import client, text_of

@@ -19,10 +19,10 @@ from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.topics.drift import QuestionDrift
 from ragpulse_collector.api.measures import measures
+from ragpulse_collector.monitoring.headline import headline
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.store import Store
-from ragpulse_dashboards.headline import headline
 from ragpulse_dashboards.site import View
 
 AT = datetime(2026, 11, 20, 18, 12)

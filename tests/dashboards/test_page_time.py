@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 from ragpulse_collector.analysis.quality.points import Line, TrafficPoint
 from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.zones import SHOWN, find, utc
 from ragpulse_dashboards import routes
 from ragpulse_dashboards.charts import Chart, InRange
-from ragpulse_dashboards.zones import SHOWN, find, utc
 
 from .fake_api import FakeApi
 from .reading import client, text_of

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ragpulse_collector.api.headers import CONTENT_SECURITY_POLICY
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ragpulse_dashboards import CONTENT_SECURITY_POLICY, ApiError, routes
-from ragpulse_dashboards.formats import by_unit, estimate, interval
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.figures import by_unit, estimate, interval
+from ragpulse_dashboards import routes
 
 from .fake_api import FakeApi
 from .fake_day import hexid

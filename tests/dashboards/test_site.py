@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.refusals import ApiError
 from ragpulse_dashboards.mount import environment, load_assets
 from ragpulse_dashboards.site import Site
 

@@ -14,7 +14,7 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 

@@ -23,7 +23,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, has_label, holds_words
 from ragpulse_collector.store.sql.where import condition, holds
-from ragpulse_dashboards.zones import DAY_S, Day, aligned, days_of, local, utc
+from ragpulse_collector.zones import DAY_S, Day, aligned, days_of, local, utc
 
 _WIDTH = 120
 """The most buckets, where no number is asked for."""

@@ -28,7 +28,7 @@ from ragpulse_collector.analysis.traffic import check_metric, known_traffic, tra
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
-from ragpulse_dashboards.words import few_errors
+from ragpulse_collector.words import few_errors
 
 __all__ = ["ManySeries", "MetricSeries", "series"]
 

@@ -24,9 +24,9 @@ from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params, Values
+from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope
-from ragpulse_dashboards import ApiError
 
 P = TypeVar("P", bound=Params)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")

@@ -26,11 +26,10 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import ApiError, FieldError, Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.settings.zones import ZoneName
-from ragpulse_dashboards import ApiError, FieldError
-from ragpulse_dashboards.zones import DAYS, Day
+from ragpulse_collector.zones import DAYS, Day
 from ragpulse_evaluators.errors import nearest
 
 Values = Mapping[str, Any]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from ragpulse_collector.api.guard import Guard, Keys
+from ragpulse_collector.api.headers import SecurityHeaders
 from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.redaction import Redactor
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
-from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
     from ragpulse_collector.app.wiring import BackgroundTasks, Components

@@ -27,7 +27,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-import ragpulse_dashboards
 from ragpulse_collector import receiver
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.points import QualityLine
@@ -36,12 +35,13 @@ from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.handlers.status import VERSION, ExportedQuality, render
 from ragpulse_collector.api.operations import Operations, document, routes
+from ragpulse_collector.api.pages import pages
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.otlp.intake import Counters, Flight
+from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.health import probe
-from ragpulse_dashboards import ApiError
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
@@ -109,9 +109,7 @@ class Pages:
     def router(self) -> Router:
         """The routes of the pages."""
         settings = self._settings
-        return Router(
-            ragpulse_dashboards.routes(self._api, root=settings.root, needs_key=settings.needs_key, tz=settings.tz)
-        )
+        return Router(pages().routes(self._api, root=settings.root, needs_key=settings.needs_key, tz=settings.tz))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

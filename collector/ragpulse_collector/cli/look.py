@@ -51,7 +51,7 @@ from ragpulse_collector.cli.tables import (
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from ragpulse_dashboards.zones import DAYS
+from ragpulse_collector.zones import DAYS
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
@@ -243,7 +243,7 @@ def asker_of(operations: Operations) -> Ask:
     """Return the function that answers operations in this process."""
     from ragpulse_collector.api.copies import Download
     from ragpulse_collector.api.http import plain
-    from ragpulse_dashboards import ApiError
+    from ragpulse_collector.refusals import ApiError
 
     def ask(operation: str, params: Json) -> Any:
         try:

@@ -34,7 +34,7 @@ from ragpulse_collector.cli.options import (
     yes_option,
 )
 from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, p_value, print_json, showing, table, watch
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 
 
 @click.command()

@@ -34,7 +34,7 @@ from ragpulse_collector.cli.options import (
 )
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 from ragpulse_collector.refusals import Refusal
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.compare.regression import Answered, Regression

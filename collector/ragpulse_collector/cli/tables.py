@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ragpulse_collector import zones
 from ragpulse_collector.cli.options import Ask, Failure, Json, asking, in_ci, json_option
-from ragpulse_dashboards import zones
-from ragpulse_dashboards.words import called, level
+from ragpulse_collector.words import called, level
 
 if TYPE_CHECKING:
     from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
@@ -109,7 +109,7 @@ def _fields(content: Json) -> str:
 
 def measured(name: str, value: Any) -> tuple[str, str]:
     """Return the name and the value of a figure whose name ends in its unit: `uptime_s` is a duration."""
-    from ragpulse_dashboards.formats import NBSP, size
+    from ragpulse_collector.words.figures import NBSP, size
 
     if isinstance(value, bool) or not isinstance(value, int | float):
         return name, cell(value)
@@ -122,16 +122,16 @@ def measured(name: str, value: Any) -> tuple[str, str]:
 
 def duration(number: float) -> str:
     """Format seconds: with tenths below ten."""
-    from ragpulse_dashboards.formats import NBSP, seconds
+    from ragpulse_collector.words.figures import NBSP, seconds
 
     return f"{number:.1f} s" if 0 < number < 10 else seconds(number).replace(NBSP, " ")
 
 
 def p_value(p: float) -> str:
     """Format the p-value of a test: `p=0.032`, or `p < 0.0001`."""
-    from ragpulse_dashboards import formats
+    from ragpulse_collector.words import figures
 
-    text = formats.p_value(p)
+    text = figures.p_value(p)
     return f"p {text}" if text.startswith("<") else f"p={text}"
 
 

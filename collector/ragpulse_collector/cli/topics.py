@@ -61,7 +61,7 @@ def digest(answer: Json, **_: object) -> None:
 @asking
 def gaps(ask: Ask, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool, **params: Any) -> None:
     """List groups of questions that are declined or answered without support, for whoever writes documents."""
-    from ragpulse_dashboards.formats import csv_text
+    from ragpulse_collector.words.figures import csv_text
 
     columns = ("kind", "question", "terms", "users", "share", "failing", "nearest")
     answer = ask("GET gaps", params)

@@ -27,7 +27,7 @@ from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.client import Client
 from ragpulse_collector.demo.application import GAP, MADE_UP, NEW, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
-from ragpulse_dashboards.words import called, level
+from ragpulse_collector.words import called, level
 
 VERSIONS = ("v1", "v2")
 HOURS = 5.7

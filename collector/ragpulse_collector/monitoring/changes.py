@@ -37,7 +37,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter
-from ragpulse_dashboards.zones import DAY_S
+from ragpulse_collector.zones import DAY_S
 from ragpulse_evaluators.statistics import Interval, minus
 
 __all__ = ["changes_by_group", "check_change", "started_near"]

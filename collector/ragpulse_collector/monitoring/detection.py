@@ -23,7 +23,7 @@ from ragpulse_collector.monitoring.messages import plain_group, window_text
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES, RISING_IS_WORSE
-from ragpulse_dashboards.zones import DAY_S
+from ragpulse_collector.zones import DAY_S
 from ragpulse_evaluators.statistics import Interval, Moments, clopper_pearson, minus
 
 __all__ = ["NOTHING_MEASURED", "advised_window", "detects"]

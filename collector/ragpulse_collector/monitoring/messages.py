@@ -19,7 +19,7 @@ from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.monitoring.measure import Reading
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
-from ragpulse_dashboards.words import called
+from ragpulse_collector.words import called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,8 +58,8 @@ from ragpulse_collector.store.queries.monitors import (
     monitors_named,
 )
 from ragpulse_collector.store.queries.monitors import states as stored_states
-from ragpulse_dashboards.words import called
-from ragpulse_dashboards.zones import aligned
+from ragpulse_collector.words import called
+from ragpulse_collector.zones import aligned
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.drift import DriftReport

@@ -16,7 +16,7 @@ from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
-from ragpulse_dashboards.words import FEW
+from ragpulse_collector.words import FEW
 
 __all__ = ["TargetState", "TargetStates", "Targets"]
 

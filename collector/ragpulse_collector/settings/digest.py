@@ -8,7 +8,7 @@ from pydantic import field_validator
 
 from ragpulse_collector.settings.tables import Section
 from ragpulse_collector.settings.zones import zone_of
-from ragpulse_dashboards.zones import local, utc
+from ragpulse_collector.zones import local, utc
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from ragpulse_collector import zones
 from ragpulse_collector.refusals import Invalid
-from ragpulse_dashboards import zones
 from ragpulse_evaluators.errors import nearest
 
 

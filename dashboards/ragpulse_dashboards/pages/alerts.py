@@ -8,28 +8,26 @@ from datetime import timedelta
 from decimal import Decimal
 from itertools import chain, count
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import ApiError
-from ragpulse_dashboards.formats import by_unit, unit_of
+from ragpulse_collector.analysis.overview import RangeSummary
+from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.monitoring.listing import (
+    AlertSent,
+    MonitorEvent,
+    MonitorList,
+    MonitorPreview,
+    ShownMonitor,
+)
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.figures import by_unit, unit_of
+from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
-from ragpulse_dashboards.times import iso
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.overview import RangeSummary
-    from ragpulse_collector.analysis.series import MetricSeries
-    from ragpulse_collector.monitoring.listing import (
-        AlertSent,
-        MonitorEvent,
-        MonitorList,
-        MonitorPreview,
-        ShownMonitor,
-    )
 
 __all__ = ["routes"]
 

@@ -4,19 +4,19 @@ import json
 import pprint
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import SECURITY_HEADERS, ApiError
-from ragpulse_dashboards.formats import csv_text, urlencode
+from ragpulse_collector.api.handlers.datasets import Dataset, DatasetFilled, DatasetList
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.store.queries.datasets import Item
+from ragpulse_collector.words.figures import csv_text
+from ragpulse_dashboards.formats import urlencode
 from ragpulse_dashboards.site import FILTERS, METADATA, Site, link, read_form, see_other, segment
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.datasets import Dataset, DatasetFilled, DatasetList
-    from ragpulse_collector.store.queries.datasets import Item
 
 __all__ = ["routes"]
 

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_collector.analysis.attribution import FailureAttribution, FailureCell
+from ragpulse_collector.analysis.why.documents import RatedDocuments
 from ragpulse_dashboards.site import Site, read_view
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.attribution import FailureAttribution, FailureCell
-    from ragpulse_collector.analysis.why.documents import RatedDocuments
 
 __all__ = ["routes"]
 

@@ -3,20 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.api.handlers.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
+from ragpulse_collector.evaluation.drift import Watched
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks
+from ragpulse_collector.refusals import ApiError
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
-    from ragpulse_collector.evaluation.drift import Watched
-    from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 
 __all__ = ["routes"]
 

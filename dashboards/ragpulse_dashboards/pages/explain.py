@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
+from ragpulse_collector.words.figures import unit_of
+from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.charts import fit_range, read_metrics
-from ragpulse_dashboards.formats import unit_of
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
-from ragpulse_dashboards.times import iso
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.explain import Bar, Distinction, Explanation, HeatCounts
 
 __all__ = ["routes"]
 

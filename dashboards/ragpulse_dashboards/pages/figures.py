@@ -3,24 +3,22 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_collector.analysis.exemplars import ExemplarTraces
+from ragpulse_collector.analysis.explain import Explanation
+from ragpulse_collector.api.handlers.trace import TraceParts
+from ragpulse_collector.api.handlers.traces import TracePage
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace
+from ragpulse_collector.words.figures import metric_name
+from ragpulse_collector.words.times import iso, parse_time
 from ragpulse_dashboards.answer import find_sentences
 from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
-from ragpulse_dashboards.formats import metric_name
 from ragpulse_dashboards.site import Site, View, read_view, segment
-from ragpulse_dashboards.times import iso, parse_time
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.exemplars import ExemplarTraces
-    from ragpulse_collector.analysis.explain import Explanation
-    from ragpulse_collector.api.handlers.trace import TraceParts
-    from ragpulse_collector.api.handlers.traces import TracePage
-    from ragpulse_collector.store.queries.scored_traces import ScoredTrace
 
 __all__ = ["routes"]
 

@@ -1,19 +1,17 @@
 """`/health`: received, pending, dropped and why, size on disk; `/settings`: the settings in force."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.formats import count, counted, seconds
+from ragpulse_collector.api.handlers.health import CollectorStatus, Evaluations
+from ragpulse_collector.api.handlers.settings import ShownSettings
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks
+from ragpulse_collector.words.figures import count, counted, seconds
 from ragpulse_dashboards.site import Site
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.health import CollectorStatus, Evaluations
-    from ragpulse_collector.api.handlers.settings import ShownSettings
-    from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 
 __all__ = ["routes"]
 

@@ -7,25 +7,23 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_collector.analysis.changes import Shift
+from ragpulse_collector.analysis.overview import RangeSummary
+from ragpulse_collector.analysis.quality.points import Line, Point, TrafficPoint
+from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.monitoring.headline import decline, headline, steady_facts
+from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
+from ragpulse_collector.monitoring.targets import TargetState
+from ragpulse_collector.words import few_errors
+from ragpulse_collector.words.figures import metric_name
 from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, InRange, fit_range, read_metrics
-from ragpulse_dashboards.formats import metric_name
-from ragpulse_dashboards.headline import decline, headline, steady_facts
 from ragpulse_dashboards.site import Site, View, read_view, see_other
-from ragpulse_dashboards.words import few_errors
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.changes import Shift
-    from ragpulse_collector.analysis.overview import RangeSummary
-    from ragpulse_collector.analysis.quality.points import Line, Point, TrafficPoint
-    from ragpulse_collector.analysis.series import MetricSeries
-    from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
-    from ragpulse_collector.monitoring.targets import TargetState
 
 __all__ = ["routes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from starlette.datastructures import QueryParams
@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.analysis.compare.results import ReplayResult
+from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.api.handlers.rules import EvaluatorList
+from ragpulse_collector.evaluation.budget import Bill
+from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
+from ragpulse_collector.refusals import ApiError
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_form, read_view, see_other
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.compare.results import ReplayResult
-    from ragpulse_collector.analysis.series import MetricSeries
-    from ragpulse_collector.api.handlers.rules import EvaluatorList
-    from ragpulse_collector.evaluation.budget import Bill
-    from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
 
 __all__ = ["routes"]
 

@@ -3,20 +3,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import ApiError
+from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import ALL_TIME, Site, read_view
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
-    from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 

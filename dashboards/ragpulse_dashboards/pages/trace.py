@@ -7,11 +7,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import SECURITY_HEADERS, ApiError
+from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
+from ragpulse_collector.api.handlers.data import Queued
+from ragpulse_collector.api.handlers.rules import EvaluatorList
+from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
+from ragpulse_collector.store.queries.traces import TraceRow
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.formats import as_judged, readable
 from ragpulse_dashboards.site import Site, link, read_form, see_other
@@ -19,12 +26,6 @@ from ragpulse_dashboards.site import Site, link, read_form, see_other
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
-    from ragpulse_collector.api.handlers.data import Queued
-    from ragpulse_collector.api.handlers.rules import EvaluatorList
-    from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
-    from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
-    from ragpulse_collector.store.queries.traces import TraceRow
 
 __all__ = ["routes", "waterfall"]
 

@@ -5,19 +5,18 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards import SECURITY_HEADERS, ApiError
-from ragpulse_dashboards.formats import csv_text
+from ragpulse_collector.api.handlers.traces import TracePage
+from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
+from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other
-
-if TYPE_CHECKING:
-    from ragpulse_collector.api.handlers.traces import TracePage
-    from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 
 __all__ = ["routes"]
 

@@ -12,8 +12,8 @@ from ragpulse_collector.cli.tables import interval
 from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_dashboards.formats import estimate, metric_name, unit_of
-from ragpulse_dashboards.words import few_errors, half_width
+from ragpulse_collector.words import few_errors, half_width
+from ragpulse_collector.words.figures import estimate, metric_name, unit_of
 
 DAY = {"from": "2026-11-20", "to": "2026-11-21"}
 

@@ -24,7 +24,7 @@ from ragpulse_collector.cli import cli
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_dashboards.formats import rests_on
+from ragpulse_collector.words.figures import rests_on
 from ragpulse_evaluators.statistics import Interval, assisted_mean, hajek, plus, ppi_mean
 
 DAY = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}

@@ -12,10 +12,9 @@ from stored_units import Units
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import Window, instant
 from ragpulse_collector.api.models import Filters, Metrics
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import ApiError, Invalid
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_dashboards import ApiError
 
 HOUR = timedelta(hours=1)
 

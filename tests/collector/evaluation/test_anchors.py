@@ -27,11 +27,10 @@ from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.refusals import Conflict, NotFound
+from ragpulse_collector.refusals import ApiError, Conflict, NotFound
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
-from ragpulse_dashboards import ApiError
 from ragpulse_evaluators import Case, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 

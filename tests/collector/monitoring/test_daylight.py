@@ -14,7 +14,7 @@ from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_dashboards.zones import local
+from ragpulse_collector.zones import local
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 BERLIN = zone_of("Europe/Berlin")

@@ -10,12 +10,11 @@ import pytest
 
 from ragpulse_collector.api.drafts import RuleDraft
 from ragpulse_collector.api.handlers.rules import RuleInForce
-from ragpulse_collector.refusals import NotFound
+from ragpulse_collector.refusals import ApiError, NotFound
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
 from ragpulse_collector.sampling.rules import RuleSet
 from ragpulse_collector.settings import RuleSettings, Stratum
 from ragpulse_collector.store.units.numbers import sampling_number
-from ragpulse_dashboards import ApiError
 
 GOOD = (
     "service = 'helpdesk'",

@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.quality import Bucket, Measured
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import has_drawn_labels
-from ragpulse_dashboards.words import level
+from ragpulse_collector.words import level
 from ragpulse_evaluators.statistics import Interval, hajek, minus
 
 __all__ = ["Decisive", "by_labels", "decisive"]

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ragpulse_collector.analysis.answers import Marker
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_dashboards.zones import DAY_S, find, local, offsets
+from ragpulse_collector.zones import DAY_S, find, local, offsets
 from ragpulse_evaluators.statistics import Interval, clopper_pearson, normal_quantile, student_quantile
 
 _GROWTH = 4

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended, flag
-from ragpulse_dashboards.words import basis, called, level
+from ragpulse_collector.words import basis, called, level
 from ragpulse_evaluators.statistics import AssistedEstimate, Estimate, Interval, Moments
 from ragpulse_evaluators.statistics.assistance import Pulls
 

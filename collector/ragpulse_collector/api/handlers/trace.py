@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ragpulse_collector.analysis.selection import instant
 from ragpulse_collector.api.models import OneTrace, TraceDetail
+from ragpulse_collector.api.pages import pages
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import ContextRecord
@@ -145,11 +146,9 @@ class TextFile:
 
 def trace_page(store: Store, params: OneTrace, *, lead: Lead) -> TextFile:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
-    from ragpulse_dashboards import standalone  # the templates load at the first page
-
     parts = _rest(store, _near(params), None, _head(store, params))
     _check_binding(store, params)
-    return TextFile(f"trace-{params.trace_id.hex[:12]}.html", standalone(replace(parts, lead=lead())))
+    return TextFile(f"trace-{params.trace_id.hex[:12]}.html", pages().standalone(replace(parts, lead=lead())))
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from ragpulse_dashboards.words import DASH
-from ragpulse_dashboards.zones import SHOWN
+from ragpulse_collector.words import DASH
+from ragpulse_collector.zones import SHOWN
 
 
 def parse_time(value: Any) -> datetime | None:

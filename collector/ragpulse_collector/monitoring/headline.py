@@ -6,9 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
-from ragpulse_dashboards.formats import (
+from ragpulse_collector.analysis.changes import Shift
+from ragpulse_collector.analysis.compare.mix import MixChange
+from ragpulse_collector.analysis.overview import Headline, RangeSummary
+from ragpulse_collector.monitoring.listing import ShownMonitor
+from ragpulse_collector.monitoring.targets import TargetState
+from ragpulse_collector.words import few_errors
+from ragpulse_collector.words.figures import (
     by_unit,
     counted,
     interval,
@@ -20,16 +26,7 @@ from ragpulse_dashboards.formats import (
     unit_of,
     usd,
 )
-from ragpulse_dashboards.site import View
-from ragpulse_dashboards.times import zoned
-from ragpulse_dashboards.words import few_errors
-
-if TYPE_CHECKING:
-    from ragpulse_collector.analysis.changes import Shift
-    from ragpulse_collector.analysis.compare.mix import MixChange
-    from ragpulse_collector.analysis.overview import Headline, RangeSummary
-    from ragpulse_collector.monitoring.listing import ShownMonitor
-    from ragpulse_collector.monitoring.targets import TargetState
+from ragpulse_collector.words.times import zoned
 
 __all__ = ["decline", "headline", "steady_facts"]
 
@@ -46,6 +43,29 @@ UNDECIDED: Final = "not decided yet"
 """Why new traces have no cost."""
 BLUNT: Final = 0.1
 """Where only a larger change would be seen, nothing is said about smaller ones."""
+
+
+class Place(Protocol):
+    """The range that sentences are about, and where their links lead: a page's address, or nowhere."""
+
+    @property
+    def start(self) -> str:
+        """`from`: ISO time or relative such as -24h."""
+        ...
+
+    @property
+    def end(self) -> str:
+        """`to`: empty means now."""
+        ...
+
+    @property
+    def before(self) -> str:
+        """The range to compare with, in words."""
+        ...
+
+    def url(self, path: str, /, **changes: Any) -> str:
+        """Return a link to a path under this range."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +96,7 @@ def decline(overview: RangeSummary) -> Shift | None:
 
 
 def headline(
-    view: View,
+    view: Place,
     overview: RangeSummary,
     targets: Sequence[TargetState] = (),
     monitors: Sequence[ShownMonitor] = (),
@@ -96,14 +116,14 @@ def headline(
     return statements or ([_unchanged(view, overview)] if complete else [])
 
 
-def _firing(view: View, monitors: Sequence[ShownMonitor]) -> Iterator[Statement]:
+def _firing(view: Place, monitors: Sequence[ShownMonitor]) -> Iterator[Statement]:
     names = [monitor.name for monitor in monitors if monitor.state == "firing"]
     if names and not view.end:
         many = f"{len(names)} alerts are firing" if len(names) > 1 else "An alert is firing"
         yield Statement(f"{many}: {snippet(', '.join(names))}.", "bad", [("Alerts", "/alerts")])
 
 
-def _errors(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> Iterator[Statement]:
+def _errors(view: Place, overview: RangeSummary, targets: Sequence[TargetState]) -> Iterator[Statement]:
     """Return errors that surely rose, are above their target, or are most of the answers."""
     change, now, shift = overview.error_change, overview.error_rate, _risen_errors(overview)
     if shift:
@@ -119,11 +139,11 @@ def _risen_errors(overview: RangeSummary) -> Shift | None:
     return next((shift for shift in overview.changes if shift.metric == ERRORS and shift.worse), None)
 
 
-def _missed(view: View, targets: Sequence[TargetState]) -> Iterator[Statement]:
+def _missed(view: Place, targets: Sequence[TargetState]) -> Iterator[Statement]:
     return (_miss(view, target) for target in targets if target.state == "missed" and target.metric != ERRORS)
 
 
-def _miss(view: View, target: TargetState) -> Statement:
+def _miss(view: Place, target: TargetState) -> Statement:
     """`Groundedness misses its target: 0.861, at least 0.900.`"""
     unit = unit_of(target.metric)
     words, limit = ("at most", target.max) if target.min is None else ("at least", target.min)
@@ -136,7 +156,7 @@ def _miss(view: View, target: TargetState) -> Statement:
     return Statement(f"{_named(target.metric)} misses its target: {figures}.", "bad", links)
 
 
-def _few(view: View, overview: RangeSummary) -> Iterator[Statement]:
+def _few(view: Place, overview: RangeSummary) -> Iterator[Statement]:
     n = overview.n_traces
     if not n:
         yield Statement("No answer in this range.")
@@ -144,7 +164,7 @@ def _few(view: View, overview: RangeSummary) -> Iterator[Statement]:
         yield Statement(f"{counted(n, 'answer')} so far.", links=[("Show", view.url("/traces"))])
 
 
-def _unscored(view: View, overview: RangeSummary) -> Iterator[Statement]:
+def _unscored(view: Place, overview: RangeSummary) -> Iterator[Statement]:
     """Say that more than half of the answers have no score of the evaluator that leads, and why.
 
     Skipped answers need none. Where the leading evaluator fits no answer, the one with the most scores is asked.
@@ -165,7 +185,7 @@ def _unscored(view: View, overview: RangeSummary) -> Iterator[Statement]:
         yield Statement(f"{failed:,} of {fitting:,} answers could not be scored.", "warn", [("Show", url)])
 
 
-def _compared(view: View, overview: RangeSummary) -> Iterator[Statement]:
+def _compared(view: Place, overview: RangeSummary) -> Iterator[Statement]:
     """Return what surely moved against the range before: what leads first, then what got worse."""
     for row in sorted(_moved(overview), key=lambda row: (row.evaluator != overview.lead, row.verdict != "worse")):
         metric, shift = f"quality:{row.evaluator}", _shift_of(overview, row)
@@ -185,12 +205,12 @@ def _shift_of(overview: RangeSummary, row: Headline) -> Shift | None:
     return next((shift for shift in same if shift.worse == (row.verdict == "worse")), None)
 
 
-def _within(view: View, overview: RangeSummary) -> list[Statement]:
+def _within(view: Place, overview: RangeSummary) -> list[Statement]:
     said = [_risen_errors(overview), *(_shift_of(overview, row) for row in _moved(overview))]
     return [_shifted(view, shift) for shift in overview.changes if shift not in said]
 
 
-def _asked(view: View, overview: RangeSummary) -> Iterator[Statement]:
+def _asked(view: Place, overview: RangeSummary) -> Iterator[Statement]:
     """`11 % of the questions belong to no known topic, usually 3.0 %.`"""
     for drift in overview.drift[:1]:
         topic = "belong to no known topic" if drift.topic == "other" else f"are about {snippet(drift.topic, 60)}"
@@ -200,7 +220,7 @@ def _asked(view: View, overview: RangeSummary) -> Iterator[Statement]:
         )
 
 
-def _unchanged(view: View, overview: RangeSummary) -> Statement:
+def _unchanged(view: Place, overview: RangeSummary) -> Statement:
     """Say the largest change that the interval of the difference allows; or that there is nothing to compare with."""
     rows = sorted(overview.quality, key=lambda row: row.evaluator != overview.lead)
     row = next((row for row in rows if row.difference), None)
@@ -214,7 +234,7 @@ def _unchanged(view: View, overview: RangeSummary) -> Statement:
     return Statement(f"{_named(metric)}: no change above {size} against {view.before}.")
 
 
-def _against(view: View, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
+def _against(view: Place, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
     text = f"{_named(metric)} {_levels(metric, before, after)} against {view.before}"
     return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), [_why(view, metric), *_links(view, metric)])
 
@@ -228,7 +248,7 @@ def _tone_of(mix: MixChange | None, *, worse: bool) -> str:
     return "" if mix else "bad" if worse else "good"
 
 
-def _shifted(view: View, shift: Shift) -> Statement:
+def _shifted(view: Place, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
     cause = _because(shift.mix) or (f", when {shift.cause} began" if shift.cause else "")
@@ -241,7 +261,7 @@ def _shifted(view: View, shift: Shift) -> Statement:
     )
 
 
-def _why(view: View, metric: str, at: datetime | None = None, where: str = "") -> tuple[str, str]:
+def _why(view: Place, metric: str, at: datetime | None = None, where: str = "") -> tuple[str, str]:
     """Return the link to what moved a metric since a moment, by default the start of the range."""
     narrowed = {"where": where} if where else {}
     return "Why?", view.url("/explain", group_by=None, metric=metric, at=at or view.start, **narrowed)
@@ -259,13 +279,13 @@ def _levels(metric: str, before: float, after: float) -> str:
     return f"{'fell' if after < before else 'rose'} {' → '.join(shown)}"
 
 
-def _links(view: View, metric: str, since: datetime | None = None) -> list[tuple[str, str]]:
+def _links(view: Place, metric: str, since: datetime | None = None) -> list[tuple[str, str]]:
     """Return the list of traces behind a metric."""
     words, order = _WORST.get(metric) or ("Worst answers", {"evaluator": metric.partition(":")[2], "sort": "worst"})
     return [(words, view.url("/traces", **({"from_": since} if since else {}), **order))]
 
 
-def steady_facts(view: View, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:
+def steady_facts(view: Place, overview: RangeSummary, targets: Sequence[TargetState]) -> list[SteadyFact]:
     """Return cost, errors, p95 and traffic, each with the tone of its target or its change."""
     errors = overview.error_interval
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
