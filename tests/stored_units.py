@@ -78,7 +78,7 @@ class Units:
         self._rows.setdefault((table, *row), []).append(list(row.values()))
 
     def unit(
-        self, number: int, *, at: datetime = T0, query: str = "Why?", response: str = "Because.", **facts: Any
+        self, number: int, *, at: datetime = T0, query: str | None = "Why?", response: str = "Because.", **facts: Any
     ) -> None:
         """Add a decided trace: its one span, its texts and its facts (columns of `traces` as keywords)."""
         ids = {"trace_id": trace_id(number), "span_id": _SPAN}

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
 from html import escape
 from http.client import HTTPException, HTTPResponse
 from importlib import import_module
@@ -35,6 +37,14 @@ DEFAULT_URL = "http://127.0.0.1:4318"
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 SHOWN_ROWS, SHOWN_CHARACTERS = 20, 200
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "TIMESTAMP": lambda text: datetime.fromisoformat(text).replace(tzinfo=None),
+    "DATE": date.fromisoformat,
+    "DECIMAL": float,
+}
+"""How a frame reads what JSON has as a text, by the first word of its SQL type."""
 
 
 class ClientError(Exception):
@@ -57,23 +67,31 @@ class Query:
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
     def arrow(self) -> pyarrow.Table:
-        """Return a pyarrow table (needs pyarrow)."""
+        """Return a pyarrow table (needs pyarrow, in the collector too)."""
         ipc = _library("pyarrow.ipc", "'ragpulse[arrow]'")
         body = {"query": self._query, "params": self._params}
         stream = self._client.request("POST", "/api/v1/sql", body=body, accept=ARROW)
         return ipc.open_stream(stream).read_all()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas data frame (needs pandas and pyarrow)."""
-        _library("pandas", "pandas 'ragpulse[arrow]'")
-        return self.arrow().to_pandas()
+        """Return a pandas data frame; times are in UTC (needs pandas)."""
+        return _library("pandas", "pandas").DataFrame(self._columns())
 
     df = to_pandas
 
     def pl(self) -> polars.DataFrame:
-        """Return a polars data frame (needs polars and pyarrow)."""
-        polars = _library("polars", "polars 'ragpulse[arrow]'")
-        return polars.DataFrame(polars.from_arrow(self.arrow()))
+        """Return a polars data frame; times are in UTC (needs polars)."""
+        return _library("polars", "polars").DataFrame(self._columns(), strict=False)
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Return the values of each column, with times and decimals as what they are: JSON has texts."""
+        answer = self._client.call("POST sql", {"query": self._query, "params": self._params})
+        columns: dict[str, list[Any]] = {}
+        for number, (name, kind) in enumerate(zip(answer["columns"], answer["types"], strict=True)):
+            read = None if kind.endswith("]") else _READ.get(re.split(r"\W|_", kind)[0])
+            values = [row[number] for row in answer["rows"]]
+            columns[name] = [value and read(value) for value in values] if read else values
+        return columns
 
     def __repr__(self) -> str:
         return f"Query({self._query!r})"

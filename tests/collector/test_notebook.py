@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from traffic import rag_trace, send
 from waiting import until
 
 from ragpulse_collector.app import Collector
-from ragpulse_collector.client import Client, connect
+from ragpulse_collector.client import Client, Query, connect
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "quality.ipynb"
 
@@ -66,3 +68,35 @@ def test_recorded_text_is_escaped_and_nothing_is_shown_for_no_answer(collector: 
     for html in (shown(query), shown(client.trace(row["trace_id"]))):
         assert "&lt;script&gt;" in html
         assert "<script>" not in html
+
+
+@pytest.fixture(params=["pandas", "polars"])
+def frames(request: pytest.FixtureRequest) -> Callable[[Query], dict[str, list[Any]]]:
+    """Each library, as columns of plain values."""
+    pytest.importorskip(request.param)
+    return lambda query: (
+        query.df().to_dict("list") if request.param == "pandas" else query.pl().to_dict(as_series=False)
+    )
+
+
+def test_frames_need_no_pyarrow(
+    collector: Callable[..., Collector],
+    monkeypatch: pytest.MonkeyPatch,
+    frames: Callable[[Query], dict[str, list[Any]]],
+) -> None:
+    """Neither here nor in the collector; times and numbers are none as texts, whatever a question looks like."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    running = collector()
+    client = connect(running.url)
+    send(running.url, rag_trace(1, query="2026-11-20T12:00:00Z"))
+    until(client, "select 1 from traces")
+    row = frames(client.traces())
+    assert row["query"] == ["2026-11-20T12:00:00Z"]
+    assert isinstance(row["start_time"][0], datetime)
+    assert row["start_time"][0].tzinfo is None
+    assert row["error"] == [False]
+    query = client.sql("select unnest([date '2026-11-20', NULL]) d, ?::decimal(5, 2) e, now() n, [now()::timestamp] l", [1.5])
+    told = frames(query)
+    assert (str(told["d"][0])[:10], told["e"]) == ("2026-11-20", [1.5, 1.5])
+    assert isinstance(told["n"][0], datetime)
+    assert frames(client.traces("false")).keys() == row.keys()

@@ -39,6 +39,8 @@ class Rows:
     rows: list[tuple[Any, ...]]
     truncated: bool = False
     """True where a row or size limit cut the answer."""
+    types: tuple[str, ...] = ()
+    """The SQL type of each column; only of users' queries."""
 
     @property
     def value(self) -> Any:

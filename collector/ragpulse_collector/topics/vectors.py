@@ -24,9 +24,10 @@ MOST_CHARACTERS = 2_000
 
 def static_vectors(texts: Sequence[str]) -> Matrix:
     """Return one vector of length one for each text; zeros where no word is in the vocabulary."""
+    embedding = _model()[0].embedding  # refuses where the extra is absent, numpy with it
+
     import numpy
 
-    embedding = _model()[0].embedding
     means = numpy.zeros((len(texts), embedding.shape[1]), dtype=numpy.float32)
     for row, tokens in enumerate(known_tokens(texts)):
         if tokens:

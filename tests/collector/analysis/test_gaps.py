@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,9 @@ from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion
 from ragpulse_collector.cli import run
+from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.topics import vectors
 from ragpulse_collector.topics.vectors import static_vectors
 
 pytest.importorskip("wordllama", reason="the extra [topics] is not installed")
@@ -273,3 +276,37 @@ def test_the_collection_as_requests_show_it(store: EmbeddedStore) -> None:
     assert [(sorted(one["ids"]), one["questions"], one["share"]) for one in found["competing"]] == [
         (["kb/a.md", "kb/b.md"], 25, 1.0)
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "share"),
+    [
+        (range(20), range(20), 1.0),
+        (range(10), range(20), 0.5),
+        (range(11), range(9, 20), None),  # each is found for every question, but together for two of twenty requests
+        (range(8), range(20), None),  # one is found whenever the other is, the other mostly alone
+    ],
+)
+@pytest.mark.parametrize("query", [True, False])
+def test_documents_compete_in_their_own_retrievals(
+    store: EmbeddedStore, of_a: range, of_b: range, share: float | None, query: bool
+) -> None:
+    """Of the twenty requests with each question; requests without a question are none."""
+    units = Units(store)
+    for number in range(20 * 12):
+        names = [name for name, own in (("a", of_a), ("b", of_b)) if number % 20 in own]
+        units.unit(number, query=f"Question {number // 20}?" if query else None, at=T0 - timedelta(hours=1))
+        units.contexts(number, names, ids=names, at=T0 - timedelta(hours=1))
+    units.save()
+    found = gaps(store)["collection"]["competing"]
+    assert [(one["questions"], one["share"]) for one in found] == ([(12, share)] if share and query else [])
+
+
+def test_without_the_extra_it_is_a_refusal(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the line to install, numpy being absent too."""
+    fill(store, refused={"webhook": 0.9}, wrong={}, users=many)
+    vectors._model.cache_clear()
+    for name in ("wordllama", "numpy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(Conflict, match=r"pip install 'ragpulse\[topics\]'"):
+        gaps(store)

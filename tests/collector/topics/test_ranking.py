@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from asking import query_of
+from stored_units import T0, Units, open_store
 
+from ragpulse_collector.analysis.topics import topic_report
 from ragpulse_collector.analysis.topics.ranking import Rate, adjusted, p_worse, shrunk
 
 SHRUNK: dict[str, tuple[list[Rate | None], list[float | None]]] = {
@@ -53,3 +58,23 @@ def test_false_discoveries_are_bounded_over_all_topics() -> None:
         rates: list[Rate | None] = [Rate(sum(rng.random() < 0.2 for _ in range(size)) / size, size) for size in sizes]
         marked += min(adjusted(p_worse(rates), [1.0] * 30)) <= 0.05
     assert marked / 300 <= 0.05
+
+
+def test_the_worst_answers_have_a_question_each(tmp_path: Path) -> None:
+    """However often it was asked and spelled: the lowest scores first, then the latest that were not answered."""
+    store = open_store(tmp_path)
+    units = Units(store)
+    asked = [("How long?", 0.1, "answered"), ("how  long", 0.0, "answered"), ("Why?", 0.3, "answered"),
+             ("Why?", None, "refused"), ("Who?", None, "empty"), ("When?", None, "refused")]  # fmt: skip
+    for number in range(60):
+        query, score, answer = asked[number % 6]
+        at = T0 - timedelta(minutes=60 - number)
+        units.unit(number, at=at, query=query, answer=answer, topic="time", user_id=f"u{number}")
+        units.decision(number, "judge", at=at)
+        if score is not None:
+            units.score(number, "judge", score, at=at)
+    units.save()
+    (topic,) = topic_report(store, query_of({"from": "-1d"}, T0), "judge", limit=5).topics
+    assert [row.query for row in topic.worst] == ["how  long", "Why?", "When?"]
+    assert [row.scores["judge"].normalized for row in topic.worst[:2]] == [0.0, 0.3]
+    store.close()

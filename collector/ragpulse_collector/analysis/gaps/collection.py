@@ -17,14 +17,16 @@ _LISTED = 20
 _LEAST = 10
 """Requests that retrieved a listed document, different questions that find a pair."""
 _TOGETHER = 0.5
-"""Documents compete where so many of the questions that find one of them find both."""
+"""Documents compete where at least this share of the retrievals of each found the other as well."""
 _PAIRS = f"""
-    WITH found AS MATERIALIZED (SELECT DISTINCT query, doc FROM ({{retrievals}})),
-    sizes AS (SELECT doc, count(*) AS n FROM found GROUP BY doc HAVING n >= {_LEAST}),
-    frequent AS MATERIALIZED (SELECT query, doc, n FROM found JOIN sizes USING (doc))
-    SELECT a.doc, b.doc, count(*) AS pairs, pairs / (any_value(a.n) + any_value(b.n) - pairs) AS share
-    FROM frequent a JOIN frequent b ON a.query = b.query AND a.doc < b.doc GROUP BY a.doc, b.doc
-    HAVING pairs >= {_LEAST} AND share >= {_TOGETHER} ORDER BY share * pairs DESC, a.doc, b.doc LIMIT {_LISTED}"""
+    WITH found AS MATERIALIZED (SELECT DISTINCT trace, query, weight, doc FROM ({{retrievals}})),
+    sizes AS (SELECT doc, sum(weight) AS n FROM found GROUP BY doc HAVING count(DISTINCT query) >= {_LEAST}),
+    frequent AS MATERIALIZED (SELECT * FROM found JOIN sizes USING (doc))
+    SELECT a.doc, b.doc, count(DISTINCT a.query) AS questions,
+           sum(a.weight) / greatest(any_value(a.n), any_value(b.n)) AS share
+    FROM frequent a JOIN frequent b ON a.trace = b.trace AND a.doc < b.doc GROUP BY a.doc, b.doc
+    HAVING questions >= {_LEAST} AND share >= {_TOGETHER}
+    ORDER BY share * questions DESC, a.doc, b.doc LIMIT {_LISTED}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class CompetingPair:
     questions: int
     """Different ones that find both."""
     share: float
-    """Of the questions that find one of them."""
+    """Of the retrievals of each, the one that is more often found without the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.queries.traces import FACTS, Filter
+from ragpulse_collector.topics.fitting import same
 from ragpulse_evaluators.statistics import Interval, Moments, benjamini_hochberg, minus
 
 WORST = 3
@@ -130,7 +131,8 @@ def topic_report(
         n=assigned,
         unassigned=unassigned,
         topics=[
-            replace(one, worst=[rows[trace] for trace in worst.get(one.name, ()) if trace in rows]) for one in shown
+            replace(one, worst=_once([rows[trace] for trace in worst.get(one.name, ()) if trace in rows]))
+            for one in shown
         ],
         more=len(figures) - len(shown),
         appeared=[one.name for one in known if fit and one.fit_id == one.first_fit == fit.fit_id > 1],
@@ -290,15 +292,27 @@ def _change(now: Moments, before: Moments | None) -> Uncertain:
 
 
 def _worst(store: Store, query: Query, evaluator: str) -> dict[str, Sequence[str]]:
-    """Return the trace ids of the lowest scores of each topic, then of the latest requests without an answer."""
-    sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=_BY_TOPIC)
+    """Return trace ids by topic, a question once: of the lowest scores, then of the latest requests without an answer.
+
+    A few more than are shown, since `_once` takes questions that differ in spelling alone for one.
+    """
+    sample = sample_of(store, evaluator, query.window.parameters, query.filters, columns=(*_BY_TOPIC, "query"))
     rows = store.read(
-        "SELECT topic, list_concat(lowest, latest) FROM (SELECT topic,"
-        f" arg_min(replace(trace_id::VARCHAR, '-', ''), normalized, {WORST}) AS lowest FROM ({sample.sql})"
-        "  WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL GROUP BY topic)"
-        f" FULL JOIN (SELECT topic, arg_max(replace(trace_id::VARCHAR, '-', ''), start_time, {WORST}) AS latest"
-        f"  {_INSIDE} AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered' GROUP BY topic)"
-        " USING (topic)",
+        f"WITH low AS (SELECT topic, query, trace_id, (0, normalized) AS place FROM ({sample.sql})"
+        "  WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL),"
+        f" latest AS (SELECT topic, query, trace_id, (1, -epoch(start_time)) AS place {_INSIDE}"
+        f"  AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered'),"
+        " once AS (SELECT topic, arg_min(trace_id, place) AS trace_id, min(place) AS place"
+        "  FROM (FROM low UNION ALL FROM latest) GROUP BY topic, query)"
+        f" SELECT topic, arg_min(replace(trace_id::VARCHAR, '-', ''), place, {4 * WORST}) FROM once GROUP BY topic",
         {**sample.parameters, **query.parameters},
     ).rows
-    return {topic: list(dict.fromkeys(ids))[:WORST] for topic, ids in rows}
+    return dict(rows)
+
+
+def _once(rows: Sequence[ScoredTrace]) -> list[ScoredTrace]:
+    """Return the first rows, of each question one."""
+    first: dict[str, ScoredTrace] = {}
+    for row in rows:
+        first.setdefault(same(row.query or ""), row)
+    return [*first.values()][:WORST]

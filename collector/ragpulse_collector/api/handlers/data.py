@@ -145,6 +145,8 @@ class Table:
     columns: list[str]
     rows: list[list[Cell]]
     truncated: bool
+    types: list[str]
+    """The SQL type of each column: JSON has times and decimals as texts."""
 
 
 def sql(store: Store, settings: CollectorSettings, params: Sql) -> Table | Response:
@@ -154,7 +156,7 @@ def sql(store: Store, settings: CollectorSettings, params: Sql) -> Table | Respo
     )
     if ARROW in params.caller.accept:
         return _arrow(rows)
-    return Table(list(rows.columns), [list(row) for row in rows.rows], rows.truncated)
+    return Table(list(rows.columns), [list(row) for row in rows.rows], rows.truncated, list(rows.types))
 
 
 def _arrow(rows: Rows) -> Response:

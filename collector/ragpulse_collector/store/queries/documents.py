@@ -118,12 +118,13 @@ def documents_of(filter: Filter) -> str:
     """One row per request of the range that passes the filter and context that its answer could use.
 
     Columns: trace and doc (hashes to join by; a document is its id, else the start of its text's hash), start_time,
-    span_id, rank, has_text, query (a hash), weight (WEIGHT of the request). The result of a reranker replaces what the
-    reranker was given. Texts are left out: `named_documents` reads those of a few.
+    span_id, rank, has_text, query (a hash, NULL without a question), weight (WEIGHT of the request). The result of a
+    reranker replaces what the reranker was given. Texts are left out: `named_documents` reads those of a few.
     """
     return f"""
         WITH t AS MATERIALIZED (
-            SELECT trace_id, hash(trace_id) AS trace, hash(query) AS query, {WEIGHT} AS weight
+            SELECT trace_id, hash(trace_id) AS trace, CASE WHEN query IS NOT NULL THEN hash(query) END AS query,
+                   {WEIGHT} AS weight
             FROM ({facts_of(filter, ("start_time", "query", "upstream_pi"))})
             WHERE start_time >= $first AND start_time < $last
         ), reranked AS (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import duckdb
@@ -80,7 +80,8 @@ def _read(cursor: duckdb.DuckDBPyConnection, sql: str, question: Question) -> Ro
     names = tuple(column[0] for column in result.description)
     if question.max_rows is None:
         return Rows(names, result.fetchall())
-    return _limited(result, names, question.max_rows)
+    types = tuple(str(column[1]) for column in result.description)
+    return replace(_limited(result, names, question.max_rows), types=types)
 
 
 def _limited(result: duckdb.DuckDBPyConnection, names: Sequence[str], max_rows: int) -> Rows:
