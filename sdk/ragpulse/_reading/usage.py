@@ -6,6 +6,7 @@ Canonical counts follow OpenTelemetry: input includes cached tokens, output incl
 count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up here.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import Any
 
 from ragpulse import _names as names
 
+from .figures import Meaning, figures_in, meaning
 from .openers import opened
 from .replies import Fields, message_fields, turn_of
 from .values import fields_of, value_of
@@ -33,43 +35,10 @@ class Usage:
 
 _THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
 """Google's names for reasoning that the output does not include."""
-_SPELLINGS = {
-    names.INPUT_TOKENS: (
-        "prompt_tokens", "input_tokens", "inputTokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count",
-    ),
-    names.OUTPUT_TOKENS: (
-        "completion_tokens", "output_tokens", "outputTokens", "candidates_token_count", "candidatesTokenCount",
-        "eval_count",
-    ),
-    names.CACHE_READ_TOKENS: (
-        "cached_content_token_count", "cachedContentTokenCount", "cached_tokens", "cache_read_tokens",
-    ),
-    names.CACHE_WRITE_TOKENS: ("cache_write_tokens",),
-    names.REASONING_TOKENS: ("reasoning_tokens", *_THOUGHTS),
-    names.TOOL_TOKENS: ("tool_use_prompt_token_count", "toolUsePromptTokenCount"),
-    names.TOTAL_TOKENS: ("total_tokens", "totalTokens", "total_token_count", "totalTokenCount"),
-}  # fmt: skip
-_FIGURES = {spelling: figure for figure, spellings in _SPELLINGS.items() for spelling in spellings}
-_APART = {
-    "cache_read_input_tokens": names.CACHE_READ_TOKENS, "cacheReadInputTokens": names.CACHE_READ_TOKENS,
-    "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
-}  # fmt: skip
+_APART = frozenset(
+    {"cache_read_input_tokens", "cacheReadInputTokens", "cache_creation_input_tokens", "cacheWriteInputTokens"}
+)
 """Counts that the provider does not include in the input, unless it has another name for the input."""
-_READ = {
-    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
-    "audio_tokens": names.AUDIO_INPUT_TOKENS,
-}  # fmt: skip
-_WRITTEN = {"reasoning_tokens": names.REASONING_TOKENS, "audio_tokens": names.AUDIO_OUTPUT_TOKENS}
-_DETAILS = {
-    "prompt_tokens_details": _READ,
-    "input_tokens_details": _READ,
-    "input_token_details": {
-        "cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS,
-        "audio": names.AUDIO_INPUT_TOKENS},
-    "completion_tokens_details": _WRITTEN,
-    "output_tokens_details": _WRITTEN,
-    "output_token_details": {"reasoning": names.REASONING_TOKENS, "audio": names.AUDIO_OUTPUT_TOKENS},
-}  # fmt: skip
 _INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
 _UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
 _PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
@@ -92,6 +61,7 @@ _INSTRUMENTED = {
 }  # fmt: skip
 """Attributes of other instrumentations' spans → the figure of ours."""
 _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MODEL)
+_COUNT = re.compile("[Tt]oken|eval_count")
 _MAX_NAMES = 50
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
 _RUN_IDS = ("run-", "lc_run-")
@@ -202,8 +172,14 @@ def _read_margins(fields: Fields, facts: Facts) -> None:
             elif names.RESPONSE_ID in margin_facts or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):
                 facts.pop(names.RESPONSE_ID, None)  # LangChain's id of its run: the same call has another in its client
             facts.update({key: value for key, value in margin_facts.items() if key not in facts})
-    if names.OUTPUT_TOKENS not in facts and not _FIGURES.keys().isdisjoint(fields):
+    if names.OUTPUT_TOKENS not in facts and len(fields) < _MAX_NAMES and _states_tokens(tuple(fields)):
         facts.update(usage_facts(fields))
+
+
+@lru_cache(maxsize=1024)
+def _states_tokens(fields: tuple[str, ...]) -> bool:
+    """Whether a reply has counts of tokens among its own fields, as Ollama's and Titan's."""
+    return any([_COUNT.search(str(name)) and meaning(str(name)) != Meaning() for name in fields])
 
 
 def _finish_reasons(fields: Fields) -> tuple[str, ...]:
@@ -281,22 +257,14 @@ def _plain_facts(fields: Fields) -> Facts:
 @lru_cache(maxsize=1024)
 def _plain_counts(fields: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
     """The names of plain counts among these, and of details (None); none where there may be more to read."""
-    figures = [_FIGURES[name] for name in fields if name in _FIGURES]
+    counts = [(name, None if "etail" in str(name) else meaning(str(name))) for name in fields]
+    figures = [what.figure for _, what in counts if what not in (None, Meaning())]
     is_plain = _PLAIN.issuperset(figures) and len({*figures}) == len(figures) and _MORE.isdisjoint(fields)
-    return tuple(
-        [(name, _FIGURES.get(name)) for name in fields if name in _FIGURES or name in _DETAILS] if is_plain else ()
-    )
+    return tuple([(name, what and what.figure) for name, what in counts if what != Meaning()] if is_plain else ())
 
 
 def _all_facts(fields: Fields) -> Facts:
-    facts: Facts = {}
-    for name, value in fields.items():
-        if name in _FIGURES:
-            _put_count(facts, _FIGURES[name], value)
-        elif name in _DETAILS and value is not None:
-            details = fields_of(value)
-            for key, figure in _DETAILS[name].items():
-                _put_count(facts, figure, details.get(key))
+    facts: Facts = figures_in(fields)
     _settle(fields, facts)
     if "cost" in fields:
         _put_number(facts, names.COST_TOTAL, fields["cost"])
@@ -310,8 +278,6 @@ def _settle(fields: Fields, facts: Facts) -> None:
 
     A total that contradicts them stays on the span, so that no cost is computed.
     """
-    for name in _APART.keys() & fields.keys():
-        _put_count(facts, _APART[name], fields[name])
     for name in _UNPRICED:
         if not facts.get(name, 1):
             del facts[name]
@@ -323,7 +289,7 @@ def _settle(fields: Fields, facts: Facts) -> None:
         facts[names.OUTPUT_TOKENS] = output = (output or 0) + thought
     if input is None:
         return
-    apart = not _APART.keys().isdisjoint(fields) and _INCLUSIVE.isdisjoint(fields)
+    apart = not _APART.isdisjoint(fields) and _INCLUSIVE.isdisjoint(fields)
     if apart:
         input += cached
     more = total - facts.get(names.TOOL_TOKENS, 0) - input - (output or 0) if total else 0
@@ -334,11 +300,6 @@ def _settle(fields: Fields, facts: Facts) -> None:
     facts[names.INPUT_TOKENS] = input
     if 0 < total < stated:
         facts[names.TOTAL_TOKENS] = total
-
-
-def _put_count(facts: Facts, key: str, value: Any) -> None:
-    if key not in facts and (type(value) is int or (type(value) is float and value == value)) and value >= 0:
-        facts[key] = int(value)
 
 
 def _put_number(facts: Facts, key: str, value: Any) -> None:
