@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ragpulse_collector.conventions.mapper import rule_book
+from ragpulse_collector.conventions.usage import named_rules
 from ragpulse_collector.otlp.intake import Limits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "conventions.md").read_text(encoding="utf-8")
@@ -52,12 +53,9 @@ def read_as(attribute: str) -> str:
         return APART[attribute]
     if re.search(r"(annotation|evaluation)\.(?!metadata)\w+$", attribute) and ".0." in attribute:
         return "a score"
-    modality = re.fullmatch(r"gen_ai\.usage\.(?:text|image|audio|video)\.(cache_read\.)?(\w+)", attribute)
-    if modality:
-        return "cached_tokens" if modality[1] else modality[2]
     columns = dict.fromkeys(
         rule.field
-        for rule in rule_book().rules
+        for rule in (*rule_book().rules, *named_rules(attribute))
         if rule.attribute == attribute
         or (rule.attribute.endswith(".N.") and re.match(re.escape(rule.attribute[:-2]) + r"\d+\.", attribute))
     )

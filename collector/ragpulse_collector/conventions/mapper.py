@@ -19,7 +19,7 @@ from ragpulse import shapes
 from ragpulse_collector.conventions import lifting, names
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.rules import BareSpan, FieldMapping, RuleBook
-from ragpulse_collector.conventions.usage import FIELDS, settle_usage
+from ragpulse_collector.conventions.usage import FIELDS, named_rules, settle_usage
 from ragpulse_collector.conventions.values import SEARCHES, number, parsed, true, unquoted
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.otlp.wire import Vector, WireBatch, WireEvent, WireLink, WireScope, is_trace_id
@@ -46,6 +46,7 @@ def rule_book() -> RuleBook:
     """Return the rules of all dialects."""
     return RuleBook(
         DIALECTS,
+        named=named_rules,
         watch={"vectors": lambda name: name.endswith(".embedding.vector"), "scores": _SCORE_NAME.fullmatch},
     )
 

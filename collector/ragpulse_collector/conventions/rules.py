@@ -106,7 +106,7 @@ def rules(beside: str | None = None, /, **fields: Mapping[str, Read | tuple[Read
 class Step(NamedTuple):
     """A rule with its position in the order of all rules."""
 
-    order: int
+    order: tuple[int, str]
     rule: FieldRule
 
 
@@ -123,20 +123,23 @@ class ReadPlan(NamedTuple):
 class RuleBook:
     """All rules of all dialects in one order: kind first, then in the order of the dialects.
 
-    `watch` gives predicates over attribute names; the plan lists the names that satisfy one.
+    `named` gives the rules that follow from a name alone, which come last. `watch` gives predicates over attribute
+    names; the plan lists the names that satisfy one.
     """
 
     def __init__(
         self,
         dialects: Iterable[Sequence[FieldRule]],
         *,
+        named: Callable[[str], Iterable[FieldRule]] = lambda _: (),
         watch: Mapping[str, Callable[[str], object]] | None = None,
     ) -> None:
         self.rules = [rule for dialect in dialects for rule in dialect]
         self.rules.sort(key=lambda rule: rule.field != "kind")
         self._by_attribute: dict[str, list[Step]] = {}
         for order, rule in enumerate(self.rules):
-            self._by_attribute.setdefault(rule.attribute, []).append(Step(order, rule))
+            self._by_attribute.setdefault(rule.attribute, []).append(Step((order, ""), rule))
+        self._named = named
         self._families = [(name, name.removesuffix("N.")) for name in self._by_attribute if name.endswith(".")]
         self._prefixes = tuple(prefix for _, prefix in self._families)
         self._watch = watch or {}
@@ -170,7 +173,12 @@ class RuleBook:
         # Attributes with the name of an event rule are left out: its reader expects events.
         plain = [name for name in names if not name.startswith("event:")]
         found = (step for name in (*plain, *families) for step in self._by_attribute.get(name, ()))
-        steps = tuple(step for step in found if step.rule.beside is None or step.rule.beside in plain)
+        named = (
+            Step((len(self.rules), f"{rule.field} {'request' in name} {name}"), rule)
+            for name in plain
+            for rule in self._named(name)
+        )
+        steps = (*(step for step in found if step.rule.beside is None or step.rule.beside in plain), *named)
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
         return ReadPlan(steps, families, {label: matches for label, matches in watched.items() if matches})
 

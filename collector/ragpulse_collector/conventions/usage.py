@@ -1,15 +1,22 @@
-"""What the tokens of spans mean, by the one rule that judges share (`ragpulse_evaluators.usage`).
+"""Which tokens senders state under which names, and what they mean.
 
-Canonical input includes cached tokens, canonical output includes reasoning. The fields of this module are read by rules
-like all others, and enter the price only.
+A name is understood by its words, as in the SDK (`ragpulse._reading.figures`): that of an attribute below one of
+`PREFIXES`, or of a member of an object with usage (`usage_rules`). What the counts mean is the one rule that judges
+share (`ragpulse_evaluators.usage`): canonical input includes cached tokens, canonical output includes reasoning.
+`FIELDS` are read by rules like all others, and enter the price only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 
+from ragpulse._reading.figures import figures_in, meaning
+from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions.rules import FieldRule, Read, SpanView
+from ragpulse_collector.conventions.values import count, of_kinds, parsed, positive, text
 from ragpulse_evaluators.judges.protocol import count_tokens
 from ragpulse_evaluators.usage import counted
 
@@ -17,6 +24,85 @@ FIELDS = ("total_tokens", "apart_tokens", "audio_tokens", "tool_tokens")
 """Fields of rules that are no columns: the stated total; whether cached tokens are counted apart by the sender's
 definition; audio and tool-use tokens, which have prices of their own."""
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+_UNPRICED = ("audio_tokens", "tool_tokens")
+
+
+_FIGURES = {
+    "input_tokens": (names.INPUT_TOKENS,),
+    "output_tokens": (names.OUTPUT_TOKENS,),
+    "cached_tokens": (names.CACHE_READ_TOKENS,),
+    "cache_write_tokens": (names.CACHE_WRITE_TOKENS,),
+    "reasoning_tokens": (names.REASONING_TOKENS,),
+    "total_tokens": (names.TOTAL_TOKENS,),
+    "audio_tokens": (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS),
+    "tool_tokens": (names.TOOL_TOKENS,),
+}
+"""Field → its figures."""
+_COLUMNS = {figure: field for field, figures in _FIGURES.items() for figure in figures}
+PREFIXES: dict[str, Read] = {
+    "gen_ai.usage.": count,
+    "llm.usage.": count,
+    "llm.token_count.": count,
+    "ai.usage.": of_kinds(("llm",), count),  # a wrapper repeats the sums of the calls below it
+}
+"""What names of counts begin with → their reader."""
+_TIERS = (".service_tier", ".serviceTier")
+_ANTHROPICS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
+_TOTALS = frozenset({"total", "total_tokens", "prompt_tokens"})
+_LONGEST_NAME = 128
+_LONGEST_TEXT = 4096
+
+
+def named_rules(name: str) -> Iterator[FieldRule]:
+    """Yield what the name of an attribute alone says about its value: a count of tokens, a service tier."""
+    if name.endswith(_TIERS):
+        yield FieldRule("service_tier", name, text)
+    prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix) and len(name) <= _LONGEST_NAME), None)
+    if prefix is None:
+        return
+    figure, part_of = meaning(name.removeprefix(prefix))
+    if figure is not None:
+        column = _COLUMNS[figure]
+        yield FieldRule(column, name, positive if column in _UNPRICED else PREFIXES[prefix])
+    for column in _FIGURES if name.endswith("details") else [_COLUMNS[part_of]] if part_of else ():
+        yield FieldRule(column, name, _stated(column, prefix))
+
+
+def usage_rules(attribute: str) -> tuple[FieldRule, ...]:
+    """Return the rules for an attribute whose value is an object with usage."""
+    return tuple(FieldRule(column, attribute, _stated(column)) for column in _FIGURES)
+
+
+def _stated(column: str, prefix: str = "") -> Read:
+    """Make a reader of a column in an object with usage, or in all attributes below a prefix (parts of a sum)."""
+
+    def read_figure(value: Any, span: SpanView) -> int | None:
+        if prefix:
+            below = {name.removeprefix(prefix): parsed(part, otherwise=part) for name, part in span.attributes.items()
+                     if name.startswith(prefix)}  # fmt: skip
+            stated: Mapping[str, Any] = figures_in(below)
+        else:
+            stated = _figures(value) if type(value) is str and len(value) <= _LONGEST_TEXT else _read(value)
+        counts = [found for figure in _FIGURES[column] if (found := count(stated.get(figure), span)) is not None]
+        return (sum(counts) or None if column in _UNPRICED else counts[0]) if counts else None
+
+    return read_figure
+
+
+def _read(value: Any) -> Mapping[str, Any]:
+    content = parsed(value)
+    return figures_in(content) if isinstance(content, dict) else {}
+
+
+_figures = lru_cache(maxsize=64)(_read)
+"""Each column of a span asks for the figures of one text."""
+
+
+def is_apart(value: Any, _: SpanView) -> bool | None:
+    """Whether cached tokens are counted apart, as in Anthropic's own usage: it has no total, and no other names."""
+    content = parsed(value)
+    keys = content.keys() if isinstance(content, dict) else set[str]()
+    return True if keys & _ANTHROPICS and not keys & _TOTALS else None
 
 
 def settle_usage(values: dict[str, list[Any]], kinds: Sequence[str | None], size: int) -> list[int]:

@@ -1,7 +1,7 @@
 """What a sender's name of a count means, by the words in it: one table for every provider and every convention.
 
-`cached_tokens`, `input_token_details.cache_read`, `cacheReadInputTokens` and `input_tokens.cached` are one figure. A name
-with a word that is not in the table means nothing: `cache_miss_tokens`, `max_tokens`.
+`cached_tokens`, `input_token_details.cache_read`, `cacheReadInputTokens` and `input_tokens.cached` are one figure. A
+name with a word that is not in the table means nothing: `cache_miss_tokens`, `max_tokens`.
 """
 
 import re
@@ -33,11 +33,9 @@ _FIGURES = {
         names.INPUT_TOKENS: ("input", "input eval"),
         names.OUTPUT_TOKENS: ("output", "eval"),
         names.TOTAL_TOKENS: ("total",),
-        names.CACHE_READ_TOKENS: (
-            "cache", "cache read", "cache input", "cache read input", "cache tier", "cache read tier",
-        ),
+        names.CACHE_READ_TOKENS: ("cache", "cache read", "cache input", "cache read input"),
         names.CACHE_WRITE_TOKENS: ("cache write", "cache write input"),
-        names.REASONING_TOKENS: ("reasoning", "reasoning output", "reasoning output tier", "reasoning tier"),
+        names.REASONING_TOKENS: ("reasoning", "reasoning output"),
         names.AUDIO_INPUT_TOKENS: ("audio", "audio input"),
         names.AUDIO_OUTPUT_TOKENS: ("audio output",),
         names.TOOL_TOKENS: ("tool use", "tool use input"),
@@ -68,6 +66,8 @@ def meaning(name: str) -> Meaning:
     roles = _roles(name)
     if len(roles) > 1:
         roles -= {"total"}
+    if roles & {"cache", "reasoning"}:
+        roles -= {"tier"}  # LangChain: `priority_cache_read`; the rest of the input is `priority`
     modality = roles & {"part", "audio"}
     figure = _FIGURES.get(frozenset(roles - modality if modality != roles else roles))
     if not modality or modality == roles:
@@ -76,7 +76,7 @@ def meaning(name: str) -> Meaning:
 
 
 def figures_in(usage: Mapping[Any, Any]) -> dict[str, Any]:
-    """The counts in a usage object and its details, by figure. A figure without a count of its own is its parts' sum."""
+    """The counts in a usage object and its details, by figure; one without a count is the sum of its parts."""
     counts: dict[str, Any] = {}
     parts: dict[str, int] = {}
     _read(usage, "", counts, parts)

@@ -11,6 +11,7 @@ from ragpulse_collector.conventions.texts import (
     query_of_input,
     response_of_output,
 )
+from ragpulse_collector.conventions.usage import usage_rules
 from ragpulse_collector.conventions.values import (
     KINDS,
     always,
@@ -132,13 +133,10 @@ RULES = rules(
         _HAYSTACK_OUTPUT: _reply("model", text),
     },
     provider={"ai.model.provider": _ai_provider},
-    input_tokens={  # read at one kind: a wrapper repeats the sums of the calls below it
+    input_tokens={
         "ai.usage.tokens": of_kinds(("embedding",), count),
         _HAYSTACK_OUTPUT: _reply("usage.prompt_tokens", count),
     },
-    cached_tokens={"ai.usage.cachedInputTokens": of_kinds(("llm",), count)},
-    reasoning_tokens={"ai.usage.reasoningTokens": of_kinds(("llm",), count)},
-    total_tokens={"ai.usage.totalTokens": of_kinds(("llm",), count)},
     finish_reason={
         "ai.response.finishReason": first_reason,
         _HAYSTACK_OUTPUT: _reply("finish_reason", first_reason),
@@ -165,4 +163,4 @@ RULES = rules(
         "langsmith.metadata.": gathered,
     },
     output_tokens={_HAYSTACK_OUTPUT: _reply("usage.completion_tokens", count)},
-)
+) + usage_rules("langsmith.metadata.usage_metadata")

@@ -98,17 +98,6 @@ def _reason_in_messages(value: Any, span: SpanView) -> str | None:
     return first_reason(first.get("finish_reason"), span) if type(first) is dict else None
 
 
-def _all_modalities(name: str) -> dict[str, Read]:
-    """Return readers of the sum over the modalities, for senders that state no total."""
-    attributes = [f"gen_ai.usage.{modality}.{name}" for modality in ("text", "image", "audio", "video")]
-
-    def read_sum(_: Any, span: SpanView) -> int | None:
-        counts = [count(span.attributes.get(attribute), span) for attribute in attributes]
-        return None if counts == [None] * len(counts) else sum(filter(None, counts))
-
-    return dict.fromkeys(attributes, read_sum)
-
-
 def _elsewhere(value: Any, span: SpanView) -> str | None:
     return "stored_elsewhere" if text(value, span) else None
 
@@ -181,37 +170,12 @@ RULES = rules(
     data_source={names.DATA_SOURCE_ID: unquoted},
     top_k={names.RETRIEVAL_TOP_K: small_count},
     response_id={names.RESPONSE_ID: text},
-    input_tokens={
-        names.INPUT_TOKENS: count,
-        "gen_ai.usage.prompt_tokens": count,
-    },
-    output_tokens={
-        names.OUTPUT_TOKENS: count,
-        "gen_ai.usage.completion_tokens": count,
-    },
+    input_tokens={names.INPUT_TOKENS: count},
+    output_tokens={names.OUTPUT_TOKENS: count},
     cached_tokens={names.CACHE_READ_TOKENS: count},
-    cache_write_tokens={
-        names.CACHE_WRITE_TOKENS: count,
-        "gen_ai.usage.cache_creation.input_tokens": count,
-    },
+    cache_write_tokens={names.CACHE_WRITE_TOKENS: count},
     reasoning_tokens={names.REASONING_TOKENS: count},
-    total_tokens={
-        names.TOTAL_TOKENS: count,
-        "llm.usage.total_tokens": count,
-    },
-    audio_tokens={
-        names.AUDIO_INPUT_TOKENS: positive,
-        names.AUDIO_OUTPUT_TOKENS: positive,
-    },
     tool_tokens={names.TOOL_TOKENS: positive},
-    service_tier={
-        "openai.response.service_tier": text,
-        "gen_ai.openai.response.service_tier": text,
-        "gen_ai.response.service_tier": text,
-        "openai.request.service_tier": text,
-        "gen_ai.openai.request.service_tier": text,
-        "gen_ai.request.service_tier": text,
-    },
     ttft_ms={names.TIME_TO_FIRST_CHUNK: seconds},
     prompt_name={names.PROMPT_NAME: text},
     prompt_version={names.PROMPT_VERSION: text},
@@ -224,9 +188,6 @@ LAST = rules(
         names.OUTPUT_MESSAGES: _reason_in_messages,
         "event:gen_ai.choice": of_event(0, "finish_reason", first_reason),
     },
-    input_tokens=_all_modalities("input_tokens"),
-    output_tokens=_all_modalities("output_tokens"),
-    cached_tokens=_all_modalities("cache_read.input_tokens"),
     agent={
         names.WORKFLOW_NAME: text,
         "gen_ai.agent.id": text,

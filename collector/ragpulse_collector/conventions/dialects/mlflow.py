@@ -7,10 +7,10 @@ from typing import Any
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import SpanView, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
-from ragpulse_collector.conventions.values import KINDS, count, members, one_of, unquoted
+from ragpulse_collector.conventions.usage import usage_rules
+from ragpulse_collector.conventions.values import KINDS, one_of, unquoted
 
 _KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "parser": "chain"}
-_USAGE = "mlflow.chat.tokenUsage"
 
 
 def _model(value: Any, span: SpanView) -> str | None:
@@ -34,11 +34,6 @@ RULES = rules(
         "mlflow.llm.provider": unquoted,
         "mlflow.llm.model": _provider,
     },
-    input_tokens={_USAGE: members(("input_tokens",), count)},
-    output_tokens={_USAGE: members(("output_tokens",), count)},
-    cached_tokens={_USAGE: members(("cache_read_input_tokens",), count)},
-    cache_write_tokens={_USAGE: members(("cache_creation_input_tokens",), count)},
-    total_tokens={_USAGE: members(("total_tokens",), count)},
     session_id={"mlflow.trace.session": unquoted},
     user_id={"mlflow.trace.user": unquoted},
-)
+) + usage_rules("mlflow.chat.tokenUsage")

@@ -27,7 +27,6 @@ from ragpulse_collector.conventions.values import (
     of_kinds,
     one_of,
     parsed,
-    positive,
     small_count,
     strings,
     text,
@@ -168,25 +167,8 @@ RULES = rules(
         "decision.provider": text,
         "decision.system": text,
     },
-    input_tokens={
-        "llm.token_count.prompt": count,
-        "decision.token_count.input": count,
-    },
-    output_tokens={
-        "llm.token_count.completion": count,
-        "decision.token_count.output": count,
-    },
-    cached_tokens={
-        "llm.token_count.prompt_details.cache_read": count,
-        "llm.token_count.prompt_details.cache_input": count,
-    },
-    cache_write_tokens={"llm.token_count.prompt_details.cache_write": count},
-    reasoning_tokens={"llm.token_count.completion_details.reasoning": count},
-    total_tokens={"llm.token_count.total": count},
-    audio_tokens={
-        "llm.token_count.prompt_details.audio": positive,
-        "llm.token_count.completion_details.audio": positive,
-    },
+    input_tokens={"decision.token_count.input": count},
+    output_tokens={"decision.token_count.output": count},
     cost_usd={
         names.COST_TOTAL: amount,
         "llm.cost.prompt": _cost_in_parts,

@@ -12,8 +12,6 @@ from ragpulse_collector.conventions.values import (
     QUOTED,
     always,
     amount,
-    count,
-    positive,
     strings,
     text,
     unquote,
@@ -52,17 +50,6 @@ RULES = rules(
         "gen_ai.usage.cost": amount,
         "operation.cost": amount,
     },
-    cached_tokens={
-        "gen_ai.usage.details.cache_read_tokens": count,
-        "gen_ai.usage.details.cached_tokens": count,
-    },
-    reasoning_tokens={"gen_ai.usage.details.reasoning_tokens": count},
-    audio_tokens={
-        "gen_ai.usage.details.input_audio_tokens": positive,
-        "gen_ai.usage.details.output_audio_tokens": positive,
-        "gen_ai.usage.details.audio_tokens": positive,
-    },
-    tool_tokens={"gen_ai.usage.details.tool_use_prompt_tokens": positive},
     tags={"logfire.tags": strings},
 )
 LAST = rules(

@@ -10,7 +10,7 @@ from ragpulse_collector.conventions.documents import (
 )
 from ragpulse_collector.conventions.rules import rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
-from ragpulse_collector.conventions.values import KINDS, count, first_event, gathered, one_of, text, unquoted
+from ragpulse_collector.conventions.values import KINDS, first_event, gathered, one_of, text, unquoted
 
 REQUEST_TYPES = {"chat": "llm", "completion": "llm", "embedding": "embedding", "rerank": "reranker"}
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
@@ -29,11 +29,6 @@ RULES = rules(
         "event:db.query.result": result_events("db.query.result."),
     },
     response={_OUTPUT: response_of_output},
-    input_tokens={"llm.usage.prompt_tokens": count},
-    output_tokens={"llm.usage.completion_tokens": count},
-    cached_tokens={"gen_ai.usage.cache_read_input_tokens": count},
-    cache_write_tokens={"gen_ai.usage.cache_creation_input_tokens": count},
-    reasoning_tokens={"gen_ai.usage.reasoning_tokens": count},
     ttft_ms={"event:gen_ai.content.completion.chunk": first_event},
     session_id={
         _ASSOCIATION + "session_id": unquoted,

@@ -1,0 +1,142 @@
+"""What strangers' applications send, as the semantic conventions do not name it: one table of samples for each kind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from spans import Span, remapped, spans_of
+from wire_support import decode_json
+
+QUESTION = "How long does a refund take?"
+ANSWER = "Refunds take five working days."
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4.1"}
+USED = CALL | {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
+
+
+def mapped(attributes: dict[str, Any]) -> Span:
+    """The span with these attributes; it is the same when its columns are derived again."""
+    (span,) = spans_of(decode_json({"attributes": attributes}))
+    assert remapped(span) == span
+    return span
+
+
+def holds(span: Span, expected: dict[str, Any]) -> None:
+    """Compare the columns that are named."""
+    assert {name: getattr(span, name) for name in expected} == expected
+
+
+LANGCHAIN = {
+    "input_tokens": 1000, "output_tokens": 100, "total_tokens": 1100,
+    "input_token_details": {"cache_read": 800, "cache_creation": 50}, "output_token_details": {"reasoning": 60},
+}  # fmt: skip
+GEMINI = {
+    "promptTokenCount": 1000, "candidatesTokenCount": 40, "thoughtsTokenCount": 60, "totalTokenCount": 1100,
+    "cachedContentTokenCount": 800, "cacheTokensDetails": [{"modality": "AUDIO", "tokenCount": 20}],
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1000}],
+}  # fmt: skip
+OBJECT = {"langfuse.observation.type": "generation"}
+OBJECT_OF = "langfuse.observation.usage_details"
+CACHED, THOUGHT, WRITTEN = {"cached_tokens": 800}, {"reasoning_tokens": 60}, {"cache_write_tokens": 50}
+COUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    **{
+        name: (USED | {name: 800}, CACHED | {"input_tokens": 1000})
+        for name in (
+            "gen_ai.usage.input_cached_tokens", "gen_ai.usage.cached_tokens", "gen_ai.usage.cached_input_tokens",
+            "gen_ai.usage.input_tokens.cached", "gen_ai.usage.prompt_tokens_details.cache_read",
+            "gen_ai.usage.prompt_tokens_details.cached_tokens", "gen_ai.usage.cache_read_input_tokens",
+            "gen_ai.usage.cache_read_tokens", "gen_ai.usage.details.cached_content_tokens", "llm.usage.cached_tokens",
+            "llm.usage.cache_read_input_tokens", "llm.token_count.prompt_details.cache_input",
+            "ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens",
+            "gen_ai.usage.prompt_cache_hit_tokens", "gen_ai.usage.input_token_details.priority_cache_read",
+        )
+    },
+    **{
+        name: (USED | {name: 60}, THOUGHT | {"output_tokens": 100})
+        for name in (
+            "gen_ai.usage.reasoning_tokens", "gen_ai.usage.output_tokens.reasoning", "gen_ai.usage.thoughts_tokens",
+            "gen_ai.usage.completion_tokens_details.reasoning", "gen_ai.usage.output_reasoning_tokens",
+            "gen_ai.usage.completion_tokens_details.reasoning_tokens", "ai.usage.outputTokenDetails.reasoningTokens",
+        )
+    },
+    **{
+        name: (USED | {name: 50}, WRITTEN)
+        for name in (
+            "gen_ai.usage.input_tokens.cache_write", "gen_ai.usage.cache_creation_input_tokens",
+            "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.prompt_tokens_details.cache_write",
+            "ai.usage.inputTokenDetails.cacheWriteTokens",
+        )
+    },
+    "a name of the conventions wins": (
+        USED | {"gen_ai.usage.cached_tokens": 1, "gen_ai.usage.cache_read.input_tokens": 800}, CACHED,
+    ),
+    "details as JSON": (USED | {"gen_ai.usage.prompt_tokens_details": '{"cached_tokens": 800}'}, CACHED),
+    "details as an object": (USED | {"gen_ai.usage.prompt_tokens_details": {"cached_tokens": 800}}, CACHED),
+    "LangSmith's metadata": (
+        {"langsmith.span.kind": "llm", "langsmith.metadata.usage_metadata": json.dumps(LANGCHAIN)},
+        CACHED | THOUGHT | WRITTEN | {"input_tokens": 1000, "output_tokens": 100},
+    ),
+    "Gemini's own object": (
+        OBJECT | {OBJECT_OF: json.dumps(GEMINI)},
+        CACHED | THOUGHT | {"input_tokens": 1000, "output_tokens": 100, "usage_problem": None},
+    ),
+    "an object, not JSON": (OBJECT | {OBJECT_OF: LANGCHAIN}, CACHED | THOUGHT | {"input_tokens": 1000}),
+    "counts as texts": (OBJECT | {OBJECT_OF: '{"input": "1000", "input_cached_tokens": "800"}'}, CACHED),
+    "what is no count": (
+        USED | {"gen_ai.usage.cache_miss_tokens": 1, "gen_ai.usage.max_cached_tokens": 2, "gen_ai.usage.cost": 3.0,
+                "gen_ai.usage.cached_audio_tokens": 4, "gen_ai.usage.reasoning_budget_tokens": 5},
+        {"input_tokens": 1000, "output_tokens": 100, "reasoning_tokens": None},
+    ),
+    "hostile counts": (
+        USED | {"gen_ai.usage.cached_tokens": "<script>", "gen_ai.usage.reasoning_tokens": -1,
+                f"gen_ai.usage.{'cached_' * 200}tokens": 1, "gen_ai.usage.prompt_tokens_details": "[" * 300},
+        {"cached_tokens": None, "reasoning_tokens": None},
+    ),
+    "Sentry's and LiveKit's modalities without a total": (
+        CALL | {"gen_ai.usage.input_text_tokens": 10, "gen_ai.usage.input_image_tokens": 5}, {"input_tokens": 15},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_a_count_is_known_by_the_words_of_its_name(case: str) -> None:
+    """Cached tokens, reasoning and cache writes; a name with a word that says something else is none of them."""
+    attributes, expected = COUNTS[case]
+    kind = {"ai.operationId": "ai.generateText.doGenerate"} if case.startswith("ai.") else {}
+    holds(mapped(attributes | kind), {name: value for name, value in expected.items() if name != "usage_problem"})
+
+
+AUDIO = {
+    "gen_ai.usage.input_audio_tokens": 900, "gen_ai.usage.output_audio_tokens": 90,
+    "gen_ai.usage.completion_tokens_details.audio": 7, "gen_ai.usage.prompt_tokens_details.audio_tokens": 7,
+    "gen_ai.usage.details.audio_prompt_tokens": 7, "llm.usage.audio_tokens": 7,
+    "gen_ai.usage.prompt_tokens_details": '[{"modality": "AUDIO", "token_count": 7}]',
+    "gen_ai.usage.input_token_details": '{"text_tokens": 10, "audio_tokens": 104}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AUDIO)
+def test_audio_tokens_are_never_priced_as_text(name: str) -> None:
+    """Under any sender's name: the cost is unknown, with the reason."""
+    assert "audio tokens" in str(
+        decode_json({"attributes": USED | {name: AUDIO[name]}}).spans[0].value("usage_problem", 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "tier"),
+    [
+        ({"gen_ai.response.service_tier": "flex", "gen_ai.request.service_tier": "auto"}, "flex"),
+        ({"openai.response.service_tier": "priority"}, "priority"),
+        ({"gen_ai.openai.request.service_tier": "flex"}, "flex"),
+        ({"anthropic.response.service_tier": "batch"}, "batch"),
+        ({"llm.openai.service_tier": "flex"}, "flex"),
+        ({"gen_ai.usage.service_tier": "batch"}, "batch"),
+        ({"ai.response.serviceTier": "flex"}, "flex"),
+        ({"gen_ai.response.service_tier": 7}, None),
+    ],
+)  # fmt: skip
+def test_a_service_tier_is_read_under_any_prefix(attributes: dict[str, Any], tier: str | None) -> None:
+    """That of the response before that of the request."""
+    assert decode_json({"attributes": CALL | attributes}).spans[0].value("service_tier", 0) == tier
