@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import deque, namedtuple
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -20,6 +20,15 @@ from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import BareSpan
 
 PARIS, ROME = "Paris is a city.", "Rome is a city."
+ADDRESS = "https://docs.example.com/en/latest/articles/cities/2026/where-is-it#top"
+HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+RESOURCE = "projects/p/locations/us/collections/default/dataStores/ds/branches/0/documents/2c6bd8a0f9"
+TITLE = "Where all of the large cities are and which country each of them belongs to"
+
+
+Page = namedtuple("Page", "records summary keys")
+Hit = namedtuple("Hit", "nr plot link")
+Said = namedtuple("Said", "answer sources")
 
 
 class ObjectId:
@@ -195,6 +204,76 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
         [("p", None, PARIS, None)]),
     "id to text": ({"p": PARIS, "r": ROME}, [("p", None, PARIS, None), ("r", None, ROME, None)]),
     "id to document": ({"p": {"text": PARIS, "score": 0.9}}, [("p", 0.9, PARIS, None)]),
+    # --- the text of a hit is the field that reads like a passage, never the longest
+    "an address longer than the chunk": (
+        {"result": {"hits": [{"_id": "p", "_score": 0.9, "fields": {"chunk_text": PARIS, "source_url": ADDRESS}}]}},
+        [("p", 0.9, PARIS, {"source_url": ADDRESS})]),
+    "a hash, a resource name and a title": (
+        [{"properties": {"plot": PARIS, "checksum": HASH, "x": HASH, "doc": RESOURCE, "documentTitle": TITLE}}],
+        [(None, None, PARIS, {"checksum": HASH, "x": HASH, "doc": RESOURCE, "documentTitle": TITLE})]),
+    "a field of a row": ([{"id": "p", "plot": PARIS}], [("p", None, None, None)]),
+    "a field that speaks of a text": (
+        [{"id": "p", "remark": TITLE, "abstract_en": PARIS}], [("p", None, PARIS, None)]),
+    "an identifier under a usual name": (
+        [{"document": "cities-2026.pdf", "passage": PARIS}], [(None, None, PARIS, None)]),
+    "no passage at all": ([{"id": "p", "score": 0.9, "link": ADDRESS}], [("p", 0.9, None, {"link": ADDRESS})]),
+    "a script without spaces": ([{"id": "p", "fields": {"正文": "退款需要5个工作日。", "标签": "x"}}],
+                                [("p", None, "退款需要5个工作日。", {"标签": "x"})]),
+    "columns of texts and addresses": ({"texts": [PARIS], "urls": [ADDRESS]}, [(None, None, PARIS, {"url": ADDRESS})]),
+    "addresses alone": (
+        [ADDRESS, "a.md"], [(None, None, None, {"source": ADDRESS}), (None, None, None, {"source": "a.md"})]),
+    "Elasticsearch, highlight": (
+        {"hits": {"hits": [{"_id": "p", "_score": 0.9, "_source": {"title": TITLE, "url": ADDRESS},
+                            "highlight": {"title": ["<em>Paris</em> and Rome"], "plot": [PARIS, ROME]}}]}},
+        [("p", 0.9, f"{PARIS}\n{ROME}", {"title": TITLE, "url": ADDRESS})]),
+    "Elasticsearch, inner_hits": (
+        {"hits": {"hits": [{"_id": "p", "_score": 0.9, "_source": {"content": f"{TITLE} {PARIS} {ROME}"},
+                            "inner_hits": {"content": {"hits": {"total": {"value": 1}, "hits": [
+                                {"_id": "p", "_score": 0.8, "_source": {"text": PARIS}}]}}}}]}},
+        [("p", 0.9, PARIS, {"content": f"{TITLE} {PARIS} {ROME}"})]),
+    "Algolia, snippet": (
+        {"hits": [{"objectID": "p", "title": TITLE,
+                   "_snippetResult": {"title": {"value": TITLE}, "plot": {"value": PARIS, "matchLevel": "full"}}}]},
+        [("p", None, PARIS, None)]),
+    "Azure AI Search, captions": (
+        {"value": [{"@search.score": 0.9, "id": "p", "title": TITLE, "@search.captions": [{"text": PARIS}]}]},
+        [("p", 0.9, PARIS, None)]),
+    "mem0": ({"results": [{"id": UUID_, "memory": PARIS, "hash": HASH, "metadata": None, "score": 0.9, "user_id": "u",
+                           "created_at": "2026-11-28T10:00:00Z"}], "relations": []}, [(UUID_, 0.9, PARIS, None)]),
+    "Kendra, retrieve": (
+        {"QueryId": "q", "ResultItems": [{"Id": "p", "DocumentId": "s3://b/a.md", "DocumentTitle": TITLE,
+                                          "Content": PARIS, "ScoreAttributes": {"ScoreConfidence": "HIGH"}}]},
+        [("p", None, PARIS, None)]),
+    "Kendra, query": (
+        {"ResultItems": [{"Id": "p", "Type": "DOCUMENT", "DocumentTitle": {"Text": TITLE, "Highlights": []},
+                          "DocumentExcerpt": {"Text": PARIS, "Highlights": []}}], "FacetResults": []},
+        [("p", None, PARIS, None)]),
+    "Vertex AI RAG": ({"contexts": {"contexts": [{"sourceUri": "gs://b/a.md", "text": PARIS, "score": 0.9}]}},
+                      [(None, 0.9, PARIS, None)]),
+    "ragie": ({"scored_chunks": [{"text": PARIS, "score": 0.9, "id": "p", "document_id": "d", "links": {}}]},
+              [("p", 0.9, PARIS, None)]),
+    "LlamaCloud": ({"pipeline_id": UUID_, "retrieval_nodes": [{"node": {"id_": "p", "text": PARIS}, "score": 0.9}]},
+                   [("p", 0.9, PARIS, None)]),
+    "Semantic Kernel, text": (
+        [{"name": "p", "value": PARIS, "link": ADDRESS}], [(None, None, PARIS, {"link": ADDRESS})]),
+    "Semantic Kernel, vector": (
+        [{"record": {"id": "p", "description": PARIS}, "score": 0.9}], [("p", 0.9, PARIS, None)]),
+    "LangChain in JavaScript": ([{"pageContent": PARIS, "metadata": {"id": "p"}}], [("p", None, PARIS, {"id": "p"})]),
+    "Cypher": ([{"c.text": PARIS, "score": 0.9}], [(None, 0.9, PARIS, None)]),
+    "Brave": ({"web": {"results": [{"title": TITLE, "url": ADDRESS, "description": PARIS}]}},
+              [(None, None, PARIS, {"url": ADDRESS})]),
+    # --- what an answer was made of
+    "sources": ({"answer": "In France.", "sources": [{"id": "p", "text": PARIS}]}, [("p", None, PARIS, None)]),
+    "references": ({"answer": "In France.", "references": [{"id": "p", "text": PARIS}]}, [("p", None, PARIS, None)]),
+    "citations": ({"answer": "In France.", "citations": [{"content": PARIS, "title": TITLE, "url": ADDRESS}]},
+                  [(None, None, PARIS, {"url": ADDRESS})]),
+    "citations with their sources": (
+        {"text": "In France.", "citations": [{"text": "In", "sources": [{"id": "p", "document": {"snippet": PARIS}}]}]},
+        [("p", None, PARIS, None)]),
+    "a reference with chunks": ({"answer": "In France.", "reference": {"chunks": [{"id": "p", "content": PARIS}]}},
+                                [("p", None, PARIS, None)]),
+    "addresses of an answer": ({"answer": "In France.", "citations": [ADDRESS]},
+                               [(None, None, None, {"source": ADDRESS})]),
     # --- ids
     "an id in the metadata": ([{"text": PARIS, "metadata": {"id": "p"}}], [("p", None, PARIS, {"id": "p"})]),
     "the passage before the document": (
@@ -244,6 +323,16 @@ VALUES: dict[str, tuple[Any, list[Row] | None]] = {
     "names of its own": (DataFrame({"nr": ["p", "r"], "words": [PARIS, ROME], "rank": [0.9, 0.5]}), _two()),
     "an id with a text of its own": ([SimpleNamespace(_id=ObjectId(), text=PARIS)], [("65f0c0ff", None, PARIS, None)]),
     "a mock": (MagicMock(), None),
+    "a named tuple": (Page([{"id": "p", "text": PARIS}], None, ["id", "text"]), [("p", None, PARIS, None)]),
+    "named tuples": ([Hit("p", PARIS, ADDRESS)], [("p", None, PARIS, {"link": ADDRESS})]),
+    "objects in an object": (
+        SimpleNamespace(page=1, found=[SimpleNamespace(node=SimpleNamespace(id_="p", text=PARIS), score=0.9)]),
+        [("p", 0.9, PARIS, None)]),
+    "an answer of objects": (
+        SimpleNamespace(answer="In France.", references=[SimpleNamespace(id="p", quote=PARIS, title=TITLE)]),
+        [("p", None, PARIS, None)]),
+    "an answer as a named tuple": (
+        Said("In France.", [SimpleNamespace(id="p", text=PARIS)]), [("p", None, PARIS, None)]),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What is read at little cost is what the rules read: rows of both tables, and mixtures of all their names."""
+"""What is read at little cost is what the rules read: rows of the tables, and mixtures of all their names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from test_document_shapes import SHAPES
 from test_shapes import REPLIES, STREAMS
 
-from ragpulse import attributes, shapes
-from ragpulse._reading.hits import hits_in
-from ragpulse._reading.parts import parts_of
+from ragpulse import shapes
 from ragpulse._reading.replies import Said
-from ragpulse._reading.usual import usual_parts, usual_text
+from ragpulse._reading.usual import usual_text
 
 _REPLY = ("content", "message", "choices", "delta", "text", "role", "type", "answer", "index", "id")
 _REPLY_NAMES = (
@@ -25,30 +22,6 @@ _REPLY_VALUES: tuple[Any, ...] = (
     "x", "", "<a.b object at 0x1f>", "assistant", "user", "text", "ai", "message", "tool_call", "tool", "reasoning",
     "x.done", "message_start", None, None, None, 0, 1, True, [], {}, 1.5,
 )  # fmt: skip
-_HIT = ("text", "id", "score", "metadata", "page_content", "source", "content", "page")
-_HIT_NAMES = (
-    *attributes.DOCUMENT_TEXT_KEYS, *attributes.DOCUMENT_ID_KEYS, *attributes.DOCUMENT_SOURCE_KEYS,
-    *attributes.DOCUMENT_SCORE_KEYS, *attributes.DOCUMENT_DISTANCE_KEYS, *attributes.DOCUMENT_METADATA_KEYS,
-    *attributes.DOCUMENT_FIELD_KEYS, "page", "dtype",
-)  # fmt: skip
-_HIT_VALUES: tuple[Any, ...] = (
-    "x",
-    "",
-    "Two words.",
-    "p-1",
-    "12",
-    0.5,
-    0.25,
-    1,
-    0,
-    True,
-    None,
-    None,
-    [],
-    ["a"],
-    b"x",
-    {},
-)
 
 
 class Mixture:
@@ -91,12 +64,6 @@ def _replies() -> Iterator[Any]:
     yield from (mixture.fields() for _ in range(8000))
 
 
-def _hits() -> Iterator[Any]:
-    yield from (hit for result, _ in SHAPES.values() if isinstance(result, list) for hit in result)
-    mixture = Mixture(_HIT, _HIT_NAMES, _HIT_VALUES)
-    yield from (mixture.fields(depth=3) for _ in range(8000))
-
-
 def test_a_usual_reply_is_read_as_by_the_rule() -> None:
     """Its text, and that there is nothing else in it."""
     found = 0
@@ -108,15 +75,3 @@ def test_a_usual_reply_is_read_as_by_the_rule() -> None:
             assert (said.texts, said.calls, said.refused) == ([text], [], False), value
             found += 1
     assert found > 1000
-
-
-def test_a_usual_hit_is_read_as_by_the_rule() -> None:
-    """Its parts, and that a list which begins with it is a list of hits."""
-    found = 0
-    for hit in _both(_hits()):
-        parts = usual_parts(hit)
-        if parts is not None:
-            hits = [hit, {"text": "x"}]
-            assert (parts, hits_in(hits)) == (parts_of(hit), hits), hit
-            found += 1
-    assert found > 300

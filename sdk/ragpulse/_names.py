@@ -161,29 +161,29 @@ DOCUMENT_SCORE_KEYS: Final = (
 DOCUMENT_DISTANCE_KEYS: Final = ("distance", "_distance", "vector_distance", "$dist")
 """A smaller distance is better, so it is no score: it is stored in the metadata, as `distance`."""
 DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload", "attributes")
-DOCUMENT_FIELD_KEYS: Final = ("node", "document", "_source", "fields", "properties", "entity")
-"""Where a hit has the document itself, or its fields: LlamaIndex, Typesense, Elasticsearch, Vespa, Weaviate, Milvus."""
+DOCUMENT_FIELD_KEYS: Final = (
+    "node", "document", "_source", "fields", "properties", "entity", "record", "chunk", "passage",
+)  # fmt: skip
+"""Where a hit has the document itself, or its fields: LlamaIndex, Typesense, Elasticsearch, Vespa, Weaviate, Milvus,
+Semantic Kernel, Google's Vertex AI."""
+DOCUMENT_HIGHLIGHT_KEYS: Final = (
+    "highlight", "highlights", "_snippetResult", "_highlightResult", "_formatted", "@search.captions",
+    "@search.highlights",
+)  # fmt: skip
+"""Where a search engine has the passages of a document that match."""
 DOCUMENT_LIST_KEYS: Final = (
-    "documents",
-    "contexts",
-    "context",
-    "source_documents",
-    "source_nodes",
-    "results",
-    "chunks",
-    "matches",
-    "points",
-    "hits",
-    "nodes",
-    "docs",
-    "passages",
-    "retrievalResults",
-    "retrievedReferences",
-)
-"""Where a larger result has its list of documents."""
+    "documents", "contexts", "context", "source_documents", "source_nodes", "results", "chunks", "matches", "points",
+    "hits", "nodes", "docs", "passages", "retrievalResults", "retrievedReferences", "retrieved_documents",
+    "retrieved_docs", "retrieved_chunks", "retrieved_contexts", "retrieval_context", "retrieval_nodes",
+    "relevant_documents", "scored_chunks", "result_items", "retriever_resources", "search_results", "records",
+    "memories", "sources", "references", "reference", "grounding_chunks", "evidence", "snippets", "excerpts",
+)  # fmt: skip
+"""Where a larger result, or an answer, has its list of documents, perhaps in a mapping of their own."""
 DOCUMENT_GROUP_KEYS: Final = ("citations", "output", "groups", "responses")
 """Where a larger result has several results with a list of documents each."""
 DOCUMENT_SEARCH_KEYS: Final = ("data", "value", "children", "objects", "items", "texts", "contents", "ids")
 """Where only the result of a search has its list of documents, or the column of their texts or ids."""
-DOCUMENT_WRAPPER_KEYS: Final = ("root", "response", "result", "structuredContent", "structured_content")
+DOCUMENT_WRAPPER_KEYS: Final = (
+    "root", "response", "result", "structuredContent", "structured_content", "web", "webPages",
+)  # fmt: skip
 """What the list may be in: `root.children` of Vespa, `response.docs` of Solr, `structuredContent` of MCP."""

@@ -85,8 +85,8 @@ def _document_list(content: Any) -> list[Any] | None:
 def _is_document(item: Any) -> bool:
     if not isinstance(item, dict) or is_message(item):
         return False
-    record = _record(1, item)
-    return bool(record.text) and (record.id is not None or record.score is not None or "page_content" in item)
+    id_, score, text, _ = parts_of(item, named_only=True)
+    return bool(text) and (id_ is not None or score is not None or "page_content" in item)
 
 
 def flattened(members: Any, span: SpanView) -> Result | None:
@@ -189,8 +189,6 @@ def _record_in(rank: int, item: Any) -> ContextRecord | None:
         item = next(iter(table([item])), None)
     elif isinstance(item, dict) and type(item.get("metadata")) is str:
         item = {**item, "metadata": parsed(item["metadata"])}
-    if isinstance(item, str):
-        return ContextRecord(rank, text=item or None)
     if type(item) is dict and item.get("id") and item.get("content") and _BARE.issuperset(item):
         record = _exact(rank, item)
         if record is not None:

@@ -1,14 +1,14 @@
 """Turns what a retriever returned into typed contexts, for every library. None of those libraries is imported."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from .hits import by_place, hits_in, nested_hits, table
 from .openers import opened
-from .parts import Parts, listed, number, parts_of
-from .usual import usual_parts
+from .parts import listed, number, parts_of
 from .values import MAX_TEXT, bounded, to_json, value_of, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
@@ -61,19 +61,12 @@ def documents_in(value: Any, field: str | None = None) -> tuple[RecordedDocument
 
     `field` is the name of the text in each hit, where it is not a usual one.
     """
-    if type(value) is list and value and field is None and _is_usual(value[0]):
-        return tuple([document(hit) for hit in value])
     hits = hits_in(value if isinstance(value, (list, tuple)) else opened(value), field)
     if hits is None:
         return None
     documents = tuple([document(hit, field) for hit in hits])
     is_unread = documents and documents[0] == NOTHING and all([item == NOTHING for item in documents])
     return None if is_unread else documents
-
-
-def _is_usual(hit: Any) -> bool:
-    """Whether a list that begins with this hit is a list of hits, without a closer look."""
-    return (type(hit) is dict and type(hit.get("text")) is str) or usual_parts(hit) is not None
 
 
 def has_texts(documents: Sequence[RecordedDocument]) -> bool:
@@ -108,23 +101,21 @@ def _candidate(item: Any, candidates: Sequence[RecordedDocument]) -> RecordedDoc
 
 def document(item: Any, field: str | None = None) -> RecordedDocument:
     """One context from text, a dict, `(document, score)`, or any object with `.text`, `.content` or `.page_content`."""
-    if type(item) is dict:
+    cls: Any = type(item)
+    if cls is dict:
         get = item.get
         text, identity, score = get("text"), get("id"), get("score")
         if type(text) is str and type(identity) is str and type(score) is float and len(item) == 3:
             return _tuple(RecordedDocument, (identity, score, text if len(text) <= MAX_TEXT else bounded(text), None))
         return _described(item, field)
     if type(item) is str:
-        return RecordedDocument(None, None, bounded(item), None)
+        return _described(item, field)
     if type(item) is RecordedDocument:
         return item
-    parts = usual_parts(item) if field is None else None
-    if parts is not None:
-        return _document(parts)
     if isinstance(item, (int, UUID)) and not isinstance(item, bool):
         return RecordedDocument(str(item), None, None, None)
-    fields = _fields_of_row(item)
-    if fields is not None:
+    if _is_row(cls):
+        fields = item._asdict() if hasattr(item, "_asdict") else dict(zip(item.keys(), item, strict=True))
         return _described(by_place([fields])[0], field)
     row = listed(item)
     if row is not None:
@@ -132,21 +123,14 @@ def document(item: Any, field: str | None = None) -> RecordedDocument:
     return _described(item, field)
 
 
-def _fields_of_row(item: Any) -> dict[str, Any] | None:
-    """The named values of a named tuple or of a row of SQLAlchemy, sqlite3 or asyncpg."""
-    if hasattr(type(item), "_asdict"):
-        return item._asdict()  # type: ignore[no-any-return]
-    is_row = type(item).__name__ in ("Row", "Record") and hasattr(item, "keys")
-    return dict(zip(item.keys(), item, strict=True)) if is_row else None
+@lru_cache(maxsize=1024)
+def _is_row(cls: Any) -> bool:
+    """Whether objects of a class are named tuples or rows of SQLAlchemy, sqlite3, asyncpg or neo4j."""
+    return hasattr(cls, "_asdict") or (cls.__name__ in ("Row", "Record") and hasattr(cls, "keys"))
 
 
 def _described(hit: Any, field: str | None) -> RecordedDocument:
-    parts = usual_parts(hit) if field is None else None
-    return _document(parts or parts_of(hit, field))
-
-
-def _document(parts: Parts) -> RecordedDocument:
-    identity, score, text, metadata = parts
+    identity, score, text, metadata = parts_of(hit, field)
     return RecordedDocument(
         identity, score, None if text is None else bounded(text), to_json(metadata) if metadata else None
     )

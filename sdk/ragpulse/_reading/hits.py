@@ -3,13 +3,14 @@
 The rule, in this order:
 
 1. A list holds hits. A list of lists holds the hits of several queries, which are joined.
-2. A mapping or an object has its list under a usual name (`DOCUMENT_LIST_KEYS` and those after it), perhaps in a
-   mapping of its own. Lists of equal length beside it (`ids`, `distances`, `metadatas`, ...) are columns of the hits.
+2. A mapping, an object or a named tuple has its list under a usual name (`DOCUMENT_LIST_KEYS` and those after it),
+   perhaps in a mapping of its own, else it is the only list whose items have names. Lists of equal length beside it
+   (`ids`, `distances`, `metadatas`, ...) are columns of the hits.
 3. Rows without names, `(id, text, score)`, and columns without names, `(ids, texts, scores)` or `zip(*hits)`: a column
    holds values of one kind. Where that is true in both directions, a tuple holds columns and a list holds rows.
-4. Columns without names: the text has the most words; an address or a file is the source; the id is a number or UUID
-   before the text, else different words without spaces; the last numbers are the score. Hits come best first, so
-   numbers that rise from hit to hit are distances.
+4. Columns without names: the text reads most like a passage (`parts.passage_rank`); an address or a file is the
+   source; the id is a number or UUID before the text, else different words without spaces; the last numbers are the
+   score. Hits come best first, so numbers that rise from hit to hit are distances.
 5. A table (pandas, polars, Arrow) has a mapping for each row.
 """
 
@@ -21,12 +22,18 @@ from uuid import UUID
 
 from ragpulse import _names as names
 
-from .parts import listed, parts_of, text_of
+from .parts import is_source, listed, parts_of, passage_rank, spellings, text_of
 from .values import fields_of, value_of
 
 Items = Sequence[Any]
 _COLUMNS = frozenset(
-    (*names.DOCUMENT_ID_KEYS, *names.DOCUMENT_SCORE_KEYS, *names.DOCUMENT_DISTANCE_KEYS, *names.DOCUMENT_METADATA_KEYS)
+    (
+        *names.DOCUMENT_ID_KEYS,
+        *names.DOCUMENT_SOURCE_KEYS,
+        *names.DOCUMENT_SCORE_KEYS,
+        *names.DOCUMENT_DISTANCE_KEYS,
+        *names.DOCUMENT_METADATA_KEYS,
+    )
 )
 _TEXTS = frozenset(names.DOCUMENT_TEXT_KEYS)
 _SEARCH_KEYS = (
@@ -35,12 +42,12 @@ _SEARCH_KEYS = (
     *names.DOCUMENT_SEARCH_KEYS,
     *names.DOCUMENT_TEXT_KEYS,
 )
-_SOURCE = re.compile(r"\w+://\S+|\S+\.(?:pdf|mdx?|txt|html?|docx?|pptx?|xlsx?|csv|json|xml|rst)", re.IGNORECASE)
 _CODE = re.compile(r"(?=\S*\d)\S*[^\s.!?。]")
 """A word with a digit: `faq-12` beside a score alone is an id, and no text."""
 _SENTENCE = re.compile(r"\s|[.!?。]$")
 _FAILURES = frozenset(("error", "errors", "exception", "message", "detail", "details", "status", "reason", "code"))
 """A mapping with one of these reports a failure."""
+_SCALARS = (str, int, float)
 _NO_IDS = _FAILURES | {"query", "question", "input", "answer", "response", "output", "result"}
 """A mapping with one of these is no `{id: text}`."""
 
@@ -76,17 +83,20 @@ def _items(value: Any) -> Items | None:
 
 def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Items | None:
     """The list of hits that a larger result (an answer with its sources, a search response) carries."""
-    for key in keys:
-        found = value_of(value, key)
+    own = spellings(fields_of(value))
+    for name in [own.get(key, key) for key in keys]:
+        found = value_of(value, name)
+        if found is None or isinstance(found, _SCALARS) or callable(found):
+            continue
         items = listed(found)
-        if items is None and (key == "hits" or key in names.DOCUMENT_WRAPPER_KEYS):
-            items = nested_hits(found, keys, depth - 1) if depth and not callable(found) else None
-        elif items is not None:
-            items = _with_columns(value, key, _joined(items))
+        if items is not None:
+            return _with_columns(value, name, _joined(items))
+        items = nested_hits(found, keys, depth - 1) if depth else None
         if items is not None:
             return items
-    groups = [value_of(value, key) for key in names.DOCUMENT_GROUP_KEYS]
-    return next((hits for group in groups if (hits := hits_of_groups(listed(group) or ()))), None)
+    groups = [listed(value_of(value, own.get(key, key))) for key in names.DOCUMENT_GROUP_KEYS]
+    hits = next((hits for group in groups if (hits := hits_of_groups(group or ()))), None)
+    return hits or listed(value_of(value, own.get("citations", "citations")))
 
 
 def hits_of_groups(items: Items) -> list[Any]:
@@ -94,14 +104,16 @@ def hits_of_groups(items: Items) -> list[Any]:
     return [hit for item in items if not isinstance(item, str) for hit in nested_hits(item) or ()]
 
 
-def _hits_by_key(value: Any, field: str | None) -> list[Any] | None:
-    """The hits in `{id: text}` or `{id: document}`, or the only list of mappings in a mapping."""
-    if not isinstance(value, Mapping) or not _FAILURES.isdisjoint(value):
+def _hits_by_key(value: Any, field: str | None) -> Items | None:
+    """The hits in `{id: text}` or `{id: document}`, or the only list whose items have names."""
+    fields = fields_of(value)
+    if not _FAILURES.isdisjoint(fields):
         return None
-    is_text = [isinstance(item, str) or text_of(item, field) is not None for item in value.values()]
-    if all(is_text) and _NO_IDS.isdisjoint(value):
-        return [{"id": key, "document": item} for key, item in value.items()]
-    lists = [item for item in value.values() if isinstance(item, list) and item and isinstance(item[0], Mapping)]
+    if isinstance(value, Mapping) and _NO_IDS.isdisjoint(value):
+        is_text = [isinstance(item, str) or text_of(item, field) is not None for item in value.values()]
+        if all(is_text):
+            return [{"id": key, "document": item} for key, item in value.items()]
+    lists = [items for item in fields.values() if (items := listed(item)) and fields_of(items[0])]
     return lists[0] if len(lists) == 1 else None
 
 
@@ -147,7 +159,7 @@ def by_place(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     if not rows or not _TEXTS.isdisjoint(rows[0]):
         return rows
     unknown = [name for name in rows[0] if name not in _COLUMNS]
-    roles = _hits_of_columns([[row[name] for row in rows] for name in unknown]) or [{}] * len(rows)
+    roles = _hits_of_columns([[row[name] for row in rows] for name in unknown], unknown) or [{}] * len(rows)
     return [{**role, **row} for role, row in zip(roles, rows, strict=True)]
 
 
@@ -189,16 +201,16 @@ def _are_alike(kinds: Iterable[str | None], exact: bool) -> bool:
     return len(found if exact else {"word" if kind == "sentence" else kind for kind in found}) < 2
 
 
-def _hits_of_columns(columns: Sequence[Items]) -> list[dict[str, Any]]:
-    """Gives each column one role for all hits, and returns a mapping for each hit."""
+def _hits_of_columns(columns: Sequence[Items], unknown: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Gives each column, perhaps with an unknown name, one role for all hits; returns a mapping for each hit."""
     kinds = [{_kind(cell) for cell in column} - {None} for column in columns]
     texts = [index for index, kind in enumerate(kinds) if kind and kind <= {"sentence", "word"}]
-    sources = [index for index in texts if all([cell is None or _SOURCE.fullmatch(cell) for cell in columns[index]])]
+    sources = [index for index in texts if all([cell is None or is_source(cell) for cell in columns[index]])]
     texts = [index for index in texts if index not in sources]
     objects = [index for index, kind in enumerate(kinds) if kind & {"mapping", "object"}]
     documents = [index for index in objects if any([text_of(cell) is not None for cell in columns[index]])]
     is_code = len(texts) == 1 and not sources and all([_CODE.fullmatch(cell or "") for cell in columns[texts[0]]])
-    document = next(iter(documents), _longest(columns, texts) if texts and not is_code else -1)
+    document = next(iter(documents), _passages(columns, texts, unknown) if texts and not is_code else -1)
     numbers = [index for index, kind in enumerate(kinds) if kind == {"number"}]
     ids = [index for index, kind in enumerate(kinds) if kind == {"key"}]
     ids += [index for index in numbers if (index < document or len(numbers) > 1) and _are_whole(columns[index])]
@@ -214,10 +226,11 @@ def _hits_of_columns(columns: Sequence[Items]) -> list[dict[str, Any]]:
     return [dict(zip(used, cells, strict=True)) for cells in zip(*used.values(), strict=True)]
 
 
-def _longest(columns: Sequence[Items], indexes: Sequence[int]) -> int:
-    """The column with the most words, and of those with as many the most characters."""
-    sizes = {index: "".join([cell or "" for cell in columns[index]]) for index in indexes}
-    return max(indexes, key=lambda index: (sizes[index].count(" "), len(sizes[index])))
+def _passages(columns: Sequence[Items], indexes: Sequence[int], unknown: Sequence[str]) -> int:
+    """The column that reads most like passages; without names the one with the most words."""
+    texts = {index: "".join([cell or "" for cell in columns[index]]) for index in indexes}
+    ranks = {index: passage_rank(str(unknown[index]) if unknown else "", text) for index, text in texts.items()}
+    return max(indexes, key=ranks.__getitem__)
 
 
 def _rise(column: Items) -> bool:

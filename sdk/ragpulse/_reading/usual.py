@@ -1,18 +1,17 @@
-"""Reads usual replies and hits at little cost: those whose names leave the rules only one place to look.
+"""Reads usual replies at little cost: those whose names leave the rules only one place to look.
 
-No rules of their own: which of its names a rule asks for is kept for each set of names. Where more than one has a
-value, or a value of an unusual kind, the rule is asked (`replies` for texts, `parts` for hits).
+No rules of its own: which of its names a rule asks for is kept for each set of names. Where more than one has a value,
+or a value of an unusual kind, the rule is asked (`replies`).
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ragpulse import _names, shapes
+from ragpulse import shapes
 
 from .openers import STRUCTURED, known_as
-from .parts import Parts
-from .values import fields_of, has_own
+from .values import fields_of
 
 Names = tuple[str, ...]
 _SPEAKER_KEYS = frozenset({"role", "type"})
@@ -85,61 +84,3 @@ def _names_read(names: Names) -> Names | None:
 def _has_fields(cls: type) -> bool:
     """Whether a class's objects are read by their attributes."""
     return not (issubclass(cls, _OTHER) or known_as(cls.__mro__) or cls.__module__ == "unittest.mock")
-
-
-# --- hits ------------------------------------------------------------------------------------------------------------
-_KEYS = {
-    "fields": _names.DOCUMENT_FIELD_KEYS,
-    "distance": _names.DOCUMENT_DISTANCE_KEYS,
-    "source": _names.DOCUMENT_SOURCE_KEYS,
-    "id": _names.DOCUMENT_ID_KEYS,
-    "score": _names.DOCUMENT_SCORE_KEYS,
-    "metadata": _names.DOCUMENT_METADATA_KEYS,
-    "text": _names.DOCUMENT_TEXT_KEYS,
-}
-_ROLES = {name: role for role, keys in _KEYS.items() for name in keys}
-"""Names that the rule asks for → what they hold; those of sources in its order."""
-_KINDS: dict[str, tuple[type, ...]] = {
-    "text": (str,), "id": (str, int), "score": (float,), "metadata": (dict,), "source": (str,),
-}  # fmt: skip
-_NOT_IN_METADATA = frozenset({name for name, role in _ROLES.items() if role in ("id", "score", "distance")})
-_OF_ROWS = ("__len__", "_asdict", "to_pylist", "tolist", "to_list")
-
-
-def usual_parts(hit: Any) -> Parts | None:
-    """Id, score, text and metadata of a usual hit, as the rule finds them; None where the rule must be asked."""
-    cls: Any = type(hit)
-    if cls is not dict and not _is_hit(cls):
-        return None
-    fields = fields_of(hit)
-    parts: dict[str, Any] = {}
-    known: dict[Any, Any] = {}
-    for name, role in _roles(tuple(fields)) if len(fields) < _MAX_NAMES else ():
-        value = fields[name]
-        if value is None:
-            continue
-        if role in parts or type(value) not in _KINDS.get(role, ()):
-            return None
-        if role == "source":
-            known[name] = value
-        else:
-            parts[role] = value
-    metadata = parts.get("metadata", {})
-    if "text" not in parts or parts.get("id") == "" or not _NOT_IN_METADATA.isdisjoint(metadata):
-        return None
-    identity = parts.get("id")
-    return None if identity is None else str(identity), parts.get("score"), parts["text"], {**known, **metadata}
-
-
-@lru_cache(maxsize=1024)
-def _roles(names: Names) -> tuple[tuple[str, str], ...]:
-    return tuple([(name, role) for name, role in _ROLES.items() if name in names])
-
-
-@lru_cache(maxsize=1024)
-def _is_hit(cls: type) -> bool:
-    """Whether an object of the class has no name of a hit's part but those of its fields."""
-    is_row = cls.__name__ in ("Row", "Record") or any([has_own(cls, name) for name in _OF_ROWS])
-    computes = getattr(getattr(cls, "__getattr__", None), "__module__", "pydantic.main") != "pydantic.main"
-    private = getattr(cls, "__private_attributes__", ())
-    return _has_fields(cls) and not (is_row or computes or private or any([has_own(cls, name) for name in _ROLES]))

@@ -139,6 +139,12 @@ def has_own(cls: type, name: str) -> bool:
     return hasattr(cls, name)
 
 
+def computes_any(cls: Any) -> bool:
+    """Whether objects of a class may have attributes that the class does not name; pydantic's names its fields."""
+    getter = getattr(getattr(cls, "__getattr__", None), "__module__", "pydantic.main")
+    return getter != "pydantic.main" or bool(getattr(cls, "__private_attributes__", ()))
+
+
 def parsed(text: Any) -> Any:
     """The value of a text in JSON; anything else stays as it is."""
     try:
@@ -163,9 +169,18 @@ def _fields_by(cls: type) -> Callable[[Any], Mapping[str, Any]]:
     """How the named values of a class's objects are read."""
     if issubclass(cls, (str, bytes, list, type(None))):
         return lambda source: {}
+    if issubclass(cls, Mapping):
+        return dict
     if issubclass(cls, tuple):
         return lambda source: source._asdict() if hasattr(cls, "_asdict") else {}
-    return dict if issubclass(cls, Mapping) else _with_extra if hasattr(cls, "__pydantic_extra__") else vars
+    if hasattr(cls, "ListFields"):  # a message of Protocol Buffers: the fields that are set
+        return lambda message: {field.name: value for field, value in message.ListFields()}
+    return _with_extra if hasattr(cls, "__pydantic_extra__") else _own
+
+
+def _own(source: Any) -> Mapping[str, Any]:
+    fields = vars(source)
+    return fields_of(fields["_pb"]) if "_pb" in fields else fields  # proto-plus, in clients of Google Cloud
 
 
 def _with_extra(source: Any) -> Mapping[str, Any]:
