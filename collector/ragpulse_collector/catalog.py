@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,7 +86,7 @@ class Catalog:
         self._judge_option = judge
         specs = self._settings.evaluator
         self._own_judges = {spec.name: self._settings.judge_of(spec.judge) for spec in specs if spec.judge}
-        self._resolved: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
+        self._resolved: dict[tuple[str, str | None, str | None, tuple[str, ...], str], Evaluator] = {}
         self._judges: dict[JudgeModel, Judge] = {}
         self._lock = Lock()
 
@@ -159,26 +160,32 @@ class Catalog:
         return Catalog(self._settings, priced=self._priced, **options)
 
     def resolve(
-        self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        judge: str | None = None,
+        prompts: str | None = None,
+        loads: Sequence[str] = (),
+        params: Mapping[str, Any] | None = None,
     ) -> Evaluator:
-        """Return the evaluator of a name, made once for each judge model, prompt folder and set of loaded files.
+        """Return the evaluator of a name, made once for each judge model, prompt folder, loaded files and parameters.
 
         `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises Invalid with the nearest name.
         """
-        key = (name, judge, prompts, tuple(loads))
+        key = (name, judge, prompts, tuple(loads), json.dumps(params))
         with self._lock:
             if key not in self._resolved:
-                self._resolved[key] = self._made(name, judge, prompts, loads)
+                self._resolved[key] = self._made(name, judge, loads, {**(params or {}), "prompts": prompts})
             return self._resolved[key]
 
-    def _made(self, name: str, judge: str | None, prompts: str | None, loads: Sequence[str]) -> Evaluator:
+    def _made(self, name: str, judge: str | None, loads: Sequence[str], params: Mapping[str, Any]) -> Evaluator:
         from ragpulse_evaluators.errors import ConfigurationError
 
         own = self._own_judges.get(name.partition("@")[0])
         chosen = own if judge is None else self._settings.judge_of(judge)
         try:
             ready = self.judge if chosen is None else self._judge(chosen)
-            return self._loaded(self.registry, loads).get(name, judge=ready, prompts=prompts)
+            return self._loaded(self.registry, loads).get(name, judge=ready, **params)
         except ConfigurationError as error:
             raise Invalid(error.args[0]) from error
 

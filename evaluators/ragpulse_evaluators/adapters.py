@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from ragpulse_evaluators.case import COLUMNS, Case
 from ragpulse_evaluators.digest import digest
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, NothingToScore, Unreadable
 from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale
 from ragpulse_evaluators.registry import Params, required_of
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
@@ -264,7 +264,7 @@ class AutoevalsScorer(Foreign):
         if result.error is not None:
             raise Unreadable(str(result.error))
         if result.score is None:
-            raise MissingField("anything to score")
+            raise NothingToScore("the scorer returned no score")
         return Outcome(score=result.score, explanation=(result.metadata or {}).get("rationale"))
 
 

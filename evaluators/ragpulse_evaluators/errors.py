@@ -34,11 +34,15 @@ class UnknownEvaluator(ConfigurationError, LookupError):
     """No evaluator is registered under this name."""
 
 
+LACKING = "missing: "
+"""How the explanation of a result begins that is skipped because its case lacks fields."""
+
+
 class MissingField(EvaluatorError):
     """The case lacks fields that the evaluator needs; `fields` names them."""
 
     def __init__(self, *fields: str) -> None:
-        super().__init__("missing: " + ", ".join(fields))
+        super().__init__(LACKING + ", ".join(fields))
         self.fields = fields
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.errors import LACKING, NothingToScore, Unreadable
 
 Status = Literal["ok", "invalid", "skipped", "error"]
 
@@ -137,6 +137,12 @@ class EvaluationResult(BaseModel):
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     @property
+    def missing(self) -> bool:
+        """True where there should be a verdict: invalid, failed, or skipped because the case lacks a field."""
+        lacking = self.status == "skipped" and (self.explanation or "").startswith(LACKING)
+        return lacking or self.status in ("invalid", "error")
+
+    @property
     def unclear(self) -> bool:
         """True where the evaluator scored the case and could not decide between pass and fail."""
         return self.status == "ok" and self.passing is None and self.label == UNCLEAR
@@ -233,7 +239,7 @@ def as_outcome(value: Any) -> Outcome | EvaluationResult:
     if isinstance(value, (Outcome, EvaluationResult)):
         return value
     if value is None:
-        raise MissingField("anything to score (the evaluator returned None)")
+        raise NothingToScore("nothing to score: the evaluator returned None")
     if isinstance(value, bool):
         return Outcome(score=float(value), passing=value)
     if isinstance(value, str):

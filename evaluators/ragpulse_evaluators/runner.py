@@ -23,7 +23,7 @@ from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
 Progress = bool | Callable[[int, int], None]
-"""True prints a bar to stderr; a function receives (done, total)."""
+"""True prints a bar to stderr, where that is a terminal; a function receives (done, total)."""
 Value = TypeVar("Value")
 Cases = Case | Mapping[str, Any] | Iterable[Case | Mapping[str, Any]]
 """One case, or several."""
@@ -91,7 +91,8 @@ async def evaluate(
         whole = [partial(evaluator.over, checked)] if evaluator.takes_all else None
         tasks += [(name, task) for task in whole or [partial(evaluator, case) for case in checked]]
     try:
-        report = progress if callable(progress) else _print_bar if progress else lambda done, total: None
+        bar = progress is True and sys.stderr.isatty()
+        report = progress if callable(progress) else _print_bar if bar else lambda done, total: None
         results = await _run([task for _, task in tasks], concurrency, report, retry or Retry())
     finally:
         for evaluator in by_name.values():
@@ -223,7 +224,10 @@ def _by_name(
             name = evaluator.name
         if evaluator.wants_judge and evaluator.judge is None:
             raise ConfigurationError(f"{evaluator.name} needs a judge: pass judge='provider/model'")
-        by_name[f"{evaluator.name}@{evaluator.version}" if name in by_name else name] = evaluator
+        key = f"{evaluator.name}@{evaluator.version}" if name in by_name else name
+        if key in by_name:
+            raise ConfigurationError(f"{key} is asked for twice")
+        by_name[key] = evaluator
     return by_name
 
 

@@ -266,7 +266,7 @@ def test_evaluate_reads_cases_and_writes_results(tmp_path: Path, capsys: pytest.
     assert [json.loads(line)["score"] for line in out.read_text().splitlines()] == [1.0, 0.0]
     capsys.readouterr()
     cases.write_text("{broken\n")
-    assert run(["evaluate", str(cases), "-e", "exact_match"]) == 1
+    assert run(["evaluate", str(cases), "-e", "exact_match"]) == 2
     assert f"{cases}:1" in capsys.readouterr().err
 
 

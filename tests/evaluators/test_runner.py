@@ -77,11 +77,16 @@ async def test_an_unreachable_judge_is_asked_again_and_a_broken_one_given_up() -
     assert len(bug.asked) == 1
 
 
-async def test_progress_is_reported_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    """A function receives done and total; True prints a bar."""
+async def test_progress_is_reported_to_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function receives done and total; True prints a bar on a terminal."""
     seen: list[tuple[int, int]] = []
     await evaluate(CASES, ["exact_match"], progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i, 6) for i in range(1, 7)]
+    await evaluate(CASES, ["exact_match"], progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     await evaluate(CASES, ["exact_match"], progress=True)
     assert capsys.readouterr().err.endswith("] 6/6\n")
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.quality import Bucket, Measured, changed_version, current, estimates
+from ragpulse_collector.analysis.limits import Decision, Limit, Measure, decided
+from ragpulse_collector.analysis.quality import Bucket, changed_version, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
-from ragpulse_collector.words import called
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 
-__all__ = ["Check", "Limit", "Plan", "changed_meaning", "check", "plan"]
+__all__ = ["Check", "Plan", "changed_meaning", "check", "plan"]
 
 MIN_HALF_WIDTH = 0.0001
 _GUESS = 0.9
@@ -118,57 +117,20 @@ def _rate(needed: _Needed, answers: float, users: float) -> float | None:
     return min(1.0, needed.n / answers) if answers and (needed.users or 0) <= users else None
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The least or the greatest acceptable value; one of the two is None."""
-
-    min: float | None = None
-    max: float | None = None
-
-    @classmethod
-    def of(cls, least: float | None, most: float | None) -> Limit:
-        """Return the limit that is given; raises Invalid for none, for both, and outside 0 to 1."""
-        if (least is None) == (most is None):
-            raise Invalid("give min or max, a number between 0 and 1")
-        limit = cls(least, most)
-        if not 0 <= limit.value <= 1:
-            bound = "min" if most is None else "max"
-            raise Invalid(f"{bound} lies between 0 and 1: it is compared with the normalized score")
-        return limit
-
-    @property
-    def value(self) -> float:
-        """The one that is given."""
-        value = self.max if self.min is None else self.min
-        assert value is not None
-        return value
-
-
-Verdict = Literal["above", "below", "undecided"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check(Measured):
+class Check(Decision):
     """Whether quality is above a limit."""
 
-    evaluator: str
-    version: str | None
-    judge: str | None
-    measure: str
-    min: float | None
-    max: float | None
-    verdict: Verdict
     note: str | None
     """A warning where the evaluator changed in the range, or the store holds scores of a former meaning."""
     uncorrected: Uncertain | None
     """The judge's figure, where people's labels corrected it."""
     correction: str | None
     """What people's labels did or could do, in words."""
-    markdown: str
 
 
 def check(
-    store: Store, query: Query, evaluator: str, limit: Limit, *, measure: str = "quality", corrected: bool = True
+    store: Store, query: Query, evaluator: str, limit: Limit, *, measure: Measure = "quality", corrected: bool = True
 ) -> Check:
     """Answer `GET check`: is the quality of an evaluator at least `limit.min`, or at most `limit.max`?
 
@@ -184,30 +146,15 @@ def check(
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
         raise NotFound(f"{evaluator} scored nothing in this window{missing}: start a replay, or look further back")
-    decided = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
-    verdict = _verdict(decided.measured.least, decided.measured.most, limit.value)
+    figure = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
     notes = filter(None, (changed_version(buckets, bucket), changed_meaning(store, evaluator)))
     return extended(
         Check,
-        decided.measured,
-        evaluator=evaluator,
-        version=bucket.version,
-        judge=bucket.judge,
-        measure=measure,
-        min=limit.min,
-        max=limit.max,
-        verdict=verdict,
+        decided(figure.measured, limit, (evaluator, bucket.version, bucket.judge), measure),
         note="; ".join(notes) or None,
-        uncorrected=decided.uncorrected,
-        correction=decided.correction,
-        markdown=_markdown(bucket, decided.measured.words, measure, limit.value, verdict),
+        uncorrected=figure.uncorrected,
+        correction=figure.correction,
     )
-
-
-def _verdict(lo: float | None, hi: float | None, limit: float) -> Verdict:
-    if lo is not None and lo >= limit:
-        return "above"
-    return "below" if hi is not None and hi < limit else "undecided"
 
 
 def changed_meaning(store: Store, evaluator: str) -> str | None:
@@ -219,11 +166,3 @@ def changed_meaning(store: Store, evaluator: str) -> str | None:
     former = next((entry.former for entry in default_registry().entries if entry.name == name), {})
     stored = [meaning for label, meaning in former.items() if holds_versions(store, name, [label])]
     return f"{name} changed its meaning: {'; '.join(stored)}" if stored else None
-
-
-def _markdown(bucket: Bucket, words: str, measure: str, limit: float, verdict: Verdict) -> str:
-    sign = {"above": "≥", "below": "<", "undecided": "?"}[verdict]
-    return (
-        f"| evaluator | {measure} (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
-        f"| {called(bucket.evaluator)} {bucket.version or ''} | {words} | {sign} {limit} | **{verdict}** |"
-    )

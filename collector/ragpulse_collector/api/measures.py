@@ -12,8 +12,9 @@ from ragpulse_collector.analysis.compare import Comparison, compare
 from ragpulse_collector.analysis.exemplars import ExemplarTraces, exemplars
 from ragpulse_collector.analysis.explain import Box, Explanation, explain
 from ragpulse_collector.analysis.gaps import ContentGaps, gaps
+from ragpulse_collector.analysis.limits import Limit
 from ragpulse_collector.analysis.overview import RangeSummary, overview, traffic_alone
-from ragpulse_collector.analysis.plan import Check, Limit, Plan, check, plan
+from ragpulse_collector.analysis.plan import Check, Plan, check, plan
 from ragpulse_collector.analysis.quality.coverage import Coverage, coverage
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ragpulse_collector.analysis.limits import Measure
 from ragpulse_collector.analysis.query import (
     Query,
     columns_of,
@@ -322,7 +323,7 @@ class Check(Filters):
     evaluator: str
     min: float | None = None
     max: float | None = None
-    measure: Literal["quality", "pass_rate", "fail_rate", "unclear_rate"] = "quality"
+    measure: Measure = "quality"
     corrected: bool = True
     """Whether enough labels of people correct the judge's figure."""
 

@@ -18,7 +18,7 @@ from importlib import import_module
 
 import click
 
-from ragpulse_collector.cli.options import Failure
+from ragpulse_collector.cli.options import refusals, sentence
 
 _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
@@ -96,17 +96,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         print(f"ragpulse: {error.format_message()}", file=sys.stderr)
         return error.exit_code
-    except Failure as error:
-        print(f"ragpulse: {error}", file=sys.stderr)
-        return 1
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output is gone: no error
         return 0
-    except OSError as error:  # a file that cannot be read or written
-        print(
-            f"ragpulse: {error.filename}: {error.strerror}" if error.filename else f"ragpulse: {error}", file=sys.stderr
-        )
+    except refusals() as error:
+        print(f"ragpulse: {sentence(error)}", file=sys.stderr)
         return 1
     return outcome if isinstance(outcome, int) else 0

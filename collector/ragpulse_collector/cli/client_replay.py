@@ -13,9 +13,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.cli.options import Ask, Json, failing, priced_settings
+from ragpulse_collector.cli.options import Ask, Json, priced_settings
 from ragpulse_collector.cli.tables import Show, progress
-from ragpulse_collector.refusals import Refusal
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.budget import EvaluatorBill, Price
@@ -30,17 +29,15 @@ class LocalReplay:
     """The evaluators of one command, with the prices of their judges."""
 
     def __init__(self, request: Json) -> None:
-        """Make the evaluators named in the request; raises Failure naming the mistake."""
+        """Make the evaluators named in the request; raises Refusal naming the mistake."""
         from ragpulse_collector.catalog import Catalog
         from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 
         settings, price = priced_settings(request["judge"])
         gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
         gated = partial(GatedJudge, gate=gate)
-        with failing(OSError, Refusal):
-            catalog = Catalog(settings, loads=request["loads"], priced=price.priced, wrap=gated)
-            names, prompts = request["evaluators"], request["prompts"]
-            evaluators = [catalog.online(name, prompts=prompts) for name in names]
+        catalog = Catalog(settings, loads=request["loads"], priced=price.priced, wrap=gated)
+        evaluators = [catalog.online(name, prompts=request["prompts"]) for name in request["evaluators"]]
         self._evaluators = {evaluator.name: evaluator for evaluator in evaluators}
         self._price: Price = price
         self._concurrency = settings.judge.concurrency

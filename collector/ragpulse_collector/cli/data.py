@@ -25,8 +25,6 @@ from ragpulse_collector.cli.options import (
     asking,
     config_option,
     config_path,
-    connected,
-    failing,
     json_option,
     key_option,
     option,
@@ -125,20 +123,19 @@ def _rows(counts: Mapping[str, int]) -> str:
 @option("--dry-run", is_flag=True, help="Only report how much space it would free.")
 def vacuum(db: str, dry_run: bool) -> None:
     """Rewrite a closed file without the space that deletions freed. A running collector reuses that space."""
-    from ragpulse_collector.store import FileReader, StoreError
+    from ragpulse_collector.store import FileReader
     from ragpulse_collector.store.retention import vacuum as rewrite
 
     if not Path(db).is_file():
         raise Failure(f"there is no file {db}")
-    with failing(StoreError):
-        if dry_run:
-            with closing(FileReader(db)) as reader:
-                size, used = reader.size_bytes(), reader.used_bytes()
-                ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").value
-            more = "" if "ZSTD" in ddl else ", and compress the texts, which an older version stored as they are"
-            click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
-            return
-        before, after = rewrite(Path(db))
+    if dry_run:
+        with closing(FileReader(db)) as reader:
+            size, used = reader.size_bytes(), reader.used_bytes()
+            ddl = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").value
+        more = "" if "ZSTD" in ddl else ", and compress the texts, which an older version stored as they are"
+        click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
+        return
+    before, after = rewrite(Path(db))
     click.echo(f"{db}: {before:,} bytes before, {after:,} now")
 
 
@@ -147,15 +144,13 @@ def vacuum(db: str, dry_run: bool) -> None:
 @option("--in-place", is_flag=True, help="Do not copy the older file first.")
 def migrate(db: str, in_place: bool) -> None:
     """Bring a closed file of an older version to this one. `ragpulse serve` does the same at the start."""
-    from ragpulse_collector.store import StoreError
     from ragpulse_collector.store.migrations import copy_path, migrate_file
     from ragpulse_collector.store.schema import SCHEMA_VERSION
 
     path = Path(db)
     if not path.is_file():
         raise Failure(f"there is no file {db}")
-    with failing(StoreError):
-        before = migrate_file(path, in_place=in_place)
+    before = migrate_file(path, in_place=in_place)
     if before == SCHEMA_VERSION:
         click.echo(f"{db} has schema version {SCHEMA_VERSION} already")
         return
@@ -236,15 +231,15 @@ def import_(
     PLACE is the address of the server (default: port 6006 or 5000 of this computer), a file of JSON
     lines, or the folder of a Langfuse export.
     """
-    from ragpulse_collector.client import ClientError
+    from ragpulse_collector.client import ClientError, connect
     from ragpulse_collector.importing import ImportCounts, move
 
-    client, counts = connected(url, api_key), ImportCounts()
+    client, counts = connect(url, api_key=api_key), ImportCounts()
     try:
         for counts in move(client, _pages(source, location, since, source_key)):
             click.echo(f"{len(counts.traces):,} traces, {counts.spans:,} spans", err=True)
     except (ClientError, OSError, ValueError) as error:
-        rest = f"\nstored so far: {counts.spans:,} spans; run the command again to continue" if counts.spans else ""
+        rest = f"; stored so far: {counts.spans:,} spans; run the command again to continue" if counts.spans else ""
         raise Failure(f"{error}{rest}") from error
     click.echo(
         f"imported {len(counts.traces):,} traces, {counts.spans:,} spans, {len(counts.sessions):,} sessions,"
@@ -265,9 +260,10 @@ def _pages(source: str, location: str | None, since: datetime, key: str | None) 
             raise Failure(f"name the file or folder: ragpulse import {source} PATH")
         read_file = jsonl.pages if source == "jsonl" else langfuse.pages
         return read_file(Path(location), since)
+    from ragpulse_collector.client import connect
     from ragpulse_collector.importing import mlflow, phoenix
 
-    server = connected(location or _ADDRESSES[source], key)
+    server = connect(location or _ADDRESSES[source], api_key=key)
     server.hint = f"start {source}, or name its address: ragpulse import {source} http://HOST:PORT"
     read_server = phoenix.pages if source == "phoenix" else mlflow.pages
     return read_server(server, since)
@@ -278,8 +274,10 @@ def _pages(source: str, location: str | None, since: datetime, key: str | None) 
 @key_option("Key with the scope read.")
 def mcp(url: str | None, api_key: str | None) -> None:
     """Serve read-only tools over standard input and output, for an assistant that speaks MCP."""
+    from ragpulse_collector.client import connect
+
     try:
         from ragpulse_collector.mcp_server import server
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install 'ragpulse[mcp]'") from error
-    server(connected(url, api_key)).run("stdio")
+    server(connect(url, api_key=api_key)).run("stdio")

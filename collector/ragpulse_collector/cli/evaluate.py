@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,19 +19,28 @@ from ragpulse_collector.cli.options import (
     Ask,
     Failure,
     asking,
+    budget_of,
+    capped,
     config_option,
     config_path,
     evaluator_option,
-    evaluators_option,
-    failing,
+    gate,
     json_option,
     judge_option,
     load_option,
+    max_usd_option,
     option,
+    priced_settings,
     prompts_option,
     range_option,
 )
-from ragpulse_collector.cli.tables import print_json, report, table
+from ragpulse_collector.cli.tables import print_json, report, safe, show_decision, table
+from ragpulse_collector.words import called
+from ragpulse_evaluators.errors import nearest
+
+if TYPE_CHECKING:
+    from ragpulse_collector.analysis.limits import Measure
+    from ragpulse_evaluators import EvaluationResult, Evaluator, Judge
 
 Split = Literal["train", "test"]
 _labels_option = option(
@@ -47,10 +57,8 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
     """List the evaluators, those of ragpulse.toml too, with version, needs, scale and cost class."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.settings import SettingsError
 
-    with failing(SettingsError):
-        entries = [asdict(entry) for entry in Catalog(load_settings(config_path(config)), loads=loads).describe()]
+    entries = [asdict(entry) for entry in Catalog(load_settings(config_path(config)), loads=loads).describe()]
     if as_json:
         print_json(entries)
         return
@@ -68,46 +76,136 @@ def _text(value: Any) -> Any:
 
 @click.command()
 @click.argument("file", type=EXISTING_FILE)
-@evaluators_option
+@option("-e", "--evaluator", "evaluators", multiple=True, help="Evaluator NAME or NAME@VERSION; repeatable.")
+@option(
+    "--min", "least", multiple=True, metavar="NAME=X", help="The least mean score, from 0 to 1; or pass_rate:NAME=X."
+)
+@option("--max", "most", multiple=True, metavar="NAME=X", help="The most that is allowed, as in fail_rate:NAME=0.1.")
+@option("--params", multiple=True, metavar="NAME.KEY=X", help="A parameter; or JSON of several by evaluator.")
+@option("--language", help="Language of a judge's instructions.")
 @judge_option
+@config_option
 @load_option
 @option("--out", type=FILE, help="Write the results to this file, as JSON lines.")
+@option("--summary", type=FILE, help="Append the decisions on the limits to this file, in Markdown.")
 @option("--concurrency", type=COUNT, default=8, help="Cases at the same time.")
 @option("--cache", type=FILE, help="Record judge calls in this file; a repeat is free and needs no network.")
+@max_usd_option
 @json_option
+@gate
 def evaluate(
     file: str,
     evaluators: tuple[str, ...],
-    judge: str | None,
-    loads: tuple[str, ...],
+    least: tuple[str, ...],
+    most: tuple[str, ...],
     out: str | None,
-    concurrency: int,
-    cache: str | None,
+    summary: str | None,
     as_json: bool,
-) -> None:
-    """Evaluate the cases of a file (JSON lines, JSON, CSV, YAML or Parquet) and print a summary."""
-    from ragpulse_collector.catalog import Catalog
+    **options: Any,
+) -> int:
+    """Evaluate the cases of a file (JSON lines, JSON, CSV, YAML or Parquet); with limits it is a gate.
+
+    Exit 0: every limit is kept; 1: one is not; 3: undecided (too few answers, or the missing ones could turn it), or
+    nothing was scored; 2: could not run.
+    """
+    from ragpulse_collector.analysis.limits import Limit, exit_status, of_results
     from ragpulse_evaluators import evaluate_sync, summarize
 
-    cases = _cases(Path(file), read_rows(Path(file)))
-    catalog = Catalog(judge=judge, loads=loads, wrap=_recorder(cache))
-    instances = [catalog.resolve(name) for name in evaluators]
-    results = evaluate_sync(cases, instances, concurrency=concurrency, progress=not as_json)
+    asked = [(*_asked(text), True) for text in least] + [(*_asked(text), False) for text in most]
+    limits = [(measure, name, Limit.of(*((x, None) if low else (None, x)))) for measure, name, x, low in asked]
+    names = list(dict.fromkeys((*evaluators, *(name for _, name, _ in limits))))
+    if not names:
+        raise click.UsageError("name an evaluator (-e groundedness) or a limit (--min groundedness=0.8)")
+    cases, made = _cases(Path(file), read_rows(Path(file))), _made(names, **options)
+    results = evaluate_sync(cases, made, concurrency=options["concurrency"], progress=not as_json)
     if out:
         lines = (result.model_dump_json() for column in results.values() for result in column)
         Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    scored = dict(zip(names, zip(made, results.values(), strict=True), strict=True))
+    decisions = [asdict(of_results(*scored[name], measure, limit)) for measure, name, limit in limits]
     summaries = {name: asdict(summarize(column)) for name, column in results.items()}
     if as_json:
-        print_json(summaries)
-        return
-    for summary in summaries.values():
-        report("report", summary, as_json=False)
+        held = [[each for each in decisions if each["evaluator"] == name] for name in summaries]
+        print_json({name: {**summaries[name], "limits": some} for name, some in zip(summaries, held, strict=True)})
+    for content in () if as_json else summaries.values():
+        report("report", content, as_json=False)
+    nothing = [3 for column in results.values() if not _any_scored(column)]
+    return exit_status([*nothing, *(show_decision(each, summary, quiet=as_json) for each in decisions)])
 
 
-def _recorder(cache: str | None) -> Any:
-    from ragpulse_evaluators.judges.wrappers import CachedJudge, FileCache
+def _asked(text: str) -> tuple[Measure, str, float]:
+    """Read `NAME=X` or `fail_rate:NAME=X`."""
+    from ragpulse_collector.analysis.limits import MEASURES
 
-    return None if cache is None else lambda judge: CachedJudge(judge, FileCache(cache))
+    metric, _, number = text.rpartition("=")
+    family, _, name = metric.partition(":")
+    measure = MEASURES.get(family) if name else None
+    try:
+        return measure or "quality", name if measure else metric, float(number)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: write NAME=X or fail_rate:NAME=X, as in groundedness=0.8") from error
+
+
+def _any_scored(results: Sequence[EvaluationResult]) -> bool:
+    """Return whether a case was scored; say how many were not, and why the first was not."""
+    unscored = [result for result in results if result.status != "ok"]
+    if unscored:
+        counts = ", ".join(f"{n} {status}" for status, n in Counter(each.status for each in unscored).items())
+        first = next((each for each in unscored if each.missing), unscored[0])
+        reason = " ".join((first.explanation or "no reason").split())
+        click.echo(safe(f"ragpulse: {called(first.evaluator)}: {counts} of {len(results)}: {reason}"), err=True)
+    return len(unscored) < len(results)
+
+
+def _made(
+    names: Sequence[str], *, judge: str | None, config: str | None = None, loads: tuple[str, ...] = (),
+    concurrency: int = 8, cache: str | None = None, max_usd: float | None = None, params: tuple[str, ...] = (),
+    language: str | None = None,
+) -> list[Evaluator]:  # fmt: skip
+    """Make the evaluators, those of ragpulse.toml too; their judges share the cap, the requests and the record."""
+    from ragpulse_collector.catalog import Catalog
+    from ragpulse_evaluators.judges.wrappers import CachedJudge, FileCache, Gate, GatedJudge
+
+    settings, price = priced_settings(judge, config)
+    budget, record = budget_of(max_usd), FileCache(cache) if cache else None
+    requests = Gate(concurrency, requests_per_minute=settings.judge.requests_per_minute)
+
+    def wrap(judge: Judge) -> Judge:
+        limited = GatedJudge(capped(judge, price, budget), requests)
+        return CachedJudge(limited, record) if record else limited
+
+    catalog = Catalog(settings, loads=loads, priced=price.priced, wrap=wrap)
+    given = _given(params, names)
+    if language and not any("language" in catalog.registry.accepts(name.partition("@")[0]) for name in names):
+        raise Failure(f"--language: none of {', '.join(names)} takes a language")
+    return [catalog.online(name, params={**given.get(name, {}), "language": language}) for name in names]
+
+
+def _given(params: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read `NAME.KEY=X`, where X is JSON or a text, and objects of JSON by evaluator."""
+    given: dict[str, dict[str, Any]] = {}
+    for text in params:
+        path, _, value = text.partition("=")
+        name, _, key = path.rpartition(".")
+        try:
+            found = json.loads(text) if text.lstrip().startswith("{") else {name: {key: _json_or_text(value)}}
+            for name, values in found.items():
+                given[name] = given.get(name, {}) | values
+        except (ValueError, TypeError) as error:
+            raise Failure(f"--params {text}: write NAME.KEY=X, or JSON as in {_PARAMS}") from error
+    if unknown := sorted(given.keys() - set(names)):
+        raise Failure(f"--params: {unknown[0]!r} is not asked for{nearest(unknown[0], names)}")
+    return given
+
+
+_PARAMS = '{"regex": {"pattern": "[0-9]+"}}'
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _cases(path: Path, rows: Iterable[Row]) -> list[Any]:
@@ -134,7 +232,11 @@ def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]
     fields = [dict(row.fields) for row in rows]
     if any("human" not in row for row in fields):
         raise Failure(f"{path}: every line needs `human`: the person's score")
-    return _cases(path, rows), [float(row["human"]) for row in fields], fields
+    cases = _cases(path, rows)
+    try:
+        return cases, [float(row["human"]) for row in fields], fields
+    except (TypeError, ValueError) as error:
+        raise Failure(f"{path}: human is a number in every line: {error}") from error
 
 
 _EXTRA_COLUMNS = ("human", "group", "kind")
@@ -155,12 +257,11 @@ def _mistake(error: Mapping[str, Any]) -> str:
 @json_option
 def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> None:
     """Compare an evaluator with people: correlations, kappa, alpha, bias. It exposes a constant judge."""
-    from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import calibrate as compare_with_people
     from ragpulse_evaluators import evaluate_sync
 
     cases, human, rows = _labelled(Path(labels))
-    results = evaluate_sync(cases, [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
+    results = evaluate_sync(cases, _made([evaluator], judge=judge, loads=loads), progress=not as_json)
     scores = [result.normalized for result in next(iter(results.values()))]
     groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
     report("report", asdict(compare_with_people(scores, human, groups)), as_json=as_json)
@@ -174,9 +275,12 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
 @json_option
 def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: Split, as_json: bool) -> None:
     """Run a judge against unit tests with known answers: success rate for each metric and in total."""
+    from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import meta_evaluate
 
-    found = meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split)
+    settings, price = priced_settings(judge)
+    asked = Catalog(settings, priced=price.priced).judge
+    found = meta_evaluate(evaluator, judge=asked, prompts=prompts, split=split)
     report("report", asdict(found), as_json=as_json)
 
 
@@ -188,11 +292,11 @@ def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split
 @json_option
 def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: bool) -> None:
     """Choose in-context examples from labelled cases, and report the agreement on the other cases."""
-    from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import align
 
     cases, human, _ = _labelled(Path(labels))
-    _, gain = align(Catalog(judge=judge).resolve(evaluator), list(zip(cases, human, strict=True)), seed=seed)
+    (made,) = _made([evaluator], judge=judge)
+    _, gain = align(made, list(zip(cases, human, strict=True)), seed=seed)
     report("report", asdict(gain), as_json=as_json)
 
 

@@ -25,7 +25,6 @@ from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
     Ask,
-    Failure,
     Json,
     Source,
     asking,
@@ -33,6 +32,7 @@ from ragpulse_collector.cli.options import (
     json_option,
     option,
     range_option,
+    refusals,
     source,
     where_option,
 )
@@ -211,7 +211,7 @@ def diagnose(source: Source) -> list[Finding]:
     try:
         ask = source.asker()
         status = ask("GET status", {})
-    except Failure as failure:
+    except refusals() as failure:
         return [*findings, _port(address, failure)]
     return [
         *findings,
@@ -262,7 +262,7 @@ def _disk() -> Finding:
     return Finding(free >= LOW_DISK_BYTES, f"{free / 1024**3:.1f} GB free in this folder", fix)
 
 
-def _port(address: str, failure: Failure) -> Finding:
+def _port(address: str, failure: Exception) -> Finding:
     if isinstance(failure.__cause__, ClientError) and failure.__cause__.status in (401, 403):
         fix = "name a key with the scope read: --api-key or RAGPULSE_API_KEY"
         return Finding(False, f"the collector at {address} refuses to answer: {failure.__cause__}", fix)

@@ -20,8 +20,9 @@ from ragpulse_collector.cli.options import (
     Ask,
     Failure,
     asking,
+    budget_of,
+    capped,
     dry_run_option,
-    failing,
     json_option,
     max_usd_option,
     option,
@@ -64,8 +65,7 @@ def add(model: str, revision: str | None, graph: str | None, labels: str | None,
     from ragpulse_evaluators.local.adding import add_model
 
     chosen: dict[str, Any] = {"graph": graph, "labels": labels and labels.split(","), "template": template}
-    with failing(ValueError, OSError):
-        found = add_model(model, say=click.echo, revision=revision, **chosen)
+    found = add_model(model, say=click.echo, revision=revision, **chosen)
     click.echo(f"added, digest {found.digest}. In ragpulse.toml:\n")
     click.echo(f'[[evaluator]]\nname = "grounded"\nuse = "groundedness_model"\nmodel = "{found.name}"\n')
     click.echo(f"next: ragpulse models check {shlex.quote(found.name)}")
@@ -106,8 +106,7 @@ def check(model: str, threshold: float, as_json: bool) -> None:
     from ragpulse_evaluators.meta.pairs import builtin_pairs, detection
 
     cases = [case for pair in builtin_pairs() for case in pair.cases]
-    with failing(ValueError):
-        evaluator = get_evaluator("groundedness_model", model=model, threshold=threshold)
+    evaluator = get_evaluator("groundedness_model", model=model, threshold=threshold)
     evaluate_sync(cases[0], [evaluator])  # loads the model
     started = time.perf_counter()
     (results,) = evaluate_sync(cases, [evaluator], concurrency=1, progress=not as_json).values()
@@ -132,8 +131,7 @@ def remove(model: str) -> None:
     """Delete an added model."""
     from ragpulse_evaluators.local.adding import remove_model
 
-    with failing(ValueError):
-        remove_model(model)
+    remove_model(model)
     click.echo(f"removed: {model}")
 
 
@@ -156,22 +154,18 @@ def check_judge_(
     from ragpulse_collector.evaluation.judge_checks import store_check
     from ragpulse_collector.store.protocol import utc_now
     from ragpulse_evaluators import FileCache
-    from ragpulse_evaluators.errors import BudgetExceeded, EvaluatorError
+    from ragpulse_evaluators.errors import BudgetExceeded
     from ragpulse_evaluators.meta.judge_check import check_judge
 
     settings, priced, price = configured_judge(model, "judge check")
     at_once = concurrency or settings.judge.concurrency
     try:
-        with failing(EvaluatorError, OSError):
-            work = check_judge(
-                capped(priced, price, max_usd), FileCache(cache), concurrency=at_once, progress=not as_json
-            )
-            found = asyncio.run(work)
-    except Failure as failure:
-        if isinstance(failure.__cause__, BudgetExceeded):
-            click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
-            return 3
-        raise
+        judge = capped(priced, price, budget_of(max_usd))
+        work = check_judge(judge, FileCache(cache), concurrency=at_once, progress=not as_json)
+        found = asyncio.run(work)
+    except BudgetExceeded as failure:
+        click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
+        return 3
     store_check(db or settings.collector.db, found, utc_now())
     report("judge check", asdict(found), as_json=as_json)
     return 0
@@ -215,7 +209,7 @@ def generate_questions(
     if dry_run:
         return 0
     agree_to(bill, "command", yes=yes)
-    with _watching(capped(priced_judge, price, max_usd), len(contexts)) as watched, failing(OSError, ValueError):
+    with _watching(capped(priced_judge, price, budget_of(max_usd)), len(contexts)) as watched:
         questions = asyncio.run(write_questions(contexts, watched, **options))
     lines = (case.model_dump_json(exclude_defaults=True) for case in questions.cases)
     Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -274,20 +268,6 @@ def _estimate(context: Context, instructions: str, judge: Judge, questions: int)
         max_input_tokens=2 * tokens + longest,
         max_output_tokens=2 * longest,
     )
-
-
-def capped(judge: Judge, price: JudgePrices, cap: float | None) -> Judge:
-    """Return the judge under a hard cap, if there is one; raises Failure where no cap could hold."""
-    from ragpulse_collector.evaluation.budget import unknown_price
-    from ragpulse_evaluators.judges.protocol import model_of
-    from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge
-
-    if cap is None:
-        return judge
-    rates = price.rates(model_of(judge))
-    if rates is None:
-        raise Failure(f"{unknown_price(model_of(judge))}, so that --max-usd can hold")
-    return BudgetedJudge(judge, Budget(cap), rates)
 
 
 @contextmanager

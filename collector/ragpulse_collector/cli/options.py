@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -20,9 +20,10 @@ from ragpulse_collector.zones import DAYS
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operations
-    from ragpulse_collector.client import Client
     from ragpulse_collector.evaluation.judge import JudgePrices
     from ragpulse_collector.settings import Settings
+    from ragpulse_evaluators import Judge
+    from ragpulse_evaluators.judges.wrappers import Budget
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = Mapping[str, Any]
@@ -66,13 +67,35 @@ def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any)
     return click.option(*names, **{"envvar": env, "show_envvar": bool(env), "show_default": True, **settings})
 
 
-@contextmanager
-def failing(*expected: type[Exception]) -> Iterator[None]:
-    """Turn the expected errors of a block, whose messages name the fix, into a Failure."""
-    try:
-        yield
-    except expected as error:
-        raise Failure(str(error)) from error
+def refusals() -> tuple[type[Exception], ...]:
+    """Return the errors that say in one sentence what is wrong and how to fix it; imported when there is one."""
+    from ragpulse_collector.client import ClientError
+    from ragpulse_collector.refusals import Refusal
+    from ragpulse_evaluators.errors import EvaluatorError
+
+    return Failure, Refusal, EvaluatorError, ClientError, OSError
+
+
+def sentence(error: Exception) -> str:
+    """Return the message of a refusal on one line, with the file where the system names one."""
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return " ".join(text.split())
+
+
+def gate(command: Callable[..., int]) -> Callable[..., int]:
+    """Make a command a gate of CI: exit 1 means a limit that is not kept, therefore 2 that it could not run."""
+
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> int:
+        try:
+            return command(*args, **options)
+        except BrokenPipeError:
+            raise
+        except refusals() as error:
+            click.echo(f"ragpulse: {sentence(error)}", err=True)
+            return 2
+
+    return run
 
 
 class Source(NamedTuple):
@@ -95,9 +118,9 @@ class Source(NamedTuple):
         """Return the function that answers operations."""
         if self.file:
             return _offline(self.file)
-        from ragpulse_collector.client import ClientError
+        from ragpulse_collector.client import ClientError, connect
 
-        client = connected(self.url, self.api_key)
+        client = connect(self.url, api_key=self.api_key)
         client.hint += " (or read a closed file with --db)"
 
         def ask(operation: str, params: Json) -> Any:
@@ -110,6 +133,8 @@ class Source(NamedTuple):
 
     def download(self, operation: str, params: Json, target: Path) -> None:
         """Write the file that an operation answers; like the database, only its owner can read it."""
+        from ragpulse_collector.client import connect
+
         if target.exists():
             raise Failure(f"{target} exists already: choose another name")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,18 +144,7 @@ class Source(NamedTuple):
             shutil.move(copy.path, target)
             copy.discard()
             return
-        from ragpulse_collector.client import ClientError
-
-        with failing(ClientError):
-            connected(self.url, self.api_key).download(operation, params, target)
-
-
-def connected(url: str | None, api_key: str | None) -> Client:
-    """Return a client of a running collector; nothing is sent. Raises Failure where `url` is no address."""
-    from ragpulse_collector.client import ClientError, connect
-
-    with failing(ClientError):
-        return connect(url, api_key=api_key)
+        connect(self.url, api_key=self.api_key).download(operation, params, target)
 
 
 _HINTS = {401: " (here: --api-key, or RAGPULSE_API_KEY)"}
@@ -209,16 +223,35 @@ def range_option(default: str) -> Callable[[F], F]:
     return lambda command: since(zone(command))
 
 
-def priced_settings(judge: str | None) -> tuple[Settings, JudgePrices]:
+def priced_settings(judge: str | None, config: str | None = None) -> tuple[Settings, JudgePrices]:
     """Return this folder's configuration with another judge, if one is named, and the prices of models."""
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.evaluation.judge import JudgePrices
-    from ragpulse_collector.refusals import Refusal
     from ragpulse_collector.store import Prices
 
-    with failing(OSError, Refusal):
-        settings = load_settings(config_path(None)).with_options("judge", {"model": judge})
-        return settings, JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
+    settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
+    return settings, JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
+
+
+def budget_of(max_usd: float | None) -> Budget | None:
+    """Return what the judges of a command may spend together; None without a cap."""
+    from ragpulse_evaluators.judges.wrappers import Budget
+
+    return None if max_usd is None else Budget(max_usd)
+
+
+def capped(judge: Judge, price: JudgePrices, budget: Budget | None) -> Judge:
+    """Return the judge under a hard cap, if there is one; raises Failure where no cap could hold."""
+    from ragpulse_collector.evaluation.budget import unknown_price
+    from ragpulse_evaluators.judges.protocol import model_of
+    from ragpulse_evaluators.judges.wrappers import BudgetedJudge
+
+    if budget is None:
+        return judge
+    rates = price.rates(model_of(judge))
+    if rates is None:
+        raise Failure(f"{unknown_price(model_of(judge))}, so that --max-usd can hold")
+    return BudgetedJudge(judge, budget, rates)
 
 
 def _offline(db: str) -> Ask:
@@ -226,17 +259,15 @@ def _offline(db: str) -> Ask:
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.otlp.intake import Counters
-    from ragpulse_collector.refusals import Refusal
     from ragpulse_collector.store import FileReader, Prices
 
-    with failing(OSError, Refusal):
-        settings = load_settings(config_path(None)).with_options("collector", {"db": db})
-        if not Path(db).is_file():
-            raise Failure(f"there is no file {db}")
-        store = FileReader(db)
-        click.get_current_context().call_on_close(store.close)
-        prices = Prices(settings.prices, settings.collector.price_table)
-        return asker_of(Components(store, settings, prices=prices, counters=Counters()).operations)
+    settings = load_settings(config_path(None)).with_options("collector", {"db": db})
+    if not Path(db).is_file():
+        raise Failure(f"there is no file {db}")
+    store = FileReader(db)
+    click.get_current_context().call_on_close(store.close)
+    prices = Prices(settings.prices, settings.collector.price_table)
+    return asker_of(Components(store, settings, prices=prices, counters=Counters()).operations)
 
 
 def asker_of(operations: Operations) -> Ask:

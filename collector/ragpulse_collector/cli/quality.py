@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,6 @@ from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
     Ask,
-    Failure,
     Json,
     Source,
     asker_of,
@@ -22,7 +20,7 @@ from ragpulse_collector.cli.options import (
     dry_run_option,
     evaluator_option,
     evaluators_option,
-    failing,
+    gate,
     json_option,
     load_option,
     max_usd_option,
@@ -33,7 +31,18 @@ from ragpulse_collector.cli.options import (
     where_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cell, cost, interval, p_value, print_json, showing, table, watch
+from ragpulse_collector.cli.tables import (
+    agree_to,
+    cell,
+    cost,
+    interval,
+    p_value,
+    print_json,
+    show_decision,
+    showing,
+    table,
+    watch,
+)
 from ragpulse_collector.words import called
 
 
@@ -62,18 +71,16 @@ def _replay_offline(db: str, request: dict[str, Any], **flags: Any) -> int:
     """Replay over a closed file, with a collector without a port that runs as long as the replay."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.refusals import Refusal
 
-    with failing(OSError, Refusal):
-        # Files to load may not come over HTTP, therefore there is no port.
-        settings = load_settings(config_path(None))
-        settings = settings.with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})
-        collector = Collector(settings.with_options("judge", {"model": request["judge"]}), loads=request["loads"])
-        try:
-            collector.start(listen=False)
-            return _replay(asker_of(collector.components.operations), request, **flags)
-        finally:
-            collector.stop()
+    # Files to load may not come over HTTP, therefore there is no port.
+    settings = load_settings(config_path(None))
+    settings = settings.with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})
+    collector = Collector(settings.with_options("judge", {"model": request["judge"]}), loads=request["loads"])
+    try:
+        collector.start(listen=False)
+        return _replay(asker_of(collector.components.operations), request, **flags)
+    finally:
+        collector.stop()
 
 
 def _replay(
@@ -222,27 +229,16 @@ def compare(answer: Json, by: str | None, **_: object) -> None:
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @option("--corrected/--judge-alone", default=True, help="Whether enough labels of people correct the judge's figure.")
 @source
+@gate
 def check(source: Source, summary: str | None, corrected: bool, **params: Any) -> int:
     """Check quality in CI. Exit 0: limit kept; 1: not kept; 3: undecided, the interval holds it; 2: could not run."""
-    try:
-        answer = source.asker()("GET check", {**params, "corrected": str(corrected).lower()})
-    except Failure as failure:
-        click.echo(f"ragpulse: {failure}", err=True)
-        return 2
-    minimum, maximum, measure = params["min"], params["max"], params["measure"]
-    limit = f">= {minimum:g}" if maximum is None else f"<= {maximum:g}"
-    name = f"{measure} of {called(params['evaluator'])}" if measure else called(params["evaluator"])
-    by = f", narrowed by {answer['assisted_by']}" if answer.get("assisted_by") else ""
-    click.echo(f"{name} {limit}: {answer['verdict']}   {interval(answer)}{by}")
+    answer = source.asker()("GET check", {**params, "corrected": str(corrected).lower()})
+    status = show_decision(answer, summary)
     if (correction := answer.get("correction")) and not answer.get("uncorrected"):
         click.echo(f"ragpulse: {correction}", err=True)
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
-    if summary:
-        with Path(summary).open("a", encoding="utf-8") as out:
-            out.write(answer["markdown"] + "\n")
-    kept = "above" if maximum is None else "below"
-    return 3 if answer["verdict"] == "undecided" else int(answer["verdict"] != kept)
+    return status
 
 
 @click.command()

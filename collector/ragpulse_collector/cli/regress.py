@@ -27,6 +27,7 @@ from ragpulse_collector.cli.options import (
     Json,
     Source,
     asking,
+    gate,
     option,
     since_option,
     source,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ragpulse_collector.analysis.compare.regression import Answered, Regression
 
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
-_EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
 _ENVIRONMENT = "deployment.environment.name=regress"
 _POLL_S = 0.5
 _SCALED = ("value", "lo", "hi")
@@ -85,6 +85,7 @@ def freeze(ask: Ask, since: datetime, where: str | None, limit: int, out: str, d
 @option("--wait", default=60.0, help="With --app: seconds to wait for its traces and scores.")
 @option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table", help="Of the report.")
 @source
+@gate
 def regress(source: Source, file: str, kind: str, max_drop: float | None, **options: Any) -> int:
     """Ask the same questions again and report the changes.
 
@@ -92,16 +93,13 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     3: undecided.
     """
     from ragpulse_collector.analysis.compare.regression import gates
+    from ragpulse_collector.analysis.limits import Limit
     from ragpulse_collector.api.http import plain
 
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
-    try:
-        report = plain(gates(_compared(Path(file), source, options), limits, max_drop=max_drop))
-    except (Failure, Refusal) as error:
-        click.echo(f"ragpulse: {error}", err=True)
-        return 2
-    {"table": _print, "markdown": _markdown, "json": print_json}[kind](report)
-    return _EXIT[report["verdict"]]
+    found = gates(_compared(Path(file), source, options), limits, max_drop=max_drop)
+    {"table": _print, "markdown": _markdown, "json": print_json}[kind](plain(found))
+    return 0 if found.verdict is None else Limit(min=0.0).status(found.verdict)
 
 
 def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regression:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import config_option, config_path, failing, option
+from ragpulse_collector.cli.options import config_option, config_path, option
 
 if TYPE_CHECKING:
     from ragpulse_collector.client import Client
@@ -52,7 +52,6 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     """
     from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.refusals import Refusal
 
     path = config_path(config)
 
@@ -64,8 +63,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings.check()
         return settings
 
-    with failing(Refusal, OSError):
-        run(load, loads=loads, say=click.echo)
+    run(load, loads=loads, say=click.echo)
     return 0
 
 
@@ -75,17 +73,15 @@ def healthy(config: str | None) -> None:
     """Check that the collector of this machine or container can store. Exit 1 where it cannot."""
     import ssl
 
-    from ragpulse_collector.client import Client, ClientError
+    from ragpulse_collector.client import Client
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.settings import SettingsError
 
-    with failing(SettingsError, ClientError):
-        collector = load_settings(config_path(config)).collector
-        scheme = "https" if collector.tls_certificate else "http"
-        unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the request stays inside the machine: no name to check
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-        client = Client(f"{scheme}://127.0.0.1:{collector.port}", timeout_s=4, context=unchecked)
-        click.echo(client.request("GET", "/readyz", accept="text/plain").decode("utf-8", "replace").strip())
+    collector = load_settings(config_path(config)).collector
+    scheme = "https" if collector.tls_certificate else "http"
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the request stays inside the machine: no name to check
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    client = Client(f"{scheme}://127.0.0.1:{collector.port}", timeout_s=4, context=unchecked)
+    click.echo(client.request("GET", "/readyz", accept="text/plain").decode("utf-8", "replace").strip())
 
 
 def _with_key(settings: Settings) -> Settings:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -167,6 +168,21 @@ def interval(point: Json | None) -> str:
     value, lo, hi = float(point["value"]), point.get("lo"), point.get("hi")
     text = cell(value) if lo is None or hi is None else level(value, lo, hi)
     return text + (f" n={point['n']:,}" if point.get("n") is not None else "")
+
+
+def show_decision(decision: Json, summary: str | None, *, quiet: bool = False) -> int:
+    """Print whether a limit is kept, append it to the Markdown file `summary`, and return its exit status."""
+    from ragpulse_collector.analysis.limits import Limit
+
+    limit, measure, name = Limit(decision["min"], decision["max"]), decision["measure"], called(decision["evaluator"])
+    by = f", narrowed by {decision['assisted_by']}" if decision.get("assisted_by") else ""
+    if not quiet:
+        told = name if measure == "quality" else f"{measure} of {name}"
+        click.echo(f"{told} {limit}: {decision['verdict']}   {interval(decision)}{by}")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as out:
+            out.write(decision["markdown"] + "\n\n")
+    return limit.status(decision["verdict"])
 
 
 def showing(operation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -9,11 +9,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.compare import more_needed
 from ragpulse_collector.analysis.compare.missing import ends_of, reach_of_halves
+from ragpulse_collector.analysis.limits import Limit, Verdict
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.refusals import NotFound
 from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
@@ -187,17 +188,13 @@ class Regression:
     worst: Sequence[ChangedAnswer]
 
 
-LimitVerdict = Literal["below", "undecided", "above"]
-"""From the worst to the best."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """A limit and whether the interval lies wholly on one side of it."""
 
     metric: str
     min: float
-    verdict: LimitVerdict
+    verdict: Verdict
     n: int
     need: int | None
     """About how many questions would decide it."""
@@ -210,7 +207,7 @@ class GatedRegression(Regression):
     """Two runs with the decisions on limits."""
 
     gates: Sequence[Gate]
-    verdict: LimitVerdict | None
+    verdict: Verdict | None
     """The worst of them."""
 
 
@@ -264,7 +261,7 @@ def gates(report: Regression, limits: Mapping[str, float], *, max_drop: float | 
             Gate(metric=f"{name}, b - a", min=-max_drop, verdict="undecided", n=0, need=None, missing=missing)
             for name, missing in report.unscored.items()
         ]
-    verdict = min((gate.verdict for gate in decided), key=get_args(LimitVerdict).index, default=None)
+    verdict = min((gate.verdict for gate in decided), key=get_args(Verdict).index, default=None)
     return extended(
         GatedRegression, report, gates=decided, verdict="below" if report.failed or report.silent else verdict
     )
@@ -274,9 +271,10 @@ _Measured = Figures | PairedDifference
 
 
 def _gate(name: str, measured: _Measured, limit: float, missing: int) -> Gate:
-    alone = verdict = _side(measured.lo, measured.hi, limit)
+    side = Limit(min=limit).verdict
+    alone = verdict = side(measured.lo, measured.hi)
     if isinstance(measured, PairedDifference) and measured.least is not None:
-        verdict = _side(measured.least, measured.most, limit)
+        verdict = side(measured.least, measured.most)
     need = _needed(measured, limit) if alone == "undecided" else None
     return Gate(
         metric=name, min=limit, verdict=verdict, n=measured.n, need=need, missing=missing if alone != verdict else 0
@@ -295,12 +293,6 @@ def _needed(measured: _Measured, limit: float) -> int | None:
     if isinstance(measured, PairedDifference) and measured.unchanged:
         return math.ceil(_Z * _Z * (1.0 / distance - 1.0))
     return measured.n + (more_needed(distance, (measured.hi - measured.lo) / 2.0, measured.n) or 1)
-
-
-def _side(lo: float | None, hi: float | None, limit: float) -> LimitVerdict:
-    if lo is not None and lo >= limit:
-        return "above"
-    return "below" if hi is not None and hi < limit else "undecided"
 
 
 def _mean(values: Iterable[float | None]) -> Figures | None:

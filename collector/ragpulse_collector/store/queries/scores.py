@@ -158,9 +158,15 @@ def refuse_unclear(store: Store, metric: str) -> None:
         f" WHERE status = 'ok' AND {_DECIDES} AND evaluator = $name",
         {"name": name.partition("@")[0]},
     ).value
-    if share is not None and share > MOST_UNCLEAR:
+    refuse_share(metric, share or 0.0)
+
+
+def refuse_share(metric: str, unclear: float) -> None:
+    """Raise Invalid for a pass rate of answers of which too large a share is unclear."""
+    if unclear > MOST_UNCLEAR:
+        name = metric.partition(":")[2]
         raise Invalid(
-            f"{metric}: {100 * share:.0f} % of the answers are unclear, so that no pass rate is known;"
+            f"{metric}: {100 * unclear:.0f} % of the answers are unclear, so that no pass rate is known;"
             f" use quality:{name}, fail_rate:{name} or unclear_rate:{name}"
         )
 
