@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -12,7 +12,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector import zones
 from ragpulse_collector.api.handlers.rules import EvaluatorList
-from ragpulse_collector.monitoring.listing import MonitorList
+from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.words.times import address_time, placed
 
@@ -217,7 +217,7 @@ class Site:
             try:
                 if post:
                     self.posted_at = time.monotonic()
-                request.state.firing = await self._firing(request)
+                request.state.monitors = await self._firing(request)
                 return await handler(self, request)
             except HTTPException:  # the application answers a program
                 raise
@@ -226,15 +226,15 @@ class Site:
 
         return _Page(path, endpoint, methods=["POST"] if post else ["GET"], site=self)
 
-    async def _firing(self, request: Request) -> int:
-        """Return how many alerts are firing, for the navigation; 0 for a fragment, and where nobody may know."""
+    async def _firing(self, request: Request) -> Sequence[ShownMonitor]:
+        """Return the firing alerts for navigation and headline; none for a fragment, and where nobody may know."""
         if request.method == "POST" or _is_partial(request):
-            return 0
+            return ()
         try:
             answer: MonitorList = await self.api("GET monitors", {"only": "firing"})
         except ApiError:
-            return 0
-        return sum(monitor.state == "firing" for monitor in answer.monitors)
+            return ()
+        return answer.monitors
 
     def refuse(self, request: Request, error: ApiError) -> Response:
         """Return a page that shows an error."""
@@ -319,7 +319,7 @@ def _request_context(request: Request) -> dict[str, Any]:
     """Return what a template gets from the request alone."""
     return {
         "layout": "partial.html" if _is_partial(request) else FULL_LAYOUT,
-        "firing": getattr(request.state, "firing", 0),
+        "firing": sum(monitor.state == "firing" for monitor in getattr(request.state, "monitors", ())),
         "view": read_view(request),
         "unknown": getattr(request.state, "unknown", ()),
         "path": request.url.path,

@@ -95,7 +95,7 @@ def test_pages_of_other_origins_are_refused_on_every_route(collector: Start) -> 
 def test_links_from_other_sites_lead_to_pages_only(collector: Start) -> None:
     """A followed link opens a page, in a tab of its own; the API, a download and a form are no pages."""
     running = collector()
-    programs = ("/api/", "/v1/", "/metrics", "/openapi.json", "/static/", "/live/events", "/traces.csv", *OPEN)
+    programs = ("/api/", "/v1/", "/metrics", "/openapi.json", "/static/", "/traces.csv", *OPEN)
     for method, path in routes_of(running):
         for site in ("cross-site", "same-site"):
             status, _ = ask(running.url, method, path, {"Sec-Fetch-Site": site, **LINKED})

@@ -95,7 +95,9 @@ def test_frames_need_no_pyarrow(
     assert isinstance(row["start_time"][0], datetime)
     assert row["start_time"][0].tzinfo is None
     assert row["error"] == [False]
-    query = client.sql("select unnest([date '2026-11-20', NULL]) d, ?::decimal(5, 2) e, now() n, [now()::timestamp] l", [1.5])
+    query = client.sql(
+        "select unnest([date '2026-11-20', NULL]) d, ?::decimal(5, 2) e, now() n, [now()::timestamp] l", [1.5]
+    )
     told = frames(query)
     assert (str(told["d"][0])[:10], told["e"]) == ("2026-11-20", [1.5, 1.5])
     assert isinstance(told["n"][0], datetime)

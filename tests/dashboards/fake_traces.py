@@ -49,8 +49,6 @@ class FakeTraces:
         self.lead = "groundedness"
         self.as_of: datetime | None = None
         """Whether all there is came in the last half hour."""
-        self.fresh = 0
-        """How many traces the next look at the tail finds."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.runs: dict[str, Any] = {}
         """What differs in replays."""
@@ -129,8 +127,6 @@ class FakeTraces:
             )
         if params.get("sort") == "slow":
             rows = sorted(rows, key=lambda row: -row["latency_ms"])
-        if params.get("after"):
-            rows, self.fresh = rows[: self.fresh], 0
         offset, limit = int(params.get("cursor") or 0), int(params.get("limit") or 50)
         page = rows[offset : offset + limit]
         answer: dict[str, Any] = {

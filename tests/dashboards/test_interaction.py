@@ -1,11 +1,13 @@
 """Pages in use: charts, drawer, evidence, keyboard, labels, rules, live tail."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from waiting import eventually
 
 from .conftest import Browser, Visit, serve
 from .fake_api import FakeApi
@@ -167,19 +169,125 @@ def test_figures_shown_again_are_replaced_by_new_ones(browser: Browser, base: st
     browser.visit(base, steps)
 
 
-def test_the_facts_of_an_open_page_are_renewed(browser: Browser, base: str, api: FakeApi) -> None:
-    """An overview that stays open says what is true now, every five seconds, while its charts stay as they are."""
+FAST = "const real = setTimeout; window.setTimeout = (act, ms) => real(act, ms / 40);"
+"""An open page reads again after 50 to 125 ms."""
+
+
+def test_an_open_page_is_of_one_reading(browser: Browser, base: str, api: FakeApi) -> None:
+    """Sentences, charts, facts, clock and the navigation's alerts change together, every five seconds."""
 
     def steps(visit: Visit) -> None:
-        visit.page.add_init_script("const real = setInterval; window.setInterval = (act, ms) => real(act, ms / 50);")
+        visit.page.add_init_script(FAST)
         visit.open("/?from=-24h")
-        visit.page.locator(".happened.bad").wait_for()
-        chart = visit.page.locator("#chart-lead canvas").element_handle()
+        visit.page.locator("main:not(:has([data-renew])) #chart-lead canvas").wait_for()
+        chart = visit.page.locator("#chart-latency canvas").element_handle()
+        assert visit.page.locator(".badge").is_visible()
         api.young = True
         visit.page.get_by_text("Groundedness: no change above 0.04 against the range before.").wait_for()
-        assert chart.evaluate("one => one.isConnected")
+        assert visit.page.locator("#chart-lead, .worst, .badge").count() == 0, "they are of the reading before"
+        assert not chart.evaluate("one => one.isConnected")
+        visit.page.locator("#chart-latency canvas").wait_for()
 
     browser.visit(base, steps)
+
+
+def test_the_live_list_counts_what_it_shows(browser: Browser, base: str, api: FakeApi) -> None:
+    """Scores and latency of a row come later; a selected row stays where it is, beside an offer of what is new."""
+    late = api.rows.pop(0) | {"query": None, "response": None}
+    later = [{**late, "trace_id": hexid(f"new{number}", 32)} for number in range(34)]
+    late |= {"scores": {}, "latency_ms": None, "cost_unknown_reason": "not decided yet"}
+
+    def count(visit: Visit) -> tuple[str, int]:
+        return visit.page.inner_text("h1 .count"), visit.page.locator("[data-row]").count()
+
+    def steps(visit: Visit) -> None:
+        visit.page.add_init_script(FAST)
+        visit.open("/traces?live=true&from=-24h&columns=scores&columns=latency")
+        before, rows = count(visit)
+        assert before == str(len(api.rows))
+        api.rows.insert(0, late)
+        first = visit.page.locator("[data-row]").first
+        first.get_by_text("arriving").wait_for()
+        assert count(visit) == (str(len(api.rows)), min(rows + 1, 50))
+        late.update(later[0], trace_id=late["trace_id"])
+        first.locator(".score").first.wait_for()
+        first.locator("input").check()
+        kept = count(visit)
+        api.rows[:0] = later
+        visit.page.get_by_role("button", name="34 new, show").wait_for()
+        assert count(visit) == kept
+        visit.page.get_by_role("button", name="34 new, show").click()
+        assert count(visit) == (str(len(api.rows)), 50)
+        assert not visit.page.locator("[data-offer]").is_visible()
+
+    browser.visit(base, steps)
+
+
+@pytest.mark.parametrize("path", ["/", "/traces?live=true", "/health", "/alerts"])
+def test_a_page_is_not_read_before_the_last_answer(browser: Browser, path: str) -> None:
+    """However slow the collector is; when it is gone the page says that it is not current."""
+    now = most = asked = 0
+
+    class Slow(FakeApi):
+        async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
+            nonlocal now, most, asked
+            if operation == "GET monitors" and params.get("only") == "firing":  # once for each page
+                now, asked = now + 1, asked + 1
+                most = max(most, now)
+                await asyncio.sleep(0.2)
+                now -= 1
+            return await super().__call__(operation, params)
+
+    def steps(visit: Visit) -> None:
+        nonlocal most
+        visit.page.add_init_script(FAST)
+        visit.open(path)
+        visit.until("document.querySelector('main:not(:has([data-renew]))')")
+        most = 0
+        read = asked
+        eventually(lambda: asked > read + 2)
+        assert most == 1
+        visit.page.route("**/*", lambda route: route.abort())
+        visit.page.get_by_text("Not current: the collector does not answer").wait_for()
+        visit.problems.clear()  # the browser itself reports that
+
+    with serve(Slow()) as base:
+        browser.visit(base, steps)
+
+
+def test_pages_that_wait_need_no_reload(browser: Browser, base: str, api: FakeApi) -> None:
+    """A finished replay shows its result, Health and Alerts what is true now, an empty page the first span."""
+    run = next(run["run_id"] for run in api.get_replays({})["replays"] if run["status"] == "running")
+
+    def steps(visit: Visit) -> None:
+        visit.page.add_init_script(FAST)
+        visit.open(f"/replays/{run}")
+        assert not visit.page.get_by_text("Largest disagreements").count()
+        api.runs = {"status": "done"}
+        visit.page.get_by_text("Largest disagreements").wait_for()
+        assert visit.page.get_by_role("button", name="Delete").is_visible()
+        visit.open("/alerts")
+        assert visit.page.locator(".monitor .state").first.inner_text() == "firing"
+        api.young = True
+        visit.page.locator(".monitor:first-of-type .state", has_text="ok").wait_for()
+        assert not visit.page.locator(".badge").count()
+        visit.open("/health")
+        api.get_status = lambda params, of=api.get_status: of(params) | {"version": "9.9.9"}  # type: ignore[method-assign]
+        visit.page.get_by_text("ragpulse 9.9.9").wait_for()
+        api.young = False
+
+    browser.visit(base, steps)
+    bare = FakeApi(empty=True)
+
+    def first(visit: Visit) -> None:
+        visit.page.add_init_script(FAST)
+        visit.open("/")
+        visit.page.get_by_text("waiting for the first span").wait_for()
+        bare.empty = False
+        visit.page.locator("#chart-latency canvas").wait_for()
+
+    with serve(bare) as empty:
+        browser.visit(empty, first)
 
 
 def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: FakeApi) -> None:
@@ -527,20 +635,6 @@ def test_the_overview_is_whole_without_scripts(browser: Browser, base: str, monk
         assert "groundedness 0.86 ± 0.02" in " ".join(visit.page.text_content("main").split())
 
     browser.visit(base, steps, js=False)
-
-
-def test_new_traces_appear_live_and_the_rest_is_counted(browser: Browser, base: str, api: FakeApi) -> None:
-    """The tail shows a few rows a second and says how many it skipped; pausing stops the drawing."""
-    api.fresh = 30
-
-    def steps(visit: Visit) -> None:
-        visit.open("/traces?live=true")
-        visit.page.locator("[data-live-skipped]", has_text="22 skipped").wait_for()
-        assert visit.page.locator("[data-row]").count() == 58
-        visit.page.locator("[data-live-pause]").click()
-        assert visit.page.inner_text("[data-live-state]") == "paused"
-
-    browser.visit(base, steps)
 
 
 def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:

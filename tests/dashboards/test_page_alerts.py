@@ -99,7 +99,7 @@ def test_every_page_counts_the_firing_alerts() -> None:
     assert ("GET monitors", {"only": "firing"}) in api.calls
     api.young = True
     assert "firing" not in text_of(client(api).get("/health").text)
-    assert "badge" not in client().get("/steady", headers={"HX-Request-Type": "partial"}).text
+    assert "badge" not in client().get("/facets", headers={"HX-Request-Type": "partial"}).text
 
 
 def test_the_form_shows_the_last_week_with_the_limit() -> None:

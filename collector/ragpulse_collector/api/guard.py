@@ -30,7 +30,6 @@ _NO_PAGES = (
     "/metrics",
     "/openapi.json",
     "/static/",
-    "/live/events",
     "/traces.csv",
     "/healthz",
     "/readyz",

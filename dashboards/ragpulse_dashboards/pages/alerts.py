@@ -75,6 +75,7 @@ def routes(site: Site) -> list[BaseRoute]:
 async def alerts(site: Site, request: Request) -> Response:
     """List the monitors, firing ones first."""
     answer: MonitorList = await site.api("GET monitors", {})
+    request.state.monitors = answer.monitors  # one reading for cards and navigation
     monitors = sorted(answer.monitors, key=lambda monitor: (STATES.get(monitor.state, len(STATES)), monitor.name))
     context = {
         "monitors": [replace(card, around=await _around(site, card)) for card in map(Card.of, monitors)],

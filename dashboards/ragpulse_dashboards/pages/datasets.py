@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.api.handlers.datasets import Dataset, DatasetFilled, DatasetList
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.words.figures import csv_text

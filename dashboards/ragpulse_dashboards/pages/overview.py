@@ -18,7 +18,6 @@ from ragpulse_collector.analysis.overview import RangeSummary
 from ragpulse_collector.analysis.quality.points import Line, Point, TrafficPoint
 from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.monitoring.headline import decline, headline, steady_facts
-from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.words import few_errors
 from ragpulse_collector.words.figures import metric_name
@@ -52,11 +51,9 @@ MAIN: Final = {"latency": "latency_p95"}
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the overview, its fragments, and the forms that make and remove demo data."""
+    """Return the overview, and the forms that make and remove demo data."""
     return [
         site.page("/", overview, reads=("corrected", "quality", "whole", "width")),
-        site.page("/steady", steady),
-        site.page("/waiting", waiting),
         site.page("/demo", load_demo, post=True),
         site.page("/demo/remove", remove_demo, post=True),
     ]
@@ -110,7 +107,9 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        "statements": headline(figures.view, answer, figures.targets, await _monitors(site), complete=figures.complete),
+        "statements": headline(
+            figures.view, answer, figures.targets, request.state.monitors, complete=figures.complete
+        ),
         "steady": steady_facts(figures.view, answer, figures.targets),
         "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
@@ -118,19 +117,14 @@ async def overview(site: Site, request: Request) -> Response:
         "coverage_of": {row.evaluator: row for row in answer.coverage},
         "tables": "whole" in query,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
+        "same_url": "/?" + request.url.include_query_params(width=figures.width, **{"from": figures.view.start}).query,
     }
     return site.render(request, "overview.html", context)
 
 
-async def _monitors(site: Site) -> Sequence[ShownMonitor]:
-    answer: MonitorList = await site.api("GET monitors", {"only": "firing"})
-    return answer.monitors
-
-
 def _max_age(site: Site, request: Request) -> float:
-    """Return the seconds that figures may be old: for a visit minutes; none for a reload and for a fragment."""
-    fragment = request.headers.get("hx-request-type") == "partial"
-    if fragment or "no-cache" in request.headers.get("cache-control", ""):
+    """Return the seconds that figures may be old: for a visit minutes; none for a reload."""
+    if "no-cache" in request.headers.get("cache-control", ""):
         return 0.0
     return min(MAX_AGE_S, time.monotonic() - site.posted_at)
 
@@ -298,29 +292,6 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
             if measured:
                 rows.setdefault(" · ".join(words), {})[name] = measured[-1]
     return sorted((_GroupRow(*row) for row in rows.items()), key=lambda row: -row.requests)
-
-
-async def steady(site: Site, request: Request) -> Response:
-    """Show the sentences and facts alone, for a page that stays open."""
-    view = read_view(request)
-    answer, watched, monitors = await asyncio.gather(
-        site.api("GET overview", view.params()), site.api("GET targets", view.params()), _monitors(site)
-    )
-    context = {
-        "view": view,
-        "statements": headline(view, answer, watched.targets, monitors),
-        "steady": steady_facts(view, answer, watched.targets),
-    }
-    return site.render(request, "steady.html", context)
-
-
-async def waiting(site: Site, request: Request) -> Response:
-    """Answer the empty page's poll; it reloads when the first span is stored."""
-    answer = await site.api("GET overview", {"from": "-30d"})
-    response = site.render(request, "parts/waiting.html", {})
-    if answer.newest_span:
-        response.headers["HX-Refresh"] = "true"
-    return response
 
 
 async def load_demo(site: Site, request: Request) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -13,6 +12,7 @@ from starlette.routing import BaseRoute
 from ragpulse_collector.analysis.gaps import ContentGaps
 from ragpulse_collector.analysis.topics import TopicReport
 from ragpulse_collector.api.handlers.topics import RenamedTopic
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import Site, View, read_form, read_view, see_other, segment
 

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
-from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -16,6 +15,7 @@ from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
 from ragpulse_collector.api.handlers.data import Queued
 from ragpulse_collector.api.handlers.rules import EvaluatorList
 from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
 from ragpulse_collector.store.queries.traces import TraceRow

@@ -1,19 +1,17 @@
 """`/traces`: the list, also live; the values to filter it by, which every filter menu shows; its rows as CSV."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Final
 
-from ragpulse_collector.api.headers import SECURITY_HEADERS
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.api.handlers.traces import TracePage
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other
@@ -44,21 +42,14 @@ CSV_COLUMNS: Final = (
     "n_spans", "query", "response",
 )  # fmt: skip
 CSV_PAGE: Final = 1000
-EVERY_S: Final = 1.0
-DRAWN: Final = 8
-"""Rows of the live list a second; the others of that second are counted as skipped."""
-FETCHED: Final = 200
-STREAM_S: Final = 300
-"""A stream ends itself and the browser reconnects with its last cursor, so that a stopping server does not wait."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the list, its stream, its CSV twin (the JSON twin is the API itself), and the facets."""
+    """Return the list, its CSV twin (the JSON twin is the API itself), and the facets."""
     return [
         site.page("/traces", traces, reads=(*OWN, "columns", "live")),
         site.page("/traces.csv", as_csv),
         site.page("/facets", facets, reads=None),
-        site.page("/live/events", events),
         site.page("/live", live),
     ]
 
@@ -91,6 +82,7 @@ async def traces(site: Site, request: Request) -> Response:
         "columns": columns or DEFAULT_COLUMNS,
         "extra": {**{name: own.get(name) for name in OWN if name != "cursor"}, "columns": columns, "live": live},
         "live": live is not None,
+        "read_at": datetime.now(UTC),
         "outcomes": OUTCOMES,
         "page": page,
         "owners": owners,
@@ -174,43 +166,3 @@ async def live(site: Site, request: Request) -> Response:
     """Redirect the former address of the live list."""
     del site
     return see_other(read_view(request).url("/traces", live="true"))
-
-
-async def events(site: Site, request: Request) -> Response:
-    """Stream `rows` events with HTML rows and the number skipped; event ids are cursors, so a reconnect is lossless."""
-    view, query = read_view(request), request.query_params
-    cursor = request.headers.get("last-event-id") or query.get("after") or ""
-    if not cursor:
-        first: TracePage = await site.api("GET traces", {**view.params(), "limit": 1})
-        cursor = first.newest or ""
-    headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    context = {
-        "view": view,
-        "columns": _columns(request) or DEFAULT_COLUMNS,
-        "evaluators": query.getlist("score"),
-    }
-    return StreamingResponse(_stream(site, view, cursor, context), media_type="text/event-stream", headers=headers)
-
-
-async def _stream(site: Site, view: View, cursor: str, context: Mapping[str, Any]) -> AsyncIterator[str]:
-    template = site.templates.get_template("parts/trace_row.html")
-    yield "retry: 1000\n\n"
-    for _ in range(int(STREAM_S / EVERY_S)):
-        try:
-            page: TracePage = await site.api("GET traces", {**view.params(), "after": cursor, "limit": FETCHED})
-        except ApiError as error:
-            yield _event("problem", cursor, {"message": error.message})
-            return
-        rows = page.traces
-        cursor = page.newest or cursor
-        if rows:
-            html = [site.linked(template.render(row=row, **context)) for row in reversed(rows[:DRAWN])]
-            yield _event("rows", cursor, {"rows": html, "skipped": max(0, len(rows) - DRAWN)})
-        else:
-            yield ": nothing new\n\n"
-        await asyncio.sleep(EVERY_S)
-
-
-def _event(kind: str, cursor: str, data: Mapping[str, Any]) -> str:
-    """Return one event; JSON has no raw line breaks, so hostile text cannot start an event of its own."""
-    return f"event: {kind}\nid: {' '.join(cursor.split())}\ndata: {json.dumps(data)}\n\n"

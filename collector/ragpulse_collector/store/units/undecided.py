@@ -35,7 +35,8 @@ list of traces takes a tenth longer."""
 
 _ROWS = f"""
     WITH shown AS (
-        SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, place) / 1000.0 AS latency_ms,
+        SELECT s.trace_id, min(s.start_time) AS start_time,
+               CASE WHEN min(place) < 3::BIGINT << 60 THEN arg_min(s.duration_us, place) / 1000.0 END AS latency_ms,
                arg_min(s.ttft_ms, place) AS ttft_ms, {together("arg_min_null({}, place)")},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                list({{{{'span': s.span_id, 'parent': s.parent_span_id, 'response': s.response_id,
@@ -71,7 +72,8 @@ _ROWS = f"""
 def undecided(since: str, first: str = _FIRST) -> str:
     """Return the rows of undecided traces that begin at `since` or later (SQL); none begins before `first`.
 
-    Each is shown by its first rag span, else the span without a parent, else the earliest. Without a sampler millions
+    Each is shown by its first rag span, else the span without a parent, else the earliest, whose latency is not that of
+    the trace. Without a sampler millions
     are undecided: of those before `since` only the id is read.
     """
     return _ROWS.format(since=since, first=first)

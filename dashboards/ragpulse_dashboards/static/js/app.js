@@ -73,9 +73,9 @@ document.addEventListener("change", (event) => {
   if (event.target.closest("[data-submit-on-change]")) event.target.form.requestSubmit();
 });
 
-for (const hidden of document.querySelectorAll("[data-copy][hidden]")) hidden.hidden = false;
-/** Load a box in a menu or below a chart when it is opened, any other box after the page. */
-function loadLater(root) {
+/** Show what needs scripts; load a box in a menu or below a chart when it is opened, any other box after the page. */
+function prepare(root) {
+  for (const part of root.querySelectorAll("[data-copy], [data-pick]")) part.hidden = false;
   for (const box of root.querySelectorAll("[data-later]")) {
     const menu = box.closest("details");
     if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
@@ -83,8 +83,8 @@ function loadLater(root) {
     else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
   }
 }
-loadLater(document);
-document.addEventListener("loaded", (event) => loadLater(event.target));
+prepare(document);
+document.addEventListener("loaded", (event) => prepare(event.target));
 
 // The zone of all times: the server renders them; a choice is remembered in a cookie.
 const zoneForm = document.querySelector("[data-zone]");
@@ -100,7 +100,6 @@ zoneForm?.addEventListener("submit", () => {
 document.addEventListener("input", (event) => {
   if (event.target.dataset.pick && event.target.value) event.target.form.elements[event.target.dataset.pick].value = event.target.value.replace("T", " ");
 });
-for (const picker of document.querySelectorAll("[data-pick]")) picker.hidden = false;
 
 // The keyboard map of the help dialog. Keys act only outside fields, without modifiers.
 let prefix = "";

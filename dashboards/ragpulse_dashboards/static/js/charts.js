@@ -1,5 +1,5 @@
 // Charts on a page: one time axis for all; drag to explain or to zoom, click or press Enter for the examples of a point.
-import { load, openDrawer } from "./app.js";
+import { openDrawer } from "./app.js";
 import { aheadOf, drawPlot, forgetStyles } from "./plot.js";
 
 /** A time for an address, in the zone of the page. */
@@ -83,43 +83,13 @@ function drawAll(root) {
   const boxes = [...root.querySelectorAll("[data-plot]")].map((box) => [box, box.clientWidth || 420, box.getBoundingClientRect().top < innerHeight]);
   for (const [box, width, visible] of boxes) {
     if (visible) draw(box, width);
-    else requestIdleCallback(() => draw(box, box.clientWidth || width));
+    else requestIdleCallback(() => box.isConnected && draw(box, box.clientWidth || width));
   }
 }
 
-/** Whether a person is using the page: then its content is not replaced. */
-const inUse = (more = "") => document.querySelector(`dialog[open], main details[open], main :focus, main :active${more}`) || !getSelection().isCollapsed;
-const idle = async () => {
-  while (inUse()) await new Promise((done) => setTimeout(done, 200));
-  return true;
-};
-
 drawAll(document);
-const { renew, width, from } = document.querySelector("[data-renew]")?.dataset ?? {};
-if (renew) {
-  const same = new URL(location.href); // the same range and the same number of points as in the first paint
-  same.searchParams.set("width", width);
-  same.searchParams.set("from", from);
-  // Old figures may stay; missing ones come as soon as nobody is disturbed.
-  const accept = renew === "rest" ? idle : (response) => response.ok && !inUse(", .u-over:hover");
-  const anchor = () => document.getElementById("efficiency")?.getBoundingClientRect().top ?? 0;
-  const reload = async () => {
-    let before = 0;
-    await load(same, document.getElementById("main"), async (response) => (await accept(response)) && (before = anchor(), true));
-    if (scrollY > 0) scrollBy(0, anchor() - before); // a scrolled page keeps its position
-  };
-  addEventListener("load", () => requestAnimationFrame(() => (renew === "rest" ? requestAnimationFrame(reload) : requestIdleCallback(reload))));
-}
 document.addEventListener("loaded", (event) => drawAll(event.target));
 document.addEventListener("themechange", () => {
   forgetStyles();
   plots.forEach((plot) => plot.recolour());
 });
-
-/** Refresh current facts while the page is visible. */
-for (const box of document.querySelectorAll("[data-every]")) {
-  setInterval(() => {
-    const current = document.querySelector(`[data-url="${CSS.escape(box.dataset.url)}"]`) || document.querySelector("[data-every]");
-    if (!document.hidden && current) load(current.dataset.url, current, (response) => response.ok && !current.matches(":hover, :focus-within"));
-  }, box.dataset.every * 1000);
-}
