@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from ragpulse_collector.api.headers import SecurityHeaders
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from waiting import eventually
 
+from ragpulse_collector.api.headers import SecurityHeaders
 from ragpulse_dashboards import routes
 
 from .fake_api import FakeApi

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ragpulse_collector.api.headers import CONTENT_SECURITY_POLICY
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from ragpulse_collector.api.headers import CONTENT_SECURITY_POLICY
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.words.figures import by_unit, estimate, interval
 from ragpulse_dashboards import routes
