@@ -41,6 +41,7 @@ class Span:
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
     service_tier: str | None = None
     usage_problem: str | None = None
     cost_usd: float | None = None

@@ -86,8 +86,9 @@ class SpanBatch:
     - `finish_reason`: why the model stopped, as the provider spells it; `agent`, `data_source`: their names or ids;
       `top_k`: how many documents were asked for; `response_missing_reason`: why `response` is null;
       `control_flow`: what ended the function when that was no error;
-    - `service_tier`: as the provider bills it (`batch`, `flex`, ...); it enters the price and is not stored;
-    - `usage_problem`: why no cost can be computed from the tokens; it enters the price and is not stored;
+    - `service_tier`: as the provider bills it (`batch`, `flex`, ...), `cache_write_1h_tokens`: those of
+      `cache_write_tokens` that stay for an hour, `usage_problem`: why no cost can be computed from the tokens. These
+      enter the price and are not stored;
     - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
     - `upstream_pi`: the probability with which an upstream sampler kept the trace;
     - `attributes`: the raw attributes as JSON, with references in place of query, response and contexts (see

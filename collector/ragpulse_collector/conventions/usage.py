@@ -32,6 +32,7 @@ _FIGURES = {
     "output_tokens": (names.OUTPUT_TOKENS,),
     "cached_tokens": (names.CACHE_READ_TOKENS,),
     "cache_write_tokens": (names.CACHE_WRITE_TOKENS,),
+    "cache_write_1h_tokens": (names.CACHE_WRITE_1H_TOKENS,),
     "reasoning_tokens": (names.REASONING_TOKENS,),
     "total_tokens": (names.TOTAL_TOKENS,),
     "audio_tokens": (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS),

@@ -302,6 +302,8 @@ class TierPrice(Section):
     """Input read from the cache; without it as `input`."""
     cache_write: float | None = Field(None, ge=0)
     """Input written to the cache; without it as `input`."""
+    cache_write_1h: float | None = Field(None, ge=0)
+    """Input written to the cache for an hour; without it as `cache_write`."""
 
 
 class Price(TierPrice):

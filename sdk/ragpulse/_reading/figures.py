@@ -24,6 +24,8 @@ _ROLES = {
     **dict.fromkeys(("reasoning", "thought", "thoughts", "thinking"), "reasoning"),
     **dict.fromkeys(("text", "image", "video", "document"), "part"),
     **dict.fromkeys(("flex", "priority"), "tier"),
+    "ephemeral": "",
+    "1h": "hour",
     **{role: role for role in ("audio", "tool", "use", "total", "eval")},
 }
 """A word → what it says of a count: nothing, or which figure it is part of."""
@@ -35,6 +37,7 @@ _FIGURES = {
         names.TOTAL_TOKENS: ("total",),
         names.CACHE_READ_TOKENS: ("cache", "cache read", "cache input", "cache read input"),
         names.CACHE_WRITE_TOKENS: ("cache write", "cache write input"),
+        names.CACHE_WRITE_1H_TOKENS: ("cache write hour", "cache write hour input"),
         names.REASONING_TOKENS: ("reasoning", "reasoning output"),
         names.AUDIO_INPUT_TOKENS: ("audio", "audio input"),
         names.AUDIO_OUTPUT_TOKENS: ("audio output",),

@@ -63,11 +63,61 @@ def test_settings_price_writes_to_the_cache_and_service_tiers(kit: Any) -> None:
     assert found == pytest.approx([0.012, 0.012, 0.0059])
 
 
-def test_the_table_knows_service_tiers(kit: Any) -> None:
-    """A batch of OpenAI's costs half; a tier that the table does not know is priced as usual."""
-    call: dict[str, Any] = {"model": "gpt-5-mini", "provider": "openai", "input_tokens": 1_000, "output_tokens": 100}
-    usual, other, batch = (priced(kit, **call, service_tier=tier).cost_usd for tier in (None, "standard", "batch"))
-    assert (other, batch) == (pytest.approx(usual), pytest.approx(usual / 2))
+TABLE = Prices().table.name
+TIERS: list[tuple[str, str | None, str | None, float, str]] = [
+    ("gpt-5-mini", "openai", None, 0.001275, ""),
+    ("gpt-5-mini", "openai", "default", 0.001275, ""),
+    ("gpt-5-mini", "openai", "auto", 0.001275, ""),
+    ("gpt-5-mini", None, "flex", 0.0006375, ", flex tier"),
+    ("openai/gpt-5-mini", "litellm", "FLEX", 0.0006375, ", flex tier"),
+    ("gpt-5-mini", "openai", "batch", 0.0006375, ", batch tier"),
+    ("gpt-5-mini", "openai", "priority", 0.002295, ", priority tier"),
+    ("gpt-4.1", "openai", "flex", 0.0065, ", no price of the flex tier"),
+    ("claude-sonnet-4-5", "anthropic", "standard", 0.0108, ""),
+    ("claude-sonnet-4-5", "anthropic", "batch", 0.0054, ", batch tier"),
+    ("claude-sonnet-4-5", "anthropic", "priority", 0.0108, ", no price of the priority tier"),
+]
+"""Model, provider, tier → the cost of 2,000 tokens in, 1,000 of them cached, and 500 out; the note in its source."""
+
+
+@pytest.mark.parametrize(("model", "provider", "tier", "usd", "note"), TIERS)
+def test_the_table_knows_service_tiers(
+    kit: Any, model: str, provider: str | None, tier: str | None, usd: float, note: str
+) -> None:
+    """The source names the tier, also where the table has no price of it and the usual one was taken."""
+    call = {"input_tokens": 2_000, "cached_tokens": 1_000, "output_tokens": 500}
+    span = priced(kit, model=model, provider=provider, service_tier=tier, **call)
+    assert (span.cost_usd, span.cost_source) == (pytest.approx(usd), f"{TABLE}{note}")
+
+
+@pytest.mark.parametrize(
+    ("whole", "read", "written", "hour", "usd"),
+    [
+        (2_000, 0, 1_000, None, 3 + 3.75),
+        (2_000, 0, 1_000, 0, 3 + 3.75),
+        (2_000, 0, 1_000, 1_000, 3 + 6),
+        (2_000, 0, None, 1_000, 3 + 6),
+        (3_000, 1_000, 1_000, 400, 3 + 0.3 + 0.6 * 3.75 + 0.4 * 6),
+        (1_000, 0, 1_000, 9_999, 6),
+        (300_000, 0, 100_000, 100_000, 200 * 6 + 100 * 12),
+    ],
+)
+def test_writes_to_the_cache_for_an_hour_have_their_own_price(
+    kit: Any, whole: int, read: int, written: int | None, hour: int | None, usd: float
+) -> None:
+    """They are part of what is written, and of the input; USD are those of a thousand times as much."""
+    call = {"input_tokens": whole, "output_tokens": 0, "cached_tokens": read, "cache_write_tokens": written}
+    span = priced(kit, model="claude-sonnet-4-5", cache_write_1h_tokens=hour, **call)
+    assert span.cost_usd == pytest.approx(usd / 1_000)
+
+
+def test_an_hour_in_the_cache_without_a_price_is_unknown(kit: Any) -> None:
+    """Unless the settings price the model: there a write costs what it costs for any time, or what they say."""
+    call: dict[str, Any] = {"input_tokens": 1_000, "output_tokens": 0, "cache_write_1h_tokens": 1_000}
+    unknown = priced(kit, model="gpt-5-mini", **call)
+    assert (unknown.cost_usd, unknown.cost_unknown_reason) == (None, "no price for what gpt-5-mini caches for an hour")
+    for price, usd in ((Price(input=1, output=1, cache_write=2), 2), (Price(input=1, output=1, cache_write_1h=3), 3)):
+        assert priced(kit, Prices({"m": price}), model="m", **call).cost_usd == pytest.approx(usd / 1_000)
 
 
 def test_more_cached_than_input_is_clamped(kit: Any) -> None:
@@ -153,6 +203,23 @@ MEANT: dict[str, tuple[str | None, str, str]] = {
         "together",
     ),
     "gemini/gemini-2.5-flash": ("litellm", "gemini-2.5-flash", "google"),
+    "openai:gpt-4.1": (None, "gpt-4.1", "openai"),
+    "openai:gpt-4.1-mini": ("openai", "gpt-4.1-mini", "openai"),
+    "anthropic:claude-sonnet-4-5": (None, "claude-sonnet-4-5", "anthropic"),
+    "google-gla:gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
+    "google_genai:gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
+    "azure_openai:gpt-4o-mini": (None, "gpt-4o-mini", "openai"),
+    "groq:llama-3.3-70b-versatile": (None, "llama-3.3-70b-versatile", "groq"),
+    "bedrock:us.anthropic.claude-sonnet-4-5-20250929-v1:0": (
+        None,
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "aws",
+    ),
+    "together:meta-llama/Llama-3.3-70B-Instruct-Turbo": (
+        None,
+        "meta-llama/Llama-3.3-70B-Instruct-Turbo",
+        "together",
+    ),
 }
 """Name of a model → the provider that the span states, and model and provider as the table has them."""
 
@@ -174,6 +241,35 @@ def test_a_prefixed_or_hosted_name_has_the_price_of_what_it_names(kit: Any, name
 def test_a_name_that_means_no_one_price_has_none(kit: Any, model: str) -> None:
     """A fine-tuned model, a deployment, a model that many sell at different prices: never a figure of another one."""
     assert priced(kit, model=model, input_tokens=1, output_tokens=1).cost_unknown_reason == f"no price for {model}"
+
+
+R1 = "deepseek-ai/DeepSeek-R1-0528"
+SELLERS: list[tuple[str | None, str, str | None]] = [
+    ("together", R1, None),
+    ("together_ai", R1, None),
+    ("litellm", f"together_ai/{R1}", None),
+    (None, f"together:{R1}", None),
+    ("groq", "deepseek-chat", None),
+    ("huggingface_nebius", R1, ""),
+    ("deepseek", "deepseek-chat", ""),
+    (None, "deepseek-chat", ""),
+    (None, R1, ", deepseek's price"),
+    ("a-proxy", "gpt-5-mini", ", openai's price"),
+    ("openai", "deepseek-chat", ", deepseek's price"),
+    ("anthropic", "glm-4.6", ", zai's price"),
+    ("openrouter", "openai/gpt-4o-mini", ""),
+    ("azure", "gpt-4o-mini", ""),
+]
+"""Stated provider and model → the note in the source of the cost; None: unknown."""
+
+
+@pytest.mark.parametrize(("provider", "model", "note"), SELLERS)
+def test_a_price_of_another_seller_is_marked_or_unknown(
+    kit: Any, provider: str | None, model: str, note: str | None
+) -> None:
+    """A seller that the table knows has its own price or none; for a name that says little, the source names whose."""
+    span = priced(kit, model=model, provider=provider, input_tokens=1_000, output_tokens=10)
+    assert span.cost_source == (None if note is None else f"{TABLE}{note}"), span.cost_unknown_reason
 
 
 def test_a_free_variant_is_free(kit: Any) -> None:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from importlib.metadata import distribution, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -52,23 +52,66 @@ class PriceTable:
         installed = datetime.fromtimestamp(data.stat().st_mtime, UTC).date().isoformat() if data.exists() else None
         return {"table": self.name, "installed": installed, "updated": None, "source": None}
 
-    def calculate(self, model: str, provider: str | None, tier: str | None, **usage: int) -> Any:
-        """Return the library's price calculation, None for unknown models.
-
-        For a provider that the table does not have (a proxy's name) the model alone decides.
-        """
-        from genai_prices import Usage
+    @property
+    def _data(self) -> Any:
         from genai_prices.data_snapshot import get_snapshot
 
-        table = get_snapshot() if self._path is None else self._snapshot
-        context = {"processing": tier, "service_tier": tier} if tier else None
-        for seller, name in (*_spellings(model, provider), *_only_price(table, model)):
+        return get_snapshot() if self._path is None else self._snapshot
+
+    def calculate(self, model: str, provider: str | None, tier: str, **usage: int) -> Calculation | None:
+        """Return the library's price calculation, None for unknown models.
+
+        A seller in the table that the call states, as its provider or in the model's name, is asked alone. For another
+        name (a proxy's) the model decides, and the note says whose price it is.
+        """
+        from genai_prices import Usage
+        from genai_prices.data_snapshot import find_provider_by_id
+
+        table = self._data
+        prefix, _, rest = model.partition(":")
+        if rest and _PREFIX.fullmatch(prefix) and find_provider_by_id(table.providers, prefix):
+            model = f"{prefix}/{rest}"
+        stated = [name for name in (provider, *model.split("/")[:-1]) if name]
+        sellers = [found.id for name in stated if (found := find_provider_by_id(table.providers, name))]
+        only = next((seller for seller in sellers if seller not in _PASS_ON), None)
+        is_usual = tier in _USUAL_TIERS
+        context = None if is_usual else {"processing": tier, "service_tier": tier}
+        for seller, name in (*_spellings(model, only or provider), *_only_price(table, model)):
             try:
-                return table.calc(Usage(**usage), name, seller, None, None, context)
+                price = table.calc(Usage(**usage), name, seller, None, None, context)
             except LookupError:
                 continue
+            if only not in (None, price.provider.id):
+                continue
+            notes = [f"{price.provider.id}{OF_ANOTHER}"] if stated and price.provider.id not in sellers else []
+            if not is_usual:
+                is_known = price.model_price != price.model.get_prices(datetime.now(UTC))
+                notes.append(f"{tier} tier" if is_known else f"no price of the {tier} tier")
+            return Calculation(price, ", ".join(notes))
         return None
 
+    def seller(self, address: str) -> str | None:
+        """Return who is asked at an address, None where the table does not know it."""
+        try:
+            seller: str = self._data.find_provider(None, None, address).id
+        except LookupError:
+            return None
+        return seller
+
+
+class Calculation(NamedTuple):
+    """The library's calculation of a price, and what is not plain about it."""
+
+    price: Any
+    note: str
+
+
+OF_ANOTHER = "'s price"
+"""Follows the seller in a note, where the call states another name."""
+_PASS_ON = ("openai", "anthropic", "openrouter")
+"""These do not say who sells: clients of a wire format are pointed at others, and a router adds nothing to a price."""
+_USUAL_TIERS = ("", "auto", "default", "standard", "standard_only", "on_demand")
+_PREFIX = re.compile(r"[a-z_-]+")
 
 _VARIANT = re.compile(r":(?:nitro|floor|online|exacto|extended|beta|thinking)$|.*:foundation-model/")
 """Parts of a name that do not change the price per token: how OpenRouter routes, the ARN of Bedrock."""
@@ -168,17 +211,35 @@ class Rates:
     output: float
     cached: float
     cache_write: float
+    cache_write_1h: float | None
+    """Written for an hour; None where it is not known."""
     source: str
     up_to: float = float("inf")
     """Other rates apply above this many input tokens (tiers); then the table calculates each call."""
 
-    def dollars(self, input: int, output: int | None, cached: int | None, cache_write: int | None) -> float:
-        """Return the cost of a call; `input` includes cached tokens."""
-        read = min(cached or 0, input)  # some clients state more cached than input
-        write = min(cache_write or 0, input - read)
-        uncached = input - read - write
-        dollars = uncached * self.input + read * self.cached + write * self.cache_write + (output or 0) * self.output
-        return dollars * _PER_MILLION
+    def dollars(self, tokens: Tokens) -> float:
+        """Return the cost of a call."""
+        input, output, read, write, hour = tokens
+        dollars = (input - read - write) * self.input + read * self.cached + (write - hour) * self.cache_write
+        return (dollars + hour * (self.cache_write_1h or 0.0) + output * self.output) * _PER_MILLION
+
+
+class Tokens(NamedTuple):
+    """The tokens of a call, named as the library names them: the input has those read, the written ones those of 1h."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+
+    @classmethod
+    def of(cls, call: PricedCall) -> Self:
+        """Return those of a call; some clients state more cached tokens than input."""
+        input, hour = call.input_tokens or 0, call.cache_write_1h_tokens or 0
+        read = min(call.cached_tokens or 0, input)
+        write = min(max(call.cache_write_tokens or 0, hour), input - read)
+        return cls(input, call.output_tokens or 0, read, write, min(hour, write))
 
 
 class PricedCall(NamedTuple):
@@ -191,6 +252,7 @@ class PricedCall(NamedTuple):
     output_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
     service_tier: str | None = None
     cost_usd: float | None = None
     cost_source: str | None = None
@@ -255,44 +317,33 @@ class Prices:
         return cost
 
     def _price(self, call: PricedCall) -> CallCost:
-        names = (call.model or "", call.provider or "", call.service_tier or "")
-        is_plausible = max(map(len, names)) <= _MAX_NAME  # the cache of rates must not hold a sender's long texts
-        rates = self._rates(names[0], call.provider, call.service_tier) if is_plausible else None
+        model, provider, tier = call.model or "", call.provider, (call.service_tier or "").lower()
+        is_plausible = max(map(len, (model, provider or "", tier))) <= _MAX_NAME  # no long texts in the cache of rates
+        rates = self._rates(model, provider, tier) if is_plausible else None
         if rates is None:
-            return CallCost(cost_unknown_reason=f"no price for {names[0][:_MAX_NAME]}")
-        input_tokens, output_tokens = call.input_tokens or 0, call.output_tokens or 0
-        if input_tokens > rates.up_to:
-            return CallCost(self._tiered(call, input_tokens, output_tokens), rates.source)
-        return CallCost(
-            rates.dollars(input_tokens, output_tokens, call.cached_tokens, call.cache_write_tokens), rates.source
-        )
+            return CallCost(cost_unknown_reason=f"no price for {model[:_MAX_NAME]}")
+        tokens = Tokens.of(call)
+        if tokens.cache_write_1h_tokens and rates.cache_write_1h is None:
+            return CallCost(cost_unknown_reason=f"no price for what {model} caches for an hour")
+        if tokens.input_tokens <= rates.up_to:
+            return CallCost(rates.dollars(tokens), rates.source)
+        above = self.table.calculate(model, provider, tier, **tokens._asdict())
+        return CallCost(None if above is None else float(above.price.total_price), rates.source)
 
-    def _find(self, model: str, provider: str | None, tier: str | None) -> Rates | None:
+    def _find(self, model: str, provider: str | None, tier: str) -> Rates | None:
         override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
         if override is None:
             return _rates(self.table, model, provider, tier)
-        price: TierPrice = override.tiers.get(tier or "", override)
+        price: TierPrice = override.tiers.get(tier, override)
+        written = price.input if price.cache_write is None else price.cache_write
         return Rates(
             input=price.input,
             output=price.output,
             cached=price.input if price.cached_input is None else price.cached_input,
-            cache_write=price.input if price.cache_write is None else price.cache_write,
+            cache_write=written,
+            cache_write_1h=written if price.cache_write_1h is None else price.cache_write_1h,
             source="settings",
         )
-
-    def _tiered(self, call: PricedCall, input_tokens: int, output_tokens: int) -> float | None:
-        """Return the table's cost of a call above the first price tier."""
-        read = min(call.cached_tokens or 0, input_tokens)
-        price = self.table.calculate(
-            call.model or "",
-            call.provider,
-            call.service_tier,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cache_read_tokens=read,
-            cache_write_tokens=min(call.cache_write_tokens or 0, input_tokens - read),
-        )
-        return None if price is None else float(price.total_price)
 
 
 _NONE = CallCost()
@@ -317,14 +368,20 @@ def _missing(call: PricedCall) -> str | None:
     return None
 
 
-def _rates(table: PriceTable, model: str, provider: str | None, tier: str | None) -> Rates | None:
+def _rates(table: PriceTable, model: str, provider: str | None, tier: str) -> Rates | None:
     calculation = table.calculate(model, provider, tier, input_tokens=1)
     if calculation is None:
         return None
-    price = calculation.model_price
-    tiers = [price.input_mtok, price.output_mtok, price.cache_read_mtok, price.cache_write_mtok]
+    price = calculation.price.model_price
+    tiers = [
+        price.input_mtok,
+        price.output_mtok,
+        price.cache_read_mtok,
+        price.cache_write_mtok,
+        price.cache_write_1h_mtok,
+    ]
     starts = [tier.start for value in tiers if hasattr(value, "tiers") for tier in value.tiers]
-    input, output, read, write = (_base(value) for value in tiers)
+    input, output, read, write, hour = (_base(value) for value in tiers)
     if input is None and model.endswith(":free"):
         input = 0.0
     if input is None:
@@ -334,7 +391,8 @@ def _rates(table: PriceTable, model: str, provider: str | None, tier: str | None
         output=output or 0.0,
         cached=input if read is None else read,
         cache_write=input if write is None else write,
-        source=table.name,
+        cache_write_1h=hour,
+        source=", ".join(filter(None, (table.name, calculation.note))),
         up_to=min(starts, default=float("inf")),
     )
 
