@@ -68,6 +68,13 @@ COUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "ai.usage.inputTokenDetails.cacheWriteTokens",
         )
     },
+    **{
+        name: (USED | {name: 50}, {"cache_write_1h_tokens": 50, "input_tokens": 1000})
+        for name in (
+            "gen_ai.usage.cache_write.1h.input_tokens", "gen_ai.usage.details.cache_creation.ephemeral_1h_input_tokens",
+            "llm.usage.input_cache_creation_1h", "gen_ai.usage.cache_creation_token_details.ephemeral_1h_input_tokens",
+        )
+    },
     "a name of the conventions wins": (
         USED | {"gen_ai.usage.cached_tokens": 1, "gen_ai.usage.cache_read.input_tokens": 800}, CACHED,
     ),

@@ -53,6 +53,11 @@ SHAPES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
          "usage": {"input_tokens": 3, "output_tokens": 5,
                    "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}},
         "hi", {IN: 9, OUT: 5, READ: 4, WRITE: 2, MODEL: "claude", ID: "m1", FINISH: ("end_turn",)}),
+    "anthropic, cached for an hour": (
+        {"content": [{"type": "text", "text": "hi"}],
+         "usage": {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 9,
+                   "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}}},
+        "hi", {IN: 12, OUT: 5, WRITE: 9, "gen_ai.usage.cache_write.1h.input_tokens": 7}),
     "openrouter with its price": (
         {"model": "x/y", "choices": [{"message": {"content": "hi"}}],
          "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}},
