@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
+
+from ragpulse_collector.store.queries.scores import UNCLEAR
 
 ROOT = Path(__file__).parents[1]
 COLLECTOR = ROOT / "collector" / "ragpulse_collector"
@@ -69,3 +73,49 @@ def test_a_count_of_nothing_is_zero() -> None:
     """`count_if` of no row, or of nulls alone, is null in DuckDB; `count(*) FILTER (...)` is 0."""
     found = [path.name for path in (ROOT / "collector").rglob("*.py") if "count_if(" in path.read_text("utf-8")]
     assert found == []
+
+
+NEVER_NULL = {
+    "decided", "evaluator", "id", "joined", "kind", "name", "reason", "sampled", "score_key", "snapshot_id", "source",
+    "span_id", "status", "trace_id", "UUID",  # columns that every row has
+    "alone", "clocked", "due", "exploratory", "facet", "fits", "graded", "has_usage", "hour", "in_call", "is_rag",
+    "last_trace", "late", "local_root", "list_contains", "coalesce", "UNCLEAR", "_COUNTS", "allowed", "served",
+}  # fmt: skip
+UNKNOWN_EITHER_WAY = {
+    "answer", "passing", "failing", "a_passes", "b_passes", "a", "in_use", "version", "label_version", "run_id",
+    "session_id", "identifier", "bool_or", "path_is_relative",
+}  # fmt: skip
+"""Where it is null, neither the condition nor its negation shall hold."""
+_NEGATED = re.compile(r"(?<!IS )\bNOT (?!IN\b|NULL\b|EXISTS\b)(?:\(?{)?(?:\w+\.)?(\w+|\()|(\w+)[)}]* (?:<>|!=|NOT IN) ")
+
+
+def test_what_sql_negates_is_never_null() -> None:
+    """`NOT (a AND b)` and `a <> b` are null, hence false, where a column is: compare with IS [NOT] DISTINCT FROM."""
+    found = {
+        name
+        for module in COLLECTOR.rglob("*.py")
+        for text in _texts(module)
+        for names in _NEGATED.findall(text)
+        for name in names
+        if name
+    }
+    both = "FROM (SELECT unnest([true, false, NULL]) AS passing), (SELECT unnest(['unclear', 'good', NULL]) AS label)"
+    assert duckdb.sql(f"SELECT bool_and({UNCLEAR} IS NOT NULL) {both}").fetchall() == [(True,)]
+    assert found - NEVER_NULL - UNKNOWN_EITHER_WAY == set()
+    assert (NEVER_NULL | UNKNOWN_EITHER_WAY) - found == set()  # else a name that nothing needs hides the next fault
+
+
+def _texts(module: Path) -> Iterator[str]:
+    """The texts of a module but for docstrings; what an f-string inserts stands in braces."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    within = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    within |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (
+                part.value if isinstance(part, ast.Constant) else f"{{{ast.unparse(part.value)}}}"
+                for part in node.values
+            )
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in within:
+            yield node.value

@@ -112,7 +112,7 @@ SESSION_FIGURES = f"""
     min(start_time) AS start_time, max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) AS end_time,
     round(sum({WEIGHT}))::BIGINT AS n_turns, arg_min(user_id, (start_time, trace_id)) AS user_id,
     arg_min(service, (start_time, trace_id)) AS service,
-    CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage')
+    CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason IS DISTINCT FROM 'no call with usage')
          THEN sum(cost_usd * {WEIGHT}) END AS cost_usd,
     TRY_CAST(round(sum(input_tokens * {WEIGHT})) AS BIGINT) AS input_tokens,
     TRY_CAST(round(sum(output_tokens * {WEIGHT})) AS BIGINT) AS output_tokens,

@@ -259,6 +259,45 @@ def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
     assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("used", "verdict", "kind"),
+    [
+        ({"normalized": 0.0}, {"passing": False}, "retrieval"),
+        ({"normalized": 0.5}, {"passing": False}, "generation"),
+        ({"normalized": 0.0}, {"normalized": 0.1}, "retrieval"),
+        ({"normalized": 0.5}, {"normalized": 0.9}, "good"),
+        ({"normalized": 0.5}, {"normalized": 0.9, "label": "odd"}, "good"),
+        ({"normalized": 0.0, "label": "unclear"}, {"passing": False}, "generation"),
+    ],
+)
+def test_a_verdict_needs_neither_pass_nor_label(
+    store: EmbeddedStore, used: dict[str, Any], verdict: dict[str, Any], kind: str
+) -> None:
+    """`context_utilization` has none of both, nor have many judges: their scores decide all the same."""
+    units = Units(store)
+    for number in range(40):
+        units.unit(number)
+        for name, given in (("groundedness", verdict), ("context_utilization", used)):
+            units.decision(number, name)
+            score = {"passing": None, "normalized": 0.0} | given
+            units.score(number, name, score.pop("normalized"), **score)
+    units.save()
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h"}, clock=now)["cells"]
+    assert {name: cell[name] for name in ("good", "retrieval", "generation", "unknown") if cell[name]} == {kind: 40.0}
+
+
+def test_a_good_answer_needs_neither_pass_nor_label(store: EmbeddedStore) -> None:
+    """The cost of one, by a judge that gives a score alone."""
+    units = Units(store)
+    for number in range(40):
+        units.unit(number, cost_usd=0.01)
+        units.decision(number, "groundedness")
+        units.score(number, "groundedness", 1.0 - number % 2, passing=None)
+    units.save()
+    told = ask(store, "overview", DAY, clock=now)
+    assert told["cost_per_good_answer"]["value"] == pytest.approx(0.02)
+
+
 def test_documents_show_who_hurts(store: EmbeddedStore) -> None:
     """The stale document's answers are bad; its estimate is shrunk towards the rest and it sorts first."""
     units = Units(store)

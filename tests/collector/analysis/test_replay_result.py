@@ -125,6 +125,16 @@ def test_people_agree_or_not(store: EmbeddedStore) -> None:
     assert (result.labels, result.people.value) == (35, pytest.approx(28 / 35))
 
 
+def test_people_and_unclear_answers_are_not_compared(store: EmbeddedStore) -> None:
+    """Neither agreement nor disagreement."""
+    test_people_agree_or_not(store)
+    store.write(
+        lambda tx: tx.execute("UPDATE raw.scores SET passing = NULL, label = 'unclear' WHERE NOT passing")
+    ).result()
+    result = replay_result(store, "r1", "groundedness")
+    assert (result.labels, result.people.value) == (8, 1.0)
+
+
 def test_scores_on_a_scale_of_their_own(store: EmbeddedStore) -> None:
     """Bins between the least and the highest; no comparison without a scale from 0 to 1."""
     units = Units(store)

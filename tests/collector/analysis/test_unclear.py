@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from asking import ask, query_of
-from stored_units import T0, Units
+from stored_units import T0, Units, trace_id
 
 from ragpulse_collector.analysis.quality import wording_change
 from ragpulse_collector.monitoring.monitors import Monitors
@@ -103,3 +103,30 @@ def test_monitors_watch_the_complete_rates(store: EmbeddedStore, metric: str, co
     monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
     monitors.check(T0 + timedelta(hours=1))
     assert monitors.list().monitors[0].state == state
+
+
+def test_people_and_a_judge_are_held_against_each_other_where_it_decided(store: EmbeddedStore) -> None:
+    """Of a hundred labelled answers thirty are unclear: their scores say neither pass nor fail."""
+    mixed(store, unclear=30)
+    units = Units(store)
+    for number in range(100):
+        units.add("labels", trace_id=trace_id(number), span_id=0xAA, request_time=T0, evaluator="words", score=0.0,
+                  passing=False, label_pi=1.0, created_at=T0)  # fmt: skip
+    units.save()
+    asked = {"evaluator": "words", "from": "-520w"}
+    (report,) = ask(store, "calibration", asked, clock=lambda: datetime.now(UTC).replace(tzinfo=None))["versions"]
+    assert (report["n"], report["specificity"]) == (100, pytest.approx(10 / 70))
+
+
+@pytest.mark.parametrize(
+    ("reason", "cost"), [(None, None), ("1 of 1 calls: unpriced", None), ("no call with usage", 0.25)]
+)
+def test_the_cost_of_a_session_is_that_of_all_its_turns(
+    store: EmbeddedStore, reason: str | None, cost: float | None
+) -> None:
+    """One of unknown cost, said or not, makes it unknown; a turn without a call costs nothing."""
+    units = Units(store)
+    units.unit(1, session_id="s", cost_usd=0.25)
+    units.unit(2, session_id="s", cost_unknown_reason=reason)
+    units.save()
+    assert store.read("SELECT cost_usd FROM sessions").rows == [(cost,)]

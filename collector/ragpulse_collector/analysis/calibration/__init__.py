@@ -12,7 +12,7 @@ from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import LABELS, sample_of
+from ragpulse_collector.store.queries.scores import LABELS, UNCLEAR, sample_of
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import NOT_ENOUGH_USERS, Interval, bootstrap_ci, cohen_kappa, hajek, plus
 from ragpulse_evaluators.statistics.correction import Judged, judge_weight, mean_error
@@ -52,6 +52,8 @@ class JudgedUnit:
     cluster: int
     human: float | None
     label_pi: float | None
+    unclear: bool = False
+    """Whether the judge could not decide between pass and fail."""
 
 
 def judged_units(
@@ -60,7 +62,8 @@ def judged_units(
     """Return the judged units of a range with their labels; `labelled` ones alone."""
     sample = sample_of(store, evaluator, window.parameters, filters)
     rows = store.read(
-        "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi"
+        "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi,"
+        f" {UNCLEAR}"
         f" FROM ({sample.sql}) s LEFT JOIN ({LABELS}) l ON l.trace_id = s.trace_id AND l.span_id = s.span_id"
         " WHERE s.pi IS NOT NULL AND s.status = 'ok' AND s.normalized IS NOT NULL"
         f"{' AND l.human IS NOT NULL' if labelled else ''}",
@@ -197,8 +200,8 @@ class Calibration:
 def calibration(store: Store, query: Query, evaluator: str) -> Calibration:
     """Answer `GET calibration`: a judge against people's labels, per version and judge.
 
-    Agreement is kappa, sensitivity and specificity at 0.5, each with an interval in which the labels of a user's
-    answers are dependent.
+    Agreement is kappa, sensitivity and specificity at 0.5 of what the judge decided, each with an interval in which the
+    labels of a user's answers are dependent.
     """
     judges = labelled_judges(store, query, evaluator)
     in_window = {bucket.series: bucket for bucket in estimates(store, evaluator, query.window.whole, query.filters)}
@@ -212,9 +215,10 @@ def _agreement(judge: LabelledJudge, bucket: Bucket) -> Agreement | None:
     if estimate is None:
         return None
     measured = Interval.of(estimate)
-    pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in labelled]
+    decided = [answer for answer in labelled if not answer.unclear]
+    pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in decided]
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
-    users = [answer.cluster for answer in labelled]
+    users = [answer.cluster for answer in decided]
     lo, hi = _kappa_interval(pairs, users) if kappa is not None else (None, None)
     sensitivity = _share([(a, user) for (a, b), user in zip(pairs, users, strict=True) if b])
     specificity = _share([(1 - a, user) for (a, b), user in zip(pairs, users, strict=True) if not b])

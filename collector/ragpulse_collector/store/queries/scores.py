@@ -23,8 +23,8 @@ from ragpulse_collector.store.views import COUNTED, SERIES, hex_span, hex_trace
 
 FEEDBACK = "feedback"
 """The family of people's scores, and the name of one whose sender does not name it."""
-UNCLEAR = "(passing IS NULL AND label = 'unclear')"
-"""Scored, and the evaluator could not decide between pass and fail."""
+UNCLEAR = "(passing IS NULL AND label IS NOT DISTINCT FROM 'unclear')"
+"""Scored, and the evaluator could not decide between pass and fail. Never NULL: it is negated."""
 _DECIDES = f"(passing IS NOT NULL OR {UNCLEAR})"
 MEASURES = {
     "quality": "normalized",

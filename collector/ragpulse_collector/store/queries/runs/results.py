@@ -10,14 +10,15 @@ from uuid import UUID
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.runs import Run
+from ragpulse_collector.store.queries.scores import UNCLEAR
 from ragpulse_collector.store.views import COUNTED
 
 _OWN = """
     SELECT trace_id, span_id, u, unnest(v) FROM (
         SELECT s.trace_id, s.span_id, min(i.u) AS u,
                arg_max({'request_time': s.request_time, 'status': s.status, 'normalized': s.normalized,
-                   'y': coalesce(s.normalized, s.score), 'passing': s.passing, 'explanation': s.explanation},
-                   (s.status <> 'error', s.created_at)) AS v
+                   'y': coalesce(s.normalized, s.score), 'passing': s.passing, 'label': s.label,
+                   'explanation': s.explanation}, (s.status <> 'error', s.created_at)) AS v
         FROM (SELECT * FROM raw.run_items WHERE run_id = $run) i JOIN raw.scores s ON s.score_key = i.score_key
         GROUP BY s.trace_id, s.span_id)"""
 """One row per finished unit of `$run`: its last verdict."""
@@ -42,7 +43,7 @@ class RunSums(NamedTuple):
     called: int
     identified: int
     people: Sequence[float]
-    """Sums over answers that people labelled, too: 1 where they and the replay agree."""
+    """Sums over decided answers that people labelled, too: 1 where they and the replay agree."""
     first: datetime | None
     last: datetime | None
     bounded: bool
@@ -63,7 +64,7 @@ def run_sums(store: Store, run: Run, below: float, labels: str) -> RunSums:
         " ends AS (SELECT bool_and(normalized IS NOT NULL) AS unit, CASE WHEN unit THEN 0 ELSE min(y) END AS low,"
         "   CASE WHEN unit THEN 1 ELSE max(y) END AS high FROM scored),"
         f" labelled AS (SELECT o.*, (human >= 0.5) = coalesce(passing, y >= 0.5) AS agree FROM scored o"
-        f"   JOIN ({labels}) l ON l.trace_id = o.trace_id AND l.span_id = o.span_id)"
+        f"   JOIN ({labels}) l ON l.trace_id = o.trace_id AND l.span_id = o.span_id WHERE NOT {UNCLEAR})"
         f" SELECT ({_moments('scored', 'y')}), count(*) FILTER (passing), count(passing), coalesce(max(identified), 0),"
         f"   ({_moments('labelled', 'agree::INTEGER')}), (SELECT min(request_time) FROM own),"
         "   (SELECT max(request_time) FROM own), coalesce((SELECT unit FROM ends), true),"
