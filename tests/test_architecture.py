@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ragpulse_collector.store.queries.scores import UNCLEAR
+from ragpulse_collector.store.views import UNCLEAR
 
 ROOT = Path(__file__).parents[1]
 COLLECTOR = ROOT / "collector" / "ragpulse_collector"

@@ -14,8 +14,9 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
-from ragpulse_collector.store.queries.scores import UNCLEAR, evaluators_in, sample_of
+from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
+from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_evaluators.statistics import Estimate, Moments
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")

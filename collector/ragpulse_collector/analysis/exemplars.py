@@ -18,7 +18,8 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
-from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, measured, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
+from ragpulse_collector.store.views import UNCLEAR
 
 _COUNT = 5
 VERDICT = "verdict"

@@ -89,6 +89,8 @@ COUNTED = f"(SELECT * FROM raw.scores WHERE {_COUNTS})"
 """The scores that lists, sessions, charts, alerts and figures read: not those that only exploratory replays have."""
 SERIES = "CASE WHEN source = 'human' THEN 'feedback:' || evaluator ELSE evaluator END"
 """The column of a list: a person's and an evaluator's scores under one name are two."""
+UNCLEAR = "(passing IS NULL AND label IS NOT DISTINCT FROM 'unclear')"
+"""Scored, and the evaluator could not decide between pass and fail. Never NULL: it is negated."""
 IN_LISTS = "scope IS DISTINCT FROM 'session'"
 """The condition that a score is about a trace, not about its session."""
 

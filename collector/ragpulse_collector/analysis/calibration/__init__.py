@@ -12,8 +12,9 @@ from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import LABELS, UNCLEAR, sample_of
+from ragpulse_collector.store.queries.scores import LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_evaluators.statistics import NOT_ENOUGH_USERS, Interval, bootstrap_ci, cohen_kappa, hajek, plus
 from ragpulse_evaluators.statistics.correction import Judged, judge_weight, mean_error
 

@@ -23,8 +23,9 @@ from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import by_class
 from ragpulse_collector.store.queries.decisions import without_verdict
-from ragpulse_collector.store.queries.scores import MEASURES, UNCLEAR, feedback_name, measured, sample_of
+from ragpulse_collector.store.queries.scores import MEASURES, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
+from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_evaluators.statistics import Moments
 
 __all__ = [

@@ -19,12 +19,10 @@ from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
-from ragpulse_collector.store.views import COUNTED, SERIES, hex_span, hex_trace
+from ragpulse_collector.store.views import COUNTED, SERIES, UNCLEAR, hex_span, hex_trace
 
 FEEDBACK = "feedback"
 """The family of people's scores, and the name of one whose sender does not name it."""
-UNCLEAR = "(passing IS NULL AND label IS NOT DISTINCT FROM 'unclear')"
-"""Scored, and the evaluator could not decide between pass and fail. Never NULL: it is negated."""
 _DECIDES = f"(passing IS NOT NULL OR {UNCLEAR})"
 MEASURES = {
     "quality": "normalized",

@@ -10,8 +10,7 @@ from uuid import UUID
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.runs import Run
-from ragpulse_collector.store.queries.scores import UNCLEAR
-from ragpulse_collector.store.views import COUNTED
+from ragpulse_collector.store.views import COUNTED, UNCLEAR
 
 _OWN = """
     SELECT trace_id, span_id, u, unnest(v) FROM (
