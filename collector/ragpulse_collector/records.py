@@ -17,6 +17,8 @@ Kind = Literal[
 ]
 MODEL_KINDS: tuple[Kind, ...] = ("llm", "embedding", "reranker")
 """Kinds that pay for tokens themselves; usage on any other kind is a sum over spans below it. Its text is SQL, too."""
+UNSAID = "None"
+"""Python's name of no value, which a sender may have made a text. It is one unless a call below has another."""
 Status = Literal["ok", "error", "unset"]
 ScoreSource = Literal["online", "replay", "human", "code"]
 Signal = Literal["traces", "logs", "metrics"]

@@ -50,6 +50,7 @@ _NO_ANSWER = {
     "refused_by_provider": "refused by the provider",
     "no_choice": "the provider returned no choice",
     "cut": "cut before the first text",
+    "nothing": "the application returned nothing",
     "unread": "the application's result could not be read",
 }
 

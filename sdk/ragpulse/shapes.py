@@ -97,6 +97,8 @@ REFUSED: Final = "refused_by_provider"
 WITHHELD: Final = "withheld"
 NO_CHOICE: Final = "no_choice"
 CUT: Final = "cut"
+NOTHING: Final = "nothing"
+"""The application returned nothing: null, an object without a value, the name of a value that JavaScript has not."""
 UNREAD: Final = "unread"
 FINISH_KEYS: Final = ("finish_reason", "finishReason", "stop_reason", "stopReason")
 MISSING_REASONS: Final = {
@@ -123,3 +125,5 @@ OBJECT_REPR: Final = r"<[\w.]+ (?:[^\n]* )?at 0x[0-9a-fA-F]+>|<(?:[a-z_]\w*\.)+[
 """Python's spelling of an object that has no text: `<generator object answer at 0x7f>`, `<builtins.generator>`."""
 WITHHELD_TEXTS: Final = frozenset({"__REDACTED__", "redacted-by-litellm"})
 """What instrumentations write in place of a text that they withhold."""
+NOTHING_TEXTS: Final = r"null|undefined|(?:\[object [A-Z]\w*\](?:, ?)?)+"
+"""How senders spell a value that is none or has no text; a text that is only this is no answer and no question."""

@@ -147,3 +147,99 @@ def test_audio_tokens_are_never_priced_as_text(name: str) -> None:
 def test_a_service_tier_is_read_under_any_prefix(attributes: dict[str, Any], tier: str | None) -> None:
     """That of the response before that of the request."""
     assert decode_json({"attributes": CALL | attributes}).spans[0].value("service_tier", 0) == tier
+
+
+def chain(dialect: str, question: Any, answer: Any) -> dict[str, Any]:
+    """A chain's span in a dialect that writes arguments and result as JSON."""
+    kind, query, response = {
+        "traceloop": ({"traceloop.span.kind": "workflow"}, "traceloop.entity.input", "traceloop.entity.output"),
+        "langfuse": (
+            {"langfuse.observation.type": "span"}, "langfuse.observation.input", "langfuse.observation.output",
+        ),
+        "mlflow": ({"mlflow.spanType": '"CHAIN"'}, "mlflow.spanInputs", "mlflow.spanOutputs"),
+        "langsmith": ({"langsmith.span.kind": "chain"}, "gen_ai.prompt", "gen_ai.completion"),
+        "laminar": ({"lmnr.span.type": "DEFAULT"}, "lmnr.span.input", "lmnr.span.output"),
+        "haystack": ({}, "haystack.pipeline.input_data", "haystack.pipeline.output_data"),
+        "openinference": (
+            {"openinference.span.kind": "CHAIN", "input.mime_type": "application/json",
+             "output.mime_type": "application/json"}, "input.value", "output.value",
+        ),
+        "openinference, no type": ({"openinference.span.kind": "CHAIN"}, "input.value", "output.value"),
+        "ragpulse": (
+            {"ragpulse.span.kind": "rag", "input.mime_type": "application/json",
+             "output.mime_type": "application/json"}, "input.value", "output.value",
+        ),
+    }[dialect]  # fmt: skip
+    return kind | {query: question, response: answer}
+
+
+DIALECTS = (
+    "traceloop", "langfuse", "mlflow", "langsmith", "laminar", "haystack", "openinference", "openinference, no type",
+    "ragpulse",
+)  # fmt: skip
+NOTHING = (
+    "null", '{"output": null}', '{"outputs": {}}', '{"result": {"answer": null}}', "[null]", "{}", "[]", '"undefined"',
+    '"[object Object]"', '{"output": "[object Object]"}', '{"text": "null"}', '{"choices": []}', '{"messages": []}',
+    '"[object Object],[object Object]"',
+)  # fmt: skip
+NO_QUESTION = (
+    "{}", "[]", "null", '{"args": [], "kwargs": {}}', '{"args": [null], "kwargs": {"self": null}}', '{"input": {}}',
+    "[{}]", '{"inputs": [], "config": {}}', '{"query": ""}', '"[object Object]"', '"undefined"', '"{}"', '"()"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_holds_nothing_is_no_answer_and_no_question(dialect: str) -> None:
+    """Null with a reason; the span's own text is not its JSON. The calls below are asked then."""
+    for answer in NOTHING:
+        span = mapped(chain(dialect, '{"question": "Why?"}', answer))
+        assert (span.query, span.response) == ("Why?", None), answer
+        assert span.response_missing_reason in ("nothing", "no_choice", "unread"), answer
+    for question in NO_QUESTION:
+        span = mapped(chain(dialect, question, '"Yes."'))
+        assert (span.query, span.response) == (None, "Yes."), question
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "expected"),
+    [
+        ("LLM", "[]", "[]"),  # a model that found no entities
+        ("LLM", "{}", "{}"),
+        ("TOOL", "[]", "[]"),
+        ("CHAIN", "None", "None"),
+        ("CHAIN", "null and void", "null and void"),
+        ("CHAIN", "[object Object] is what the page shows", "[object Object] is what the page shows"),
+    ],
+)
+def test_what_looks_like_nothing_may_be_an_answer(kind: str, answer: str, expected: str) -> None:
+    """An empty list of a model or a tool; a text about it."""
+    assert mapped({"openinference.span.kind": kind, "output.value": answer}).response == expected
+
+
+def test_none_stays_in_the_raw_attributes() -> None:
+    """A reference to the response would become the answer of the call below, which replaces it."""
+    span = mapped({"openinference.span.kind": "CHAIN", "input.value": "None", "output.value": "None"})
+    assert json.loads(span.attributes)["output.value"] == json.loads(span.attributes)["input.value"] == "None"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (["Refunds ", "take ", "five ", "working ", "days."], ANSWER),
+        (["Refunds", " take", " five", " working", " days", "."], ANSWER),
+        (["Ref", "unds take", " five working days", "."], ANSWER),
+        (["退款需要", "五个工作日", "。"], "退款需要五个工作日。"),
+        (["Refunds take five days.", "Shipping is free."], "Refunds take five days.\nShipping is free."),
+        (["one", "two"], "one\ntwo"),
+        (["Line one.\n", "Line two."], "Line one.\nLine two."),
+        ([{"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}]}
+          for text in ("Refunds ", "take five ", "working days.")], ANSWER),
+        ([{"type": "AIMessageChunk", "content": text} for text in ("Refunds take ", "five working days.")], ANSWER),
+        ([{"type": "response.output_text.delta", "delta": text} for text in ("Refunds take ", "five working days.")],
+         ANSWER),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["mlflow", "langfuse", "traceloop", "openinference"])
+def test_chunks_are_joined_as_they_were_written(dialect: str, answer: list[Any], expected: str) -> None:
+    """Directly where the pieces carry their own spaces; items of a list are lines."""
+    assert mapped(chain(dialect, '{"question": "Why?"}', json.dumps(answer))).response == expected

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ragpulse.shapes import UNREAD
 from ragpulse_collector.conventions.row_view import RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
+from ragpulse_collector.records import UNSAID
 
 _log = logging.getLogger(__name__)
 
@@ -332,7 +333,7 @@ class FieldMapping:
             self.empty.add(row)
             return None
         prefix = name.removesuffix("N.")
-        for suffix, template in result.templates.items():
+        for suffix, template in result.templates.items() if result.value != UNSAID else ():
             self.templates.setdefault(prefix + suffix, {})[row] = template
         if result.truncated:
             self.truncated.add(row)
@@ -342,7 +343,11 @@ class FieldMapping:
         """Replace exactly the same text by a reference in every attribute that a rule of the field reads."""
         reference = {"$lifted": field}
         rows, values = self.column(name)
-        same = [row for row in compress(rows, map(eq, values, map(texts.__getitem__, rows))) if texts[row]]
+        same = [
+            row
+            for row in compress(rows, map(eq, values, map(texts.__getitem__, rows)))
+            if texts[row] not in (None, "", UNSAID)
+        ]
         if same:
             templates = self.templates.setdefault(name, {})
             for row in same:

@@ -5,6 +5,7 @@ too: `ragpulse.shapes`.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signa
 """Parts of the types of events whose `delta` is hidden from the user."""
 _PLAIN = (int, float, bytes, bytearray, type(None))
 _CALL_KEYS, _TYPE_KEYS, _ROLE_KEYS = map(frozenset, (shapes.CALL_KEYS, shapes.PART_TYPE_KEYS, shapes.ROLE_KEYS))
+_CONTINUES = re.compile(r"\s|[.,;:!?)\]\u3001\u3002\uff0c\uff01\uff1a\uff1b\uff1f](?!\S)")
 _MAX_DEPTH = 10
 Fields = Mapping[str, Any]
 Call = dict[str, Any]
@@ -76,7 +78,10 @@ class Said:
         elif key in shapes.PART_LISTS:
             self._parts(items)
         elif items and all([isinstance(item, str) for item in items]):
-            self.texts.append("\n".join(items))
+            self.texts.append(("" if _are_pieces(items) else "\n").join(items))
+        elif items and all(map(_is_chunk, items)):
+            for item in items:
+                self.adds(item)
         else:
             self._messages([message_fields(item) for item in items], key)
 
@@ -157,6 +162,17 @@ def reply_text(result: Any) -> str | None:
 
 
 # --- parts, calls, messages ------------------------------------------------------------------------------------------
+def _are_pieces(texts: Sequence[str]) -> bool:
+    """Whether texts are pieces of one: those of a stream carry their own spaces and signs, items do not."""
+    return any([_CONTINUES.match(text) for text in texts[1:]]) or any([text[-1:].isspace() for text in texts[:-1]])
+
+
+def _is_chunk(item: Any) -> bool:
+    """Whether an item is a chunk of a stream: OpenAI's, LangChain's, or an event with a delta."""
+    fields = fields_of(item)
+    return is_event(fields) or str(fields.get("object") or fields.get("type")).lower().endswith("chunk")
+
+
 def _type_of(fields: Fields) -> str | None:
     if _TYPE_KEYS.isdisjoint(fields):
         return None

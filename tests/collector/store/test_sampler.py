@@ -580,6 +580,52 @@ _BELOW: dict[str, tuple[list[tuple[Any, ...]], tuple[Any, ...]]] = {
         ],
         ("q", "a", False, 2, 2),
     ),
+    "a failed chain does not answer with what it passed on": (
+        [
+            (1, None, "chain", {"query": "q", "status": "error"}),
+            (2, 1, "chain", {"query": "q", "response": "q"}),
+            (3, 1, "retriever", {"query": "q", "status": "error"}),
+        ],
+        ("q", None, True, None, None),
+    ),
+    "a root that failed after the call has no answer": (
+        [(1, None, "other", {"status": "error"}), (2, 1, "llm", {"query": "q", "response": "a"})],
+        ("q", None, True, 2, None),
+    ),
+    "nor has a root above a chain that failed": (
+        [
+            (1, None, "other", {}),
+            (2, 1, "chain", {"status": "error"}),
+            (3, 2, "chain", {"query": "q", "response": "q"}),
+            (4, 2, "llm", {"query": "p", "response": "never given"}),
+        ],
+        ("p", None, False, 4, None),
+    ),
+    "a second try answers": (
+        [
+            (1, None, "other", {}),
+            (2, 1, "chain", {"query": "q", "status": "error"}),
+            (3, 2, "llm", {"response": "a"}),
+            (4, 1, "chain", {}),
+            (5, 4, "llm", {"response": "b"}),
+        ],
+        ("q", "b", False, 2, 5),
+    ),
+    "what a failed root streamed itself stays": (
+        [
+            (1, None, "chain", {"response": "Refunds ta", "status": "error"}),
+            (2, 1, "llm", {"query": "q", "response": "a"}),
+        ],
+        ("q", "Refunds ta", True, 2, None),
+    ),
+    "None is no text where a call below has one": (
+        [(1, None, "chain", {"query": "None", "response": "None"}), (2, 1, "llm", {"query": "q", "response": "a"})],
+        ("q", "a", False, 2, 2),
+    ),
+    "None is the answer where no call has one": (
+        [(1, None, "chain", {"query": "q", "response": "None"}), (2, 1, "chain", {"response": "a"}), (3, 1, "llm", {})],
+        ("q", "None", False, None, None),
+    ),
     "its own texts stay": (
         [(1, None, "chain", {"query": "q", "response": "a"}), (2, 1, "llm", {"query": "x", "response": "y"})],
         ("q", "a", False, None, None),

@@ -102,6 +102,11 @@ def _elsewhere(value: Any, span: SpanView) -> str | None:
     return "stored_elsewhere" if text(value, span) else None
 
 
+def _completion(value: Any, span: SpanView) -> Any:
+    """Return the text of a model; LangSmith writes any output under this name."""
+    return None if "langsmith.span.kind" in span.attributes else response_of_completion(value, span)
+
+
 def _indexed(members: Any) -> list[tuple[int, str, Any]]:
     """Return (index, role, content) of `N.role` / `N.content` names that hold a text."""
     matches = ((_INDEXED.fullmatch(suffix), value) for suffix, value in members.items())
@@ -207,7 +212,7 @@ LAST = rules(
     },
     response={
         "gen_ai.completion.N.": _indexed_response,
-        "gen_ai.completion": response_of_completion,
+        "gen_ai.completion": _completion,
         "event:gen_ai.choice": _event_response,
         "event:gen_ai.content.completion": _event_response,
         f"event:{DETAILS_EVENT}": _of_details(names.OUTPUT_MESSAGES, first_message_text, reversed),

@@ -20,7 +20,6 @@ from ragpulse_collector.conventions.values import (
     count,
     first_event,
     first_reason,
-    is_repr,
     json_object,
     member,
     of_event,
@@ -40,7 +39,7 @@ _MESSAGE = re.compile(
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
-_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS))).match
+_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS, rf"(?:{shapes.NOTHING_TEXTS})\Z"))).match
 
 
 def plain_query(value: Any, span: SpanView) -> Any:
@@ -61,8 +60,7 @@ def plain_response(value: Any, span: SpanView) -> Any:
 
 
 def _plain_or_repr(value: Any, span: SpanView, field: str) -> Any:
-    is_odd = type(value) is str and (is_repr(value) or value in shapes.WITHHELD_TEXTS)
-    return plain(value, field) if is_odd else text(value, span)
+    return plain(value, field) if type(value) is str and _is_odd(value) else text(value, span)
 
 
 @of_column(plain_query, plain_response)

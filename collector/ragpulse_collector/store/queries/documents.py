@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
+from ragpulse_collector.records import UNSAID
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
 from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.queries.traces import Filter, facts_of
@@ -30,59 +31,66 @@ OWN_TEXTS = """
     GROUP BY x.trace_id, x.span_id"""
 """The texts of each unit's own span."""
 
-COUNT_SILENT = "SELECT count(*) FROM own WHERE query IS NULL OR response IS NULL"
+_SILENT = f"(coalesce(o.query, '{UNSAID}') = '{UNSAID}' OR coalesce(o.response, '{UNSAID}') = '{UNSAID}')"
+COUNT_SILENT = f"SELECT count(*) FROM own o WHERE {_SILENT}"
 
 NOTHING_BELOW = """
     CREATE OR REPLACE TEMP TABLE below AS
     SELECT trace_id, span_id, query, span_id AS query_from, response, span_id AS response_from, false AS failed
     FROM own WHERE false"""
 
-BELOW = """
+BELOW = f"""
     CREATE OR REPLACE TEMP TABLE below AS
     WITH RECURSIVE walk AS (
-        SELECT o.trace_id, o.span_id AS unit, p.span_id, p.kind, false AS in_call
+        SELECT o.trace_id, o.span_id AS unit, p.span_id, p.kind, p.status = 'error' AS failed, false AS in_call,
+               false AS lost
         FROM own o JOIN span_tree p ON p.trace_id = o.trace_id AND p.span_id = o.span_id
-        WHERE o.query IS NULL OR o.response IS NULL
+        WHERE {_SILENT}
         UNION
-        SELECT w.trace_id, w.unit, p.span_id, p.kind, w.in_call OR w.kind = 'llm'
+        SELECT w.trace_id, w.unit, p.span_id, p.kind, p.status = 'error', w.in_call OR w.kind = 'llm',
+               w.lost OR w.failed
         FROM walk w JOIN span_tree p ON p.trace_id = w.trace_id AND p.parent_span_id = w.span_id
         WHERE p.kind NOT IN ('evaluator', 'guardrail')),
     texts_below AS (
         SELECT w.trace_id, w.unit, w.span_id, w.kind, w.in_call, (p.start_time, w.span_id) AS sort_key,
-               any_value(p.status) = 'error' AS failed, any_value(c.query) AS query, any_value(c.response) AS response
+               any_value(p.status) = 'error' AS failed, any_value(c.query) AS query,
+               any_value(c.response) FILTER (w.lost IS NOT TRUE) AS response
         FROM walk w JOIN span_tree p ON p.trace_id = w.trace_id AND p.span_id = w.span_id
         LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= $lo AND coalesce(query_from, response_from) IS NULL) c
           ON c.trace_id = w.trace_id AND c.span_id = w.span_id
         WHERE w.span_id <> w.unit AND w.kind IN ('retriever', 'llm', 'rag', 'chain', 'agent') GROUP BY ALL),
     chosen AS (
         SELECT trace_id, unit,
-               arg_min({text: query, span: span_id}, (kind <> 'retriever', kind <> 'llm', sort_key))
+               arg_min({{text: query, span: span_id}}, (kind <> 'retriever', kind <> 'llm', sort_key))
                    FILTER (query IS NOT NULL) AS question,
-               arg_max({text: response, span: span_id, failed: failed}, sort_key) FILTER (kind = 'llm' AND NOT in_call)
-                   AS answer,
-               arg_min({text: response, span: span_id}, sort_key)
+               arg_max({{text: response, span: span_id, failed: failed}}, sort_key)
+                   FILTER (kind = 'llm' AND NOT in_call) AS answer,
+               arg_min({{text: response, span: span_id}}, sort_key)
                    FILTER (kind NOT IN ('retriever', 'llm') AND response IS NOT NULL) AS output
-        FROM texts_below GROUP BY trace_id, unit)
-    SELECT o.trace_id, o.span_id, CASE WHEN o.query IS NULL THEN c.question.text END AS query,
-           CASE WHEN o.query IS NULL THEN c.question.span END AS query_from,
-           CASE WHEN o.response IS NULL AND NOT coalesce(c.answer.failed, false)
-                THEN coalesce(c.answer.text, c.output.text) END AS response,
-           CASE WHEN o.response IS NOT NULL OR coalesce(c.answer.failed, false) THEN NULL
-                WHEN c.answer.text IS NOT NULL THEN c.answer.span ELSE c.output.span END AS response_from,
-           o.response IS NULL AND coalesce(c.answer.failed, false) AS failed
-    FROM own o JOIN chosen c ON c.trace_id = o.trace_id AND c.unit = o.span_id"""
+        FROM texts_below GROUP BY trace_id, unit),
+    found AS (
+        SELECT o.*, CASE WHEN coalesce(o.query, '{UNSAID}') = '{UNSAID}' THEN c.question END AS question,
+               o.response IS NULL AND coalesce(c.answer.failed, false) AS failed,
+               CASE WHEN o.response IS NULL AND failed IS NOT TRUE AND c.answer.text IS NULL THEN c.output
+                    WHEN coalesce(o.response, '{UNSAID}') = '{UNSAID}' AND NOT coalesce(c.answer.failed, false)
+                         AND c.answer.text IS NOT NULL
+                    THEN {{text: c.answer.text, span: c.answer.span}} END AS answer
+        FROM own o JOIN chosen c ON c.trace_id = o.trace_id AND c.unit = o.span_id)
+    SELECT trace_id, span_id, question.text AS query, question.span AS query_from, answer.text AS response,
+           answer.span AS response_from, failed
+    FROM found"""
 """The texts of spans below a unit whose own span has none: an HTTP request, a workflow, a wrapped function.
 
 The query is that of the first retriever, else of the first model call. The response is that of the last model call in
-no other; if that failed, so did the unit. Without model calls it is that of a chain or an agent below.
+no other; if that failed, so did the unit. Without model calls it is that of a chain or an agent below. What is below a
+span that failed is no response of a span above it: the question that a chain passed on, an answer that was never given.
 """
 
 REFRESH_TEXTS = """
     UPDATE raw.contents SET
-        query = CASE WHEN contents.query_from IS NULL AND contents.query IS NOT NULL THEN contents.query
-                     ELSE b.query END,
+        query = CASE WHEN b.query_from IS NULL AND contents.query_from IS NULL THEN contents.query ELSE b.query END,
         query_from = b.query_from,
-        response = CASE WHEN contents.response_from IS NULL AND contents.response IS NOT NULL THEN contents.response
+        response = CASE WHEN b.response_from IS NULL AND contents.response_from IS NULL THEN contents.response
                         ELSE b.response END,
         response_from = b.response_from
     FROM below b

@@ -130,7 +130,7 @@ FACT = f"""
                max(begun + to_microseconds(duration_us)) AS end_time
         FROM dated GROUP BY trace_id),
     texts AS (
-        SELECT o.trace_id, o.span_id, coalesce(o.query, b.query) AS query, coalesce(o.response, b.response) AS response,
+        SELECT o.trace_id, o.span_id, coalesce(b.query, o.query) AS query, coalesce(b.response, o.response) AS response,
                coalesce(b.failed, false) AS failed
         FROM own o LEFT JOIN below b ON b.trace_id = o.trace_id AND b.span_id = o.span_id),
     opinions AS (
